@@ -1,0 +1,158 @@
+"""Every exception that Ropewalk raises, in one tree.
+
+    RopewalkError
+    ├── PoolClosed (ValueError)               the pool takes no more work
+    ├── WorkerLost                            a worker died and its task may not be repeated
+    │   └── TaskPoisoned                      one task killed `max_deaths` workers in a row
+    ├── TaskTimeout (multiprocessing.TimeoutError)   a task ran longer than `task_timeout_s`
+    ├── TaskCancelled                         the task was given up before it ended
+    ├── InitializerFailed                     the pool's initializer raised; no worker can start
+    ├── CrashLoop                             processes die faster than the restart budget allows
+    ├── StartFailed                           a process or an agent could not be started at all
+    ├── NotPicklable (TypeError)              a value cannot travel; says where inside it the trouble is
+    ├── TransportError (ConnectionError)
+    │   ├── TransportRefused                  the other side does not accept us, and says which side to change
+    │   ├── LinkClosed                        the other side is gone
+    │   └── FrameError                        bytes that are not a frame of ours, or over a limit
+    ├── EngineError                           an engine could not do what was asked
+    │   └── UnknownEngine (ValueError)
+    ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
+    └── ProcessLimit                          a host holds as many processes as it may
+
+Each class keeps its facts as fields and survives pickling with them, because
+errors cross process borders. Messages say what happened, with which values,
+and what to do next.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+
+class RopewalkError(Exception):
+    """The root of everything that Ropewalk raises on its own account.
+
+    Subclasses take their facts as keyword arguments; the facts are kept as
+    attributes and pickled with the message.
+    """
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(facts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(cls: type[RopewalkError], args: tuple[Any, ...], facts: dict[str, Any]) -> RopewalkError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class PoolClosed(RopewalkError, ValueError):
+    """The pool was closed, terminated, or belongs to another process."""
+
+
+class WorkerLost(RopewalkError):
+    """A worker died while it ran a task that may not be repeated.
+
+    Attributes:
+        worker: name of the worker, such as "pool-1.3".
+        index: position of the task in its map, or None for `apply`.
+        cause: what is known of the death, in words.
+        last_output: the last lines the worker printed.
+    """
+
+    worker: str = ""
+    index: int | None = None
+    cause: str = ""
+    last_output: str = ""
+
+
+class TaskPoisoned(WorkerLost):
+    """One task killed `max_deaths` workers in a row, so it is not tried again.
+
+    Attributes:
+        deaths: one line per death, oldest first: worker, host and cause.
+    """
+
+    deaths: tuple[str, ...] = ()
+
+
+class TaskTimeout(RopewalkError, multiprocessing.TimeoutError):
+    """A task ran longer than the pool's `task_timeout_s`; its worker was ended.
+
+    Attributes:
+        index: position of the task in its map, or None for `apply`.
+        timeout_s: the limit, in seconds.
+    """
+
+    index: int | None = None
+    timeout_s: float = 0.0
+
+
+class TaskCancelled(RopewalkError):
+    """The pool was terminated, or the iterator dropped, before the task ended."""
+
+
+class InitializerFailed(RopewalkError):
+    """The pool's initializer raised in a worker; its own exception is the cause."""
+
+
+class CrashLoop(RopewalkError):
+    """Processes died more often than the restart budget allows.
+
+    Attributes:
+        deaths: the causes, oldest first.
+    """
+
+    deaths: tuple[str, ...] = ()
+
+
+class StartFailed(RopewalkError):
+    """A process or an agent could not be started."""
+
+
+class NotPicklable(RopewalkError, TypeError):
+    """A value cannot be sent to another process.
+
+    Attributes:
+        path: where inside the value the trouble is, such as "args[0].model.lock".
+    """
+
+    path: str = ""
+
+
+class TransportError(RopewalkError, ConnectionError):
+    """Something between two processes failed."""
+
+
+class TransportRefused(TransportError):
+    """The other side does not accept this process, and says why."""
+
+
+class LinkClosed(TransportError):
+    """The process at the other end of the link is gone, or the link was closed here."""
+
+
+class FrameError(TransportError):
+    """Received bytes are not one of our frames, or a frame is larger than its limit."""
+
+
+class EngineError(RopewalkError):
+    """An engine could not do what was asked of it."""
+
+
+class UnknownEngine(EngineError, ValueError):
+    """No engine has the name that was given."""
+
+
+class SettingsError(RopewalkError, ValueError):
+    """A setting is unknown or has a value that it cannot have."""
+
+
+class ProcessLimit(RopewalkError):
+    """A host already holds as many processes as it may."""

@@ -1,0 +1,84 @@
+"""Plain streams: a unix domain socket between two processes of one host.
+
+The kernel names the peer (`SO_PEERCRED`), so nothing here is encrypted. File
+descriptors travel as ancillary data; they must be read with `recvmsg`, or the
+kernel drops them, so every read is a `recvmsg`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import socket
+import struct
+from collections.abc import Sequence
+
+from ropewalk.errors import LinkClosed
+from ropewalk.transport.streams.stream import Stream
+
+#: `sendmsg` refuses more buffers than this (IOV_MAX on Linux).
+MAX_BUFFERS = 1024
+#: Room for descriptors in one read; a frame carries at most a few.
+_FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+_GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+
+
+class PlainStream(Stream):
+    """A connected unix stream socket."""
+
+    carries_fds = True
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
+        self._sock = sock
+        self._fds: list[int] = []
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            return self._sock.sendmsg(buffers[:MAX_BUFFERS], ancillary, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise LinkClosed(f"the peer is gone: {error}") from error
+
+    def flush(self) -> bool:
+        return True
+
+    def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
+        try:
+            count, ancillary, _, _ = self._sock.recvmsg_into(
+                [buffer], _FD_SPACE, socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
+            )
+        except BlockingIOError:
+            raise
+        except _GONE:
+            return 0
+        except OSError as error:
+            raise LinkClosed(f"the link was closed here: {error}") from error
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+                self._fds.extend(fds)
+        return count
+
+    def take_fds(self) -> list[int]:
+        fds, self._fds = self._fds, []
+        return fds
+
+    def close(self) -> None:
+        # A thread that waits in `recvmsg` is only woken by shutdown, not by close.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user id of the process at the other end of a unix socket, as the kernel tells it."""
+    size = struct.calcsize("3i")
+    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid

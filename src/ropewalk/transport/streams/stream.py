@@ -1,0 +1,61 @@
+"""What a stream promises: ordered bytes, both ways, between two processes.
+
+`plain` (unix sockets, which also carry file descriptors) and `tls` (TCP between
+hosts) implement it; one test suite runs on both. A stream knows nothing of
+frames. One thread may receive while others send; senders are serialised by the
+caller (`Link` holds a lock round `send`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+
+class Stream(abc.ABC):
+    """Ordered, reliable bytes between two processes."""
+
+    #: Whether `send` can pass file descriptors (only between processes of one host).
+    carries_fds: bool = False
+
+    @abc.abstractmethod
+    def fileno(self) -> int:
+        """The socket's descriptor, for `poll` and `epoll`; -1 once closed."""
+
+    @abc.abstractmethod
+    def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
+        """Take as many of the bytes of `buffers` as go without blocking.
+
+        Returns:
+            How many bytes were taken, counted over all buffers; 0 if the peer
+            reads too slowly. `fds` travel with the first byte taken (and are
+            not sent when 0 is returned). Taken bytes may wait in the stream
+            until `flush` is called again (see there).
+
+        Raises:
+            LinkClosed: the peer is gone, or the stream was closed here.
+        """
+
+    @abc.abstractmethod
+    def flush(self) -> bool:
+        """Push out taken bytes that still wait in the stream; True when none are left. Never blocks."""
+
+    @abc.abstractmethod
+    def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
+        """Read some bytes into `buffer`.
+
+        Returns:
+            The number of bytes read, at least 1; 0 when the peer has closed.
+
+        Raises:
+            BlockingIOError: nothing has arrived and `wait` is false.
+            LinkClosed: the connection broke, or the stream was closed here.
+        """
+
+    def take_fds(self) -> list[int]:
+        """Descriptors that arrived with bytes received so far, oldest first; the caller owns them."""
+        return []
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close at once; may be called twice and from any thread. A waiting `receive_into` ends."""
