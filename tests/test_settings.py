@@ -1,0 +1,173 @@
+"""Settings: who wins, where a value came from, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ropewalk
+from ropewalk import settings
+from ropewalk.errors import SettingsError
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_anything_the_defaults_work_on_a_laptop(tmp_path: Path) -> None:
+    loaded = settings.load({}, {"HOME": "/home/ada"}, [tmp_path / "missing.toml"])
+    assert loaded.engine == "local"
+    assert loaded.key_folder == Path("/home/ada/.config/ropewalk/keys")
+    assert loaded.image is None and loaded.logs is None
+    assert (loaded.max_processes, loaded.session_idle_s, loaded.lease_s) == (1000, 2.0, 30.0)
+    assert loaded.origin("engine") == "default"
+
+
+def test_argument_beats_environment_beats_files_beat_default(tmp_path: Path) -> None:
+    near = write(tmp_path / "near.toml", 'engine = "near"\nimage = "near"\n')
+    far = write(tmp_path / "far.toml", 'engine = "far"\nimage = "far"\nlease_s = 7\nmax_processes = 5\n')
+    environ = {"ROPEWALK_ENGINE": "slurm", "ROPEWALK_MAX_PROCESSES": "6", "PATH": "/bin"}
+    loaded = settings.load({"engine": "ray", "image": None}, environ, [near, far])
+    assert (loaded.engine, loaded.origin("engine")) == ("ray", "argument engine")
+    assert (loaded.max_processes, loaded.origin("max_processes")) == (6, "environment ROPEWALK_MAX_PROCESSES")
+    assert (loaded.image, loaded.origin("image")) == ("near", f"file {near}")
+    assert (loaded.lease_s, loaded.origin("lease_s")) == (7.0, f"file {far}")
+    assert loaded.origin("session_idle_s") == "default"
+
+
+def test_the_file_of_the_working_folder_is_named_as_users_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "ropewalk.toml", 'engine = "slurm"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.delenv("ROPEWALK_ENGINE", raising=False)
+    loaded = settings.current()
+    assert (loaded.engine, loaded.origin("engine")) == ("slurm", "file ./ropewalk.toml")
+    assert settings.current(engine="local").engine == "local"
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert settings.load({}, {"ROPEWALK_ENGINE": ""}, []).engine == "local"
+
+
+def test_variables_that_ropewalk_gives_its_own_processes_are_no_settings() -> None:
+    settings.load({}, dict.fromkeys(settings.OWN_VARIABLES, "x"), [])
+
+
+def test_every_variable_that_the_sources_name_is_known() -> None:
+    """A variable invented in one module but not listed here would make every nested pool refuse its environment."""
+    known = settings.OWN_VARIABLES | {settings.PREFIX + name.upper() for name in settings.load({}, {}, []).__slots__}
+    for source in Path(ropewalk.__file__).parent.rglob("*.py"):
+        for variable in re.findall(r"ROPEWALK_[A-Z][A-Z_]*[A-Z]", source.read_text(encoding="utf-8")):
+            assert variable in known, f"{source.name} uses {variable}; list it in settings.OWN_VARIABLES"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        ({"engin": "x"}, {}, "unknown setting engin (argument); did you mean engine?"),
+        ({}, {"ROPEWALK_ENGIN": "x"}, "unknown setting ROPEWALK_ENGIN (environment); did you mean ROPEWALK_ENGINE?"),
+        ({}, {"ROPEWALK_ENGIN": ""}, "did you mean ROPEWALK_ENGINE?"),
+        ({"zzz": 1}, {}, "unknown setting zzz (argument); Known: "),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_near_one_and_all(
+    arguments: dict[str, object], environ: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.load(arguments, environ, [])
+    assert expected in str(caught.value)
+    for name in ("engine", "key_folder", "run_folder", "lease_s"):
+        assert name in str(caught.value).lower()
+
+
+def test_an_unknown_name_in_a_file_names_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", "[pool]\nworkers = 4\n")
+    with pytest.raises(SettingsError, match="unknown setting pool") as caught:
+        settings.load({}, {}, [file])
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("engine", " ", "a text that is not empty"),
+        ("engine", 3, "a text that is not empty"),
+        ("max_processes", "many", "a whole number of at least 1"),
+        ("max_processes", 0, "a whole number of at least 1"),
+        ("max_processes", True, "a whole number of at least 1"),
+        ("max_processes", 1.5, "a whole number of at least 1"),
+        ("lease_s", "0", "a number of seconds above 0"),
+        ("lease_s", "nan", "a number of seconds above 0"),
+        ("lease_s", [], "a number of seconds above 0"),
+        ("session_idle_s", -1, "a number of seconds, 0 or more"),
+        ("session_idle_s", "inf", "a number of seconds, 0 or more"),
+        ("run_folder", 7, "a path"),
+        ("run_folder", "~no-such-user-at-all/x", "a path whose home folder exists"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_rule_value_and_origin(name: str, value: object, rule: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.load({name: value}, {}, [])
+    assert str(caught.value) == f"setting {name} must be {rule}, not {value!r} (from argument {name})"
+    assert caught.value.__dict__ == {"name": name, "origin": f"argument {name}", "value": value}
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", "engine = \n")
+    with pytest.raises(SettingsError, match="is not TOML") as caught:
+        settings.load({}, {}, [file])
+    assert str(file) in str(caught.value)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        settings.load({}, {}, [tmp_path])
+
+
+def test_a_relative_path_in_a_file_means_relative_to_that_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", 'logs = "output"\nkey_folder = "/abs"\n')
+    loaded = settings.load({}, {"ROPEWALK_RUN_FOLDER": "here"}, [file])
+    assert loaded.logs == tmp_path / "output"
+    assert loaded.key_folder == Path("/abs")
+    assert loaded.run_folder == Path("here")
+
+
+def test_a_runtime_folder_that_is_gone_is_not_used(tmp_path: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
+    assert settings.load({}, environ, []).run_folder == tmp_path
+    assert settings.load({}, {"XDG_RUNTIME_DIR": str(tmp_path)}, []).run_folder == tmp_path
+
+
+def test_settings_are_a_frozen_value_that_travels() -> None:
+    loaded = settings.load({"engine": "slurm"}, {}, [])
+    copy = pickle.loads(pickle.dumps(loaded))
+    assert copy == loaded
+    assert copy.origin("engine") == "argument engine"
+    with pytest.raises(AttributeError):
+        loaded.engine = "x"  # type: ignore[misc]
+    with pytest.raises(SettingsError, match="did you mean engine"):
+        loaded.origin("engne")
+
+
+@given(st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False))
+def test_seconds_read_back_from_the_environment_as_they_were(value: float) -> None:
+    assert settings.load({}, {"ROPEWALK_LEASE_S": repr(value)}, []).lease_s == value
+
+
+def test_the_toml_reader_is_only_imported_for_a_file(tmp_path: Path) -> None:
+    code = "import sys; from ropewalk import settings; settings.current(); print('tomllib' in sys.modules)"
+    environ = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    for expected in ("False", "True"):
+        result = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+        )
+        assert result.stdout.strip() == expected
+        write(tmp_path / "ropewalk.toml", "lease_s = 1\n")
