@@ -1,0 +1,206 @@
+"""Who belongs to a run, and where the run keeps its sockets and secrets.
+
+Every process of a run has an id and a secret of its own (`Credentials`); the
+launcher and the agents keep the list of who may speak (`AllowList`) and strike
+off whoever is retired. Between hosts a certificate stands beside the secret: it
+is made in `transport/authority.py`, which is imported only then, because
+`cryptography` takes longer to import than the rest of Ropewalk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import stat
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ropewalk.errors import SettingsError
+
+#: The longest path that a unix socket can have: `sun_path` is 108 bytes with its final zero.
+MAX_SOCKET_PATH_BYTES = 107
+#: The longest name of a socket in the run folder.
+MAX_SOCKET_NAME_BYTES = 24
+_MAX_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - MAX_SOCKET_NAME_BYTES - len("/")
+#: Who seems to own root's folders, /tmp among them, inside a user namespace (Apptainer, rootless containers).
+_UNMAPPED_UID = 65534
+#: How many random names are tried; with 32 bits each, one is nearly always enough.
+_NAME_ATTEMPTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a process shows to be let in. Printing it does not show the secret."""
+
+    #: The run it belongs to.
+    run_id: str
+    #: Its own name in the run, never given to a second process.
+    process_id: str
+    #: 64 hexadecimal digits that only this process and the run's allow-list know.
+    secret: str = field(repr=False)
+
+    @classmethod
+    def create(cls, run_id: str, process_id: str) -> Credentials:
+        """Credentials with a new random secret."""
+        return cls(run_id, process_id, os.urandom(32).hex())
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCertificate:
+    """What a process needs to speak TLS with the others of its run. Printing it does not show the key."""
+
+    #: The process's own certificate, PEM.
+    cert_pem: str
+    #: The private key of that certificate, PEM, not encrypted.
+    key_pem: str = field(repr=False)
+    #: The certificate of the run's authority, PEM: the only one that is trusted.
+    ca_pem: str
+    #: SHA-256 of the certificate in DER form, 64 hexadecimal digits: its name in the allow-list.
+    fingerprint: str
+
+
+class AllowList:
+    """The processes that may speak in a run. Any thread may call any method."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._secrets: dict[str, bytes] = {}
+        self._by_fingerprint: dict[str, str] = {}
+        self._stranger = os.urandom(32).hex().encode()
+
+    def admit(self, process_id: str, secret: str, fingerprint: str | None = None) -> None:
+        """Let a process in.
+
+        Args:
+            process_id: its name in the run.
+            secret: what it has to show.
+            fingerprint: of its certificate, if it speaks TLS.
+
+        Raises:
+            ValueError: the name or the fingerprint is taken; a second process must not step into the place of the
+                first, so retire that one before.
+        """
+        with self._lock:
+            if process_id in self._secrets:
+                raise ValueError(f"process {process_id!r} is admitted already; retire it first, or use a new name")
+            owner = self._by_fingerprint.get(fingerprint) if fingerprint else None
+            if owner is not None:
+                raise ValueError(
+                    f"process {process_id!r} has the certificate of process {owner!r}; issue one for each process"
+                )
+            self._secrets[process_id] = secret.encode()
+            if fingerprint:
+                self._by_fingerprint[fingerprint] = process_id
+
+    def retire(self, process_id: str) -> None:
+        """Refuse a process from now on; may be called twice. Closing its links is the caller's part."""
+        with self._lock:
+            self._secrets.pop(process_id, None)
+            self._by_fingerprint = {f: owner for f, owner in self._by_fingerprint.items() if owner != process_id}
+
+    def check(self, process_id: str, secret: str) -> bool:
+        """Whether this is the secret of an admitted process; takes as long for a wrong one as for the right one."""
+        with self._lock:
+            known = self._secrets.get(process_id)
+        # As bytes: `compare_digest` raises on text that is not ASCII, and a stranger chooses this text.
+        equal = hmac.compare_digest(known or self._stranger, secret.encode(errors="surrogatepass"))
+        return equal and known is not None
+
+    def check_fingerprint(self, fingerprint: str) -> str | None:
+        """The admitted process that has this certificate; None for a stranger and for a retired process."""
+        with self._lock:
+            return self._by_fingerprint.get(fingerprint)
+
+
+def create_run_folder(parent: Path | None = None) -> Path:
+    """Make a new folder for the sockets and files of a run, which only this user can enter.
+
+    It is made anew under a random name, so that nobody can have prepared it, and its path is short enough for unix
+    sockets whose names have up to `MAX_SOCKET_NAME_BYTES` bytes.
+
+    Args:
+        parent: where to make it; by default `XDG_RUNTIME_DIR` if that is ours, else the folder for temporary files,
+            else `/tmp`.
+
+    Returns:
+        Its path, `<parent>/ropewalk-XXXXXXXX`, mode 0700. The caller removes it.
+
+    Raises:
+        SettingsError: no parent can be used; the message has the reason for each.
+    """
+    reasons: list[str] = []
+    for folder in [parent] if parent else _usual_parents():
+        reason = _why_unfit(folder)
+        if reason is None:
+            try:
+                return _make_private_folder(folder)
+            except OSError as error:
+                reason = error.strerror or str(error)
+        reasons.append(f"{folder}: {reason}")
+    advice = "name another one" if parent else "set XDG_RUNTIME_DIR or TMPDIR to a short path that only you can write"
+    raise SettingsError(f"no folder for the run's sockets could be made ({'; '.join(reasons)}); {advice}")
+
+
+def write_secret_file(path: Path, data: bytes) -> None:
+    """Write a new file that only this user can read, whatever the umask is.
+
+    Raises:
+        FileExistsError: something of that name is there already, be it a dangling link; nothing was written.
+        OSError: the file could not be written; nothing is left of it.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)  # a umask may have taken our own rights away; it can never have added any
+            file.write(data)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _usual_parents() -> list[Path]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    parents = [Path(runtime)] if os.path.isabs(runtime) and _is_private(Path(runtime)) else []
+    return list(dict.fromkeys([*parents, Path(tempfile.gettempdir()), Path("/tmp")]))
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is as the XDG specification asks of `XDG_RUNTIME_DIR`: ours, and nobody else may write to it."""
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+
+
+def _why_unfit(folder: Path) -> str | None:
+    """Why the run folder cannot be made in `folder`; None if it can."""
+    try:
+        facts = os.stat(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    if not stat.S_ISDIR(facts.st_mode):
+        return "is not a folder"
+    if facts.st_uid not in (0, os.geteuid(), _UNMAPPED_UID):
+        return f"belongs to user {facts.st_uid}, not to you ({os.geteuid()})"
+    if facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX:
+        return f"others may rename what is in it (mode {stat.S_IMODE(facts.st_mode):04o} without the sticky bit)"
+    size = len(os.fsencode(folder / "ropewalk-00000000"))
+    if size > _MAX_FOLDER_BYTES:
+        return f"the run folder's path would have {size} bytes, unix sockets leave room for {_MAX_FOLDER_BYTES}"
+    return None
+
+
+def _make_private_folder(parent: Path) -> Path:
+    for _ in range(_NAME_ATTEMPTS):
+        path = parent / f"ropewalk-{os.urandom(4).hex()}"
+        # mkdir never follows a link and never takes over what exists, so a folder that was planted is passed by.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+            os.chmod(path, 0o700)  # for a umask that took our own rights away; nobody else can swap what is ours here
+            return path
+    raise FileExistsError(f"{_NAME_ATTEMPTS} random names were all taken already; somebody may be planting them")

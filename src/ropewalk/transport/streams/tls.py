@@ -1,0 +1,378 @@
+"""TLS streams: TCP between two hosts, mutual TLS 1.3 with the certificates of one run.
+
+TLS works on memory here and the socket is ours, so that no lock is held while a
+thread waits for the network:
+
+        send ──(1)── encrypt ──> outgoing ──(2)── waiting ──(3)──> socket
+                                    ^                                 │
+                            answers │                                 │
+        receive_into <────────── decrypt <── incoming <──(4)── recv ──┘
+
+`_crypto` is held for (1), for decrypting, and for taking bytes out of `outgoing`
+(2): cryptography and copies in memory, nothing else. Ciphertext has numbered
+records, so the order in which it leaves `outgoing` must be the order on the wire
+although both the sender and the receiver (whose reads can ask for an answer) push
+it: `_wire` is held from (2) to the end of (3), and (3) never blocks. A thread takes
+`_wire` before `_crypto`, never the other way. Waiting for the peer happens in `recv`
+(4) or in the caller's `poll`, with no lock held.
+
+An end of file without TLS's own farewell counts as an ordinary end, because frames
+say how long they are and a cut is noticed there; for the same reason `close` says no
+farewell. Only a run that has a second host imports this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from ropewalk.errors import LinkClosed, TransportRefused
+from ropewalk.transport.credentials import ProcessCertificate
+from ropewalk.transport.streams.stream import Stream
+
+#: Plaintext that is encrypted at once, and so about the most ciphertext that ever waits for the socket.
+SLICE_BYTES = 128 << 10
+#: Ciphertext that is read at once.
+READ_BYTES = 64 << 10
+#: The plaintext of a full TLS record; buffers that fit into one together are encrypted together.
+_RECORD_BYTES = 16 << 10
+#: How long a side that refuses waits for the other to hang up. If we close while bytes of the peer are still unread,
+#: the kernel resets the connection and the peer may never read why it was refused.
+_LINGER_S = 0.5
+#: A host that vanishes is noticed after about 60 + 4 * 15 s; the lease of the process usually ends before.
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+_GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+_YES, _NO = b"\x01", b"\x00"
+
+_Result = TypeVar("_Result")
+
+
+def server_context(certificate: ProcessCertificate) -> ssl.SSLContext:
+    """How a process of a run answers: TLS 1.3 only, to peers with a certificate of the same run only."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate)
+    context.num_tickets = 0  # a resumed session would let a peer in whose certificate nobody looked at
+    return context
+
+
+def client_context(certificate: ProcessCertificate) -> ssl.SSLContext:
+    """How a process of a run dials: TLS 1.3 only, to peers with a certificate of the same run only."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, certificate)
+
+
+class TlsStream(Stream):
+    """A connected TCP socket that speaks mutual TLS 1.3; `handshake` comes before everything else.
+
+    A record is decrypted whole, so bytes may be here that `poll` knows nothing of: read until `BlockingIOError` before
+    waiting for the descriptor.
+
+    With AES-GCM a key should not see more than 2^24.5 records (RFC 8446 section 5.5), about 390 GB in one direction,
+    and Python's ssl cannot ask for a new one; a link that carries more should be dialled anew.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool) -> None:
+        """Take over a connected socket. Nothing is sent.
+
+        Args:
+            sock: connected, TCP; the stream owns it from now on.
+            context: from `server_context` or `client_context`.
+            server_side: whether this side accepted the connection.
+        """
+        sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self._sock = sock
+        self._peer = _name_of_peer(sock)
+        self._closed = False
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._crypto = threading.Lock()
+        self._wire = threading.Lock()
+        self._waiting = memoryview(b"")  # ciphertext that left `_outgoing` and has not reached the socket; under _wire
+        self._failure: ssl.SSLError | None = None  # of the thread that receives: nothing can be decrypted any more
+        self._arrived = memoryview(bytearray(READ_BYTES))  # of the one thread that receives
+        #: SHA-256 of the peer's certificate in DER form, 64 hexadecimal digits; empty before the handshake.
+        self.peer_fingerprint = ""
+
+    def handshake(self, deadline_s: float, accept: Callable[[str], bool] | None = None) -> None:
+        """Prove who we are, see who the peer is, and wait until both have accepted each other.
+
+        TLS 1.3 lets a client go ahead before the server has looked at its certificate; here both sides then say yes or
+        no in one more byte, so that a refusal is always told here, in words, and never by a later read.
+
+        Args:
+            deadline_s: seconds for all of it, however slowly the peer sends.
+            accept: asked with the fingerprint of the peer's certificate, which is of this run and valid; False refuses.
+
+        Raises:
+            TransportRefused: one side does not accept the other, the peer speaks something else, or time is up. The
+                stream is closed then.
+            LinkClosed: the stream was closed by another thread.
+        """
+        deadline = time.monotonic() + deadline_s
+        try:
+            self._shake_hands(deadline, accept)
+        except ssl.SSLError as error:
+            self._take_leave(deadline)
+            raise TransportRefused(self._explain(error)) from error
+        except TimeoutError as error:
+            raise TransportRefused(
+                f"{self._peer} did not finish the TLS handshake within {deadline_s:g} s; "
+                "it is overloaded, or it is no Ropewalk process"
+            ) from error
+        except LinkClosed:
+            if self._closed:
+                raise
+            raise TransportRefused(
+                f"{self._peer} hung up during the TLS handshake; it does not speak TLS, or it is shutting down"
+            ) from None
+        finally:
+            if not self.peer_fingerprint:
+                self.close()
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
+        if fds:
+            raise ValueError(f"{len(fds)} file descriptors cannot travel to another host; send their content")
+        left = [buffer for buffer in buffers if buffer.nbytes]
+        taken = 0
+        # The peer reads too slowly as soon as something waits here: then nothing more is encrypted.
+        while self.flush() and left:
+            taken += self._encrypt(left)
+        return taken
+
+    def flush(self) -> bool:
+        with self._wire:
+            while True:
+                if not self._waiting:
+                    with self._crypto:
+                        self._waiting = memoryview(self._outgoing.read())
+                    if not self._waiting:
+                        return True
+                try:
+                    sent = self._sock.send(self._waiting, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    return False
+                except OSError as error:
+                    raise self._broken(error) from error
+                self._waiting = self._waiting[sent:]
+
+    def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
+        arrived = 0
+        while True:
+            count, answers = self._decrypt(self._arrived[:arrived], buffer)
+            if answers:
+                with contextlib.suppress(LinkClosed):  # what was read counts; the next read will tell
+                    self.flush()
+            if count is not None:
+                return count
+            if self._failure:
+                raise LinkClosed(f"TLS with {self._peer} failed: {_reason(self._failure)}") from self._failure
+            try:
+                arrived = self._sock.recv_into(self._arrived, 0, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                raise
+            except _GONE:
+                arrived = 0
+            except OSError as error:
+                raise self._broken(error) from error
+            if arrived == 0:
+                return 0
+
+    def close(self) -> None:
+        self._closed = True
+        # A thread that waits in `recv` is only woken by shutdown, not by close.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def _encrypt(self, left: list[memoryview]) -> int:
+        """Encrypt the next slice of what is `left`, and take it out of there; returns its length."""
+        taken = 0
+        with self._crypto:
+            while left and taken < SLICE_BYTES:
+                if len(left) > 1 and sum(buffer.nbytes for buffer in left[:16]) <= _RECORD_BYTES:
+                    left[:16] = [memoryview(b"".join(left[:16]))]  # a header and a small body: one record
+                try:
+                    count = self._tls.write(left[0][: SLICE_BYTES - taken])
+                except ssl.SSLError as error:
+                    raise LinkClosed(f"TLS with {self._peer} failed: {_reason(error)}") from error
+                taken += count
+                left[0] = left[0][count:]
+                if not left[0]:
+                    del left[0]
+        return taken
+
+    def _decrypt(self, arrived: memoryview, buffer: memoryview) -> tuple[int | None, bool]:
+        """Add what arrived and decrypt into `buffer`.
+
+        Returns:
+            How many bytes were decrypted, 0 if the peer said farewell, None if there are none; and whether something
+            is to be sent now, such as an alert.
+        """
+        count = 0
+        with self._crypto:
+            if arrived:
+                self._incoming.write(arrived)
+            try:
+                # Each read ends with a record. To ask for one when none is here would cost an exception.
+                while count < buffer.nbytes and not self._failure and (self._tls.pending() or self._incoming.pending):
+                    got = _read_into(self._tls, buffer[count:])
+                    if got == 0:
+                        return count, self._outgoing.pending > 0
+                    count += got
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                self._failure = error  # bytes that were whole before are given out first
+            return count or None, self._outgoing.pending > 0
+
+    def _shake_hands(self, deadline: float, accept: Callable[[str], bool] | None) -> None:
+        self._step(self._tls.do_handshake, deadline)
+        fingerprint = hashlib.sha256(self._tls.getpeercert(binary_form=True) or b"").hexdigest()
+        accepted = accept is None or accept(fingerprint)
+        self._step(lambda: self._tls.write(_YES if accepted else _NO), deadline)
+        if not accepted:
+            self._take_leave(deadline)
+            raise TransportRefused(
+                f"{self._peer} has a certificate of this run, but {fingerprint[:16]}... is not admitted here; "
+                "its process was retired, or is not the one that was meant"
+            )
+        if self._step(lambda: self._tls.read(1), deadline) != _YES:
+            raise TransportRefused(
+                f"{self._peer} does not admit this process; it was retired, or another process was expected"
+            )
+        self.peer_fingerprint = fingerprint
+
+    def _step(self, step: Callable[[], _Result], deadline: float) -> _Result:
+        """Do one step of the handshake, with as much sending and receiving as it needs."""
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                self._push(deadline)
+                self._pull(deadline)
+            else:
+                self._push(deadline)
+                return result
+
+    def _push(self, deadline: float) -> None:
+        while not self.flush():
+            self._wait(select.POLLOUT, deadline)
+
+    def _pull(self, deadline: float) -> None:
+        self._wait(select.POLLIN, deadline)
+        try:
+            arrived = self._sock.recv(READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise self._broken(error) from error
+        if not arrived:
+            raise LinkClosed(f"{self._peer} hung up")
+        self._incoming.write(arrived)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        fd = self._sock.fileno()
+        if fd < 0:
+            raise LinkClosed("the link was closed here")
+        poller = select.poll()
+        poller.register(fd, event)
+        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+
+    def _take_leave(self, deadline: float) -> None:
+        """Send the last word, an alert or a no, and wait a moment for the peer to hang up."""
+        deadline = min(deadline, time.monotonic() + _LINGER_S)
+        with contextlib.suppress(LinkClosed, OSError):
+            self._push(deadline)
+            self._sock.shutdown(socket.SHUT_WR)
+            while True:
+                self._pull(deadline)
+                self._incoming.read()
+
+    def _broken(self, error: OSError) -> LinkClosed:
+        if self._closed:
+            return LinkClosed("the link was closed here")
+        return LinkClosed(f"the connection to {self._peer} broke: {error.strerror or error}")
+
+    def _explain(self, error: ssl.SSLError) -> str:
+        """What a failed handshake means, and which side to change."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            if "expired" in error.verify_message or "not yet valid" in error.verify_message:
+                return f"{self._peer} has a certificate out of its time ({error.verify_message}); compare the clocks"
+            return (
+                f"{self._peer} has a certificate that is not of this run ({error.verify_message}); "
+                "start it with the credentials of this run"
+            )
+        reason = _reason(error)
+        for sign, meaning in _MEANINGS:
+            if sign in reason:
+                return f"{self._peer} {meaning} ({reason})"
+        return f"the TLS handshake with {self._peer} failed ({reason}); it is no Ropewalk process of this run"
+
+
+#: Parts of OpenSSL's reasons, the first that fits counts, and what they mean of the peer.
+_MEANINGS = (
+    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "showed no certificate; start it with the credentials of this run"),
+    ("PROTOCOL_VERSION", "does not speak TLS 1.3, which we require"),
+    ("UNSUPPORTED_PROTOCOL", "does not speak TLS 1.3, which we require"),
+    ("ALERT_CERTIFICATE_EXPIRED", "finds that our certificate has expired; compare the clocks"),
+    ("ALERT_CERTIFICATE_REQUIRED", "asks for a certificate and we have none"),
+    ("ALERT", "refuses our certificate; one of the two belongs to another run"),
+    ("HTTP_REQUEST", "speaks plain HTTP, not TLS; it is no Ropewalk process"),
+    ("WRONG_VERSION_NUMBER", "does not speak TLS; it is no Ropewalk process"),
+)
+
+
+def _context(protocol: Any, certificate: ProcessCertificate) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # who the peer is, its fingerprint tells; names of hosts prove nothing here
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.load_verify_locations(cadata=certificate.ca_pem)
+    # Python's ssl reads keys from files only. A file without a name never touches a disk and needs no sweeping.
+    pem = (certificate.cert_pem + certificate.key_pem).encode()
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("certificate"), "wb") as file:
+            file.write(pem)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+    else:
+        with tempfile.NamedTemporaryFile() as file:  # mode 0600
+            file.write(pem)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def _read_into(tls: ssl.SSLObject, buffer: memoryview) -> int:
+    # typeshed knows neither that any writable buffer will do nor that the count is returned then.
+    return cast(int, tls.read(buffer.nbytes, cast(Any, buffer)))
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return error.reason or error.strerror or str(error)
+
+
+def _name_of_peer(sock: socket.socket) -> str:
+    try:
+        host, port = sock.getpeername()[:2]
+    except OSError:
+        return "a peer that has gone"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
