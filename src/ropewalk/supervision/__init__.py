@@ -1,0 +1,1 @@
+"""What happens when something dies. Pure decisions: no sockets, no processes, no clock of their own."""

@@ -1,0 +1,208 @@
+"""What a process asks for, and what this machine has: CPUs, GPUs and bytes of memory.
+
+`Resources` is the request. `usable_cpus` is the honest answer to "how many
+processes at once": a container or a batch job often sees all cores of the host
+and may use two of them. `blas_threads_environment` keeps the numerical
+libraries of a process inside its share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resources:
+    """What one process asks its engine for.
+
+    Raises:
+        ValueError: a value is out of its range, or `memory` is not a size.
+        TypeError: a value is of the wrong kind.
+
+    Example:
+        >>> Resources(cpus=2, memory="4Gi").memory_bytes
+        4294967296
+    """
+
+    cpus: float = 1
+    """CPUs, above 0; also the number of BLAS and OpenMP threads, rounded down but at least 1."""
+    gpus: int = 0
+    """Whole GPUs."""
+    memory: str | int | None = None
+    """Bytes, or a text such as "4Gi" or "500M"; None asks for nothing in particular. Kept as bytes."""
+
+    def __post_init__(self) -> None:
+        cpus: object = self.cpus  # a wrong type is a mistake of the caller, who may not use a type checker
+        if isinstance(cpus, bool) or not isinstance(cpus, int | float):
+            raise TypeError(f"resources.cpus must be a number above 0, not {cpus!r}")
+        if not (math.isfinite(cpus) and cpus > 0):
+            raise ValueError(f"resources.cpus must be a number above 0, not {cpus!r}")
+        gpus: object = self.gpus
+        if isinstance(gpus, bool) or not isinstance(gpus, int):
+            raise TypeError(f"resources.gpus must be a whole number, 0 or more, not {gpus!r}")
+        if gpus < 0:
+            raise ValueError(f"resources.gpus must be a whole number, 0 or more, not {gpus!r}")
+        if self.memory is not None:
+            object.__setattr__(self, "memory", parse_memory(self.memory))
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory asked for in bytes, or None."""
+        return None if self.memory is None else parse_memory(self.memory)
+
+
+def parse_memory(size: str | int) -> int:
+    """Read a size as bytes: "4Gi" (2**30), "500M" (10**6), "1.5G", or a plain number of bytes.
+
+    Raises:
+        ValueError: it is not such a size, or is 0.
+        TypeError: it is neither a text nor a whole number.
+    """
+    rule = f"must be a whole number of bytes or a size with one of the units {', '.join(u for u in _UNITS if u)}"
+    given: object = size
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise TypeError(f"memory {rule}, not {given!r}")
+    if isinstance(given, int):
+        size_bytes = given
+    else:
+        match = _SIZE.fullmatch(given)
+        if match is None:
+            raise ValueError(f"memory {rule}, not {given!r}")
+        number, unit = match.groups()
+        if unit not in _UNITS:
+            near = next((known for known in _UNITS if known and known.lower() == unit.lower().removesuffix("b")), None)
+            hint = f'; did you mean "{number}{near}"?' if near else ""
+            raise ValueError(f"memory {rule}, not {given!r}{hint}")
+        # Whole numbers stay exact above 2**53; a fraction of a byte is dropped.
+        size_bytes = int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
+    if size_bytes < 1:
+        raise ValueError(f"memory must be at least 1 byte, not {given!r}")
+    return size_bytes
+
+
+def usable_cpus(
+    environ: Mapping[str, str] | None = None,
+    *,
+    cgroup_file: Path = Path("/proc/self/cgroup"),
+    cgroup_root: Path = Path("/sys/fs/cgroup"),
+) -> int:
+    """How many CPUs this process may keep busy: the minimum of affinity, cgroup quota and allocation.
+
+    A quota of 2.5 CPUs counts as 2: a third busy process would make all three wait for the next period.
+
+    Args:
+        environ: where the allocation of a batch job is read; the process's own environment if None.
+        cgroup_file: lists the control groups of the process.
+        cgroup_root: where their file systems are mounted.
+
+    Returns:
+        At least 1.
+    """
+    limits = [float(_affinity())]
+    limits += _quotas(cgroup_file, cgroup_root)
+    limits += _allocation(os.environ if environ is None else environ)
+    return max(1, math.floor(min(limits)))
+
+
+def _affinity() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def _allocation(environ: Mapping[str, str]) -> Iterator[float]:
+    # Slurm's task share is the narrower fact; the node's share is all there is when no --cpus-per-task was given.
+    for variable in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"):
+        value = environ.get(variable, "")
+        if value.isdecimal() and int(value) > 0:
+            yield float(value)
+            return
+
+
+def _quotas(cgroup_file: Path, cgroup_root: Path) -> Iterator[float]:
+    """CPUs that each control group above this process allows, in versions 1 and 2."""
+    try:
+        lines = cgroup_file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy == "0" and not controllers:
+            for mount in (cgroup_root, cgroup_root / "unified"):
+                yield from _each(mount, path, _quota_v2)
+        elif "cpu" in controllers.split(","):
+            for mount in {cgroup_root / controllers, cgroup_root / "cpu"}:
+                yield from _each(mount, path, _quota_v1)
+
+
+def _each(mount: Path, path: str, read: Callable[[Path], float | None]) -> Iterator[float]:
+    """Read a limit from the process's group and from every group above it; the tightest one binds."""
+    # Inside a container the path may be the host's: then only the mount itself exists, and is our own group.
+    folder = PurePosixPath(path.lstrip("/"))
+    for group in [folder, *folder.parents]:
+        if ".." in group.parts:
+            continue
+        try:
+            quota = read(mount / group)
+        except (OSError, ValueError):
+            continue
+        if quota is not None:
+            yield quota
+
+
+def _quota_v2(group: Path) -> float | None:
+    quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+    return None if quota == "max" else _ratio(int(quota), int(period))
+
+
+def _quota_v1(group: Path) -> float | None:
+    quota = int((group / "cpu.cfs_quota_us").read_text(encoding="ascii"))
+    period = int((group / "cpu.cfs_period_us").read_text(encoding="ascii"))
+    return _ratio(quota, period)
+
+
+def _ratio(quota_us: int, period_us: int) -> float | None:
+    return quota_us / period_us if quota_us > 0 and period_us > 0 else None
+
+
+def blas_threads_environment(cpus: float) -> dict[str, str]:
+    """The variables that give a process as many numerical threads as it has CPUs.
+
+    They are read when numpy or torch is imported, so they must be set before. A
+    variable that the user has set already should win; that is for the caller,
+    who knows the user's environment: `{**blas_threads_environment(n), **environ}`.
+    """
+    num_threads = str(max(1, math.floor(cpus)))
+    return dict.fromkeys(
+        (
+            "OMP_NUM_THREADS",
+            "OPENBLAS_NUM_THREADS",
+            "MKL_NUM_THREADS",
+            "BLIS_NUM_THREADS",
+            "VECLIB_MAXIMUM_THREADS",
+            "NUMEXPR_NUM_THREADS",
+            "NUMBA_NUM_THREADS",
+        ),
+        num_threads,
+    )

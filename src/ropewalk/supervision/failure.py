@@ -1,0 +1,98 @@
+"""What is known of a death: who, where, how, after how long, and its last words.
+
+Every process that ends gets such a record, and every error that a death causes
+carries it. The agent fills it in; this module only says it in words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from signal import Signals
+
+#: What people call these; the number alone sends them to a search engine.
+_MEANING = {
+    Signals.SIGSEGV: "segmentation fault",
+    Signals.SIGBUS: "bus error",
+    Signals.SIGABRT: "abort",
+    Signals.SIGFPE: "arithmetic fault",
+    Signals.SIGILL: "illegal instruction",
+}
+#: Last output shown in the one line of `describe`; the whole of it stays in the record.
+_SHOWN_CHARACTERS = 300
+# Terminal escapes (colours, titles, links) of a dead process must not act in somebody else's terminal or page.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeathRecord:
+    """The facts of one death."""
+
+    name: str
+    """Name of the process, such as "pool-1.3"."""
+    host: str
+    """Host on which it ran."""
+    pid: int
+    """Its process id there."""
+    exit_code: int | None = None
+    """What it gave to `exit`, or None if it did not exit by itself."""
+    signal: int | None = None
+    """Number of the signal that ended it, or None."""
+    out_of_memory: str = ""
+    """Evidence that the kernel ended it for memory, such as "oom_kill of its cgroup rose by 1"; else empty."""
+    last_output: str = ""
+    """The last lines that it printed."""
+    task_index: int | None = None
+    """Position of the task that it was in, or None if it was in none (or in an `apply`)."""
+    ran_s: float | None = None
+    """Seconds from its start to its end, or None if it is not known."""
+
+    @classmethod
+    def from_wait_status(cls, status: int, *, name: str, host: str, pid: int, **facts: object) -> DeathRecord:
+        """Read exit code or signal from what `os.waitpid` returned; `facts` are further fields."""
+        code = os.waitstatus_to_exitcode(status)
+        ending: dict[str, object] = {"exit_code": code} if code >= 0 else {"signal": -code}
+        return cls(name=name, host=host, pid=pid, **ending, **facts)  # type: ignore[arg-type]
+
+    @property
+    def exit_phrase(self) -> str:
+        """How it ended, as words that follow its name: "was killed by SIGKILL", "exited with code 3"."""
+        if self.signal is not None:
+            phrase = f"was killed by {_signal_name(self.signal)}"
+        elif self.exit_code is not None:
+            phrase = f"exited with code {self.exit_code}"
+        else:
+            phrase = "is gone, and nobody saw how it ended"
+        return f"{phrase}, out of memory ({self.out_of_memory})" if self.out_of_memory else phrase
+
+    def describe(self) -> str:
+        """One line for people.
+
+        Example:
+            >>> DeathRecord(name="pool-1.3", host="n17", pid=4711, signal=9, ran_s=3.21, task_index=7).describe()
+            'pool-1.3 on host n17 (pid 4711) was killed by SIGKILL after 3.2 s in task 7; it printed nothing'
+        """
+        after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
+        task = "" if self.task_index is None else f" in task {self.task_index}"
+        words = _one_line(self.last_output)
+        said = f"last output: {words}" if words else "it printed nothing"
+        return f"{self.name} on host {self.host} (pid {self.pid}) {self.exit_phrase}{after}{task}; {said}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        known = Signals(number)
+    except ValueError:  # real-time signals have no names of their own
+        return f"signal {number}"
+    meaning = _MEANING.get(known)
+    return f"{known.name} ({meaning})" if meaning else known.name
+
+
+def _one_line(output: str) -> str:
+    """The end of an output as one harmless line."""
+    # Cut before cleaning: the end is what counts, and megabytes may have been kept.
+    lines = _ESCAPES.sub("", output[-8 * _SHOWN_CHARACTERS :]).splitlines()
+    shown = " | ".join(line.strip() for line in lines if line.strip())
+    shown = "".join(character if character.isprintable() else " " for character in shown)
+    return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]

@@ -1,0 +1,74 @@
+"""Is the other side still there? A lease that is renewed by being heard.
+
+Pure: times come in, a state comes out. Death on this host is seen by pidfd and
+needs no lease; this is for what can fall silent without dying: a host that lost
+its network, a stopped agent, a launcher on the other side of a link.
+
+The observer may be the one that stood still. A launcher that was stopped for a
+minute (SIGSTOP, a laptop's lid, a long garbage collection) wakes up and has heard
+nobody for a minute; that is no news about the others. So silence is counted in
+time during which the observer itself was looking: a gap between two looks that is
+longer than half a lease is taken out of the count.
+
+    heard ──────── half a lease ──────── a lease ────▶ silence
+           ALIVE                SUSPECT          LOST (stays)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+
+class Liveness(enum.Enum):
+    """What the silence of the other side means."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"
+    """Silent for half a lease: give it nothing new; heard again, it is alive."""
+    LOST = "lost"
+    """Silent for a whole lease: its work goes to others. Final, since others may hold the work by now."""
+
+
+class Lease:
+    """The lease of one process at another.
+
+    The observer calls `state` regularly, several times per lease; an observer that
+    looks less often than every half lease never finds anybody lost.
+
+    Args:
+        lease_s: seconds of silence after which the other side is lost.
+        now: monotonic time at which it was first heard, in seconds.
+    """
+
+    def __init__(self, lease_s: float, now: float) -> None:
+        if not (math.isfinite(lease_s) and lease_s > 0):
+            raise ValueError(f"lease_s must be a number of seconds above 0, not {lease_s}")
+        self.lease_s = lease_s
+        self._heard = now
+        self._looked = now
+        self._lost = False
+
+    def heard(self, now: float) -> None:
+        """Something arrived from the other side. After LOST this changes nothing."""
+        self._look(now)
+        self._heard = max(self._heard, now)
+
+    def state(self, now: float) -> Liveness:
+        """What is known at `now`; also notes that the observer is looking."""
+        self._look(now)
+        silent_s = now - self._heard
+        if self._lost or silent_s >= self.lease_s:
+            self._lost = True
+            return Liveness.LOST
+        return Liveness.SUSPECT if silent_s >= self.lease_s / 2 else Liveness.ALIVE
+
+    def silent_s(self, now: float) -> float:
+        """Seconds of silence that count, for messages."""
+        return max(0.0, now - self._heard)
+
+    def _look(self, now: float) -> None:
+        gap_s = now - self._looked
+        if gap_s > self.lease_s / 2:
+            self._heard += gap_s  # nobody looked: the silence of this time is ours
+        self._looked = max(self._looked, now)

@@ -1,0 +1,131 @@
+"""When to start a process again, how long to wait first, and when to give up.
+
+Pure: it is told of deaths and of processes that became ready, with the time of
+each, and answers with an instruction. It starts nothing and reads no clock.
+
+The idea is Erlang's restart intensity (OTP design principles, "Supervisor
+Behaviour"), with one difference. A worker that had been ready and was killed by
+its task is not a sign that starting is broken: it is replaced at once, and the
+task's own count of deaths ends that story (`TaskPoisoned`). Only deaths before
+readiness are counted here, because each is a start that failed.
+
+    died, had been ready    ─▶ Restart(0)
+    died before it was ready ─▶ Restart(backoff) ... the same, longer ... ─▶ GiveUp
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections import deque
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How many failed starts are forgiven, and how fast they may follow each other.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    max_restarts: int = 5
+    """Restarts after failed starts within `window_s`; one more failure gives up. 0 never starts again."""
+    window_s: float = 60.0
+    """Seconds after which a failed start no longer counts, provided something became ready since."""
+    backoff_s: float = 0.1
+    """Wait after the first failed start; it doubles with each further one."""
+    backoff_max_s: float = 10.0
+    """The longest wait."""
+    jitter: float = 0.5
+    """Largest part of a wait that may be left out, 0 to 1, so that many processes do not come back in one moment."""
+
+    def __post_init__(self) -> None:
+        if self.max_restarts < 0:
+            raise ValueError(f"max_restarts must be 0 or more, not {self.max_restarts}")
+        if not (math.isfinite(self.window_s) and self.window_s > 0):
+            raise ValueError(f"window_s must be a number of seconds above 0, not {self.window_s}")
+        if not 0 <= self.backoff_s <= self.backoff_max_s < math.inf:
+            raise ValueError(
+                f"backoff_s and backoff_max_s must be 0 or more and in this order, "
+                f"not {self.backoff_s} and {self.backoff_max_s}"
+            )
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter must be between 0 and 1, not {self.jitter}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restart:
+    """Start the process again."""
+
+    delay_s: float
+    """Seconds to wait first; 0 means at once."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Start nothing more: starting does not work, and trying faster does not help."""
+
+    reason: str
+    """One sentence with the numbers behind the decision."""
+    deaths: tuple[str, ...]
+    """Causes of the failed starts, oldest first: the first one is the one to read."""
+
+
+class RestartBudget:
+    """Counts the failed starts of one group of processes, such as the workers of a pool.
+
+    Once it has given up it stays so; each further death gets the same answer.
+    """
+
+    def __init__(self, policy: RestartPolicy | None = None, *, seed: int = 0) -> None:
+        self.policy = policy or RestartPolicy()
+        self._random = random.Random(seed)
+        self._failed: deque[tuple[float, str]] = deque()  # starts that still count
+        self._none_ready_since_failure = False
+        self._given_up: GiveUp | None = None
+
+    def ready(self, now: float) -> None:
+        """A process became ready: starting works, so old failures may leave the window."""
+        self._none_ready_since_failure = False
+        self._forget(now)
+
+    def died(self, now: float, healthy: bool, cause: str = "") -> Restart | GiveUp:
+        """Decide what follows the death of one process.
+
+        Args:
+            now: monotonic time in seconds.
+            healthy: whether it had become ready before it died.
+            cause: one line, such as `DeathRecord.describe()`; kept as evidence.
+        """
+        if self._given_up is not None:
+            return self._given_up
+        if healthy:
+            self.ready(now)
+            return Restart(0.0)
+        # Starts that take long before they fail would never meet twice in a window: while nothing at all becomes
+        # ready in between, no failure is forgotten. This is what makes every crash loop end.
+        if not self._none_ready_since_failure:
+            self._forget(now)
+        self._none_ready_since_failure = True
+        self._failed.append((now, cause))
+        num_failed = len(self._failed)
+        if num_failed > self.policy.max_restarts:
+            self._given_up = GiveUp(self._reason(now), tuple(cause for _, cause in self._failed))
+            return self._given_up
+        # The exponent is bounded because 2.0 ** 1024 is an error, and `max_restarts` may be large.
+        wait_s = min(self.policy.backoff_max_s, self.policy.backoff_s * 2.0 ** min(num_failed - 1, 64))
+        return Restart(wait_s * (1 - self.policy.jitter * self._random.random()))
+
+    def _forget(self, now: float) -> None:
+        while self._failed and self._failed[0][0] <= now - self.policy.window_s:
+            self._failed.popleft()
+
+    def _reason(self, now: float) -> str:
+        num_failed = len(self._failed)
+        starts = "1 start" if num_failed == 1 else f"{num_failed} starts"
+        span_s = max(0.0, now - self._failed[0][0])
+        return (
+            f"{starts} failed before the process was ready, within {span_s:.1f} s; "
+            f"max_restarts={self.policy.max_restarts} in {self.policy.window_s:g} s are allowed"
+        )

@@ -1,0 +1,167 @@
+"""How a group of processes is ended: ask, then SIGTERM, then SIGKILL, then give up.
+
+Pure: events and times in, instructions out. The one who holds the processes
+carries them out, and looks again at `next_due`.
+
+    begin ─▶ Ask ──ask_s──▶ Terminate ──terminate_s──▶ Kill ──kill_s──▶ Abandon ─▶ done
+              └── hurry: the next rung at once ──┘
+    each process that exits leaves the ladder; the last one makes it `done`
+
+A grace begins when its rung is reached, not when the shutdown began. An observer
+that was stopped for a minute in between still gives every process its time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Graces:
+    """Seconds that processes get on each rung before the next."""
+
+    ask_s: float = 5.0
+    """After being asked over their link: they finish what they are in."""
+    terminate_s: float = 2.0
+    """After SIGTERM: they run their handlers and `finally` blocks."""
+    kill_s: float = 5.0
+    """After SIGKILL: the kernel ends them, unless they hang in it (a dead network disk), which nobody can change."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not value >= 0:
+                raise ValueError(f"{field.name} must be a number of seconds, 0 or more, not {value}")
+
+
+class Rung(enum.Enum):
+    """Where a shutdown stands; it only ever moves downwards in this list."""
+
+    RUNNING = "running"
+    ASK = "ask"
+    TERMINATE = "terminate"
+    KILL = "kill"
+    DONE = "done"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask these processes over their links to end."""
+
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Terminate:
+    """Send SIGTERM to the groups of these processes."""
+
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kill:
+    """Send SIGKILL to the groups of these processes."""
+
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Abandon:
+    """These processes did not even end by SIGKILL: say so and stop waiting."""
+
+    names: tuple[str, ...]
+
+
+Instruction = Ask | Terminate | Kill | Abandon
+
+
+class Shutdown:
+    """The shutdown of one group of processes.
+
+    Args:
+        names: the processes that are to end.
+        graces: how long each rung lasts.
+    """
+
+    def __init__(self, names: Iterable[str], graces: Graces | None = None) -> None:
+        self._graces = graces or Graces()
+        self._left = dict.fromkeys(names)  # a dict keeps the order for the instructions
+        self._rung = Rung.RUNNING
+        self._next_due: float | None = None
+
+    @property
+    def rung(self) -> Rung:
+        """Where the shutdown stands."""
+        return self._rung
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The processes that have not ended; after `Abandon`, the ones that were abandoned."""
+        return tuple(self._left)
+
+    @property
+    def done(self) -> bool:
+        """True once there is nothing more to wait for."""
+        return self._rung is Rung.DONE
+
+    @property
+    def next_due(self) -> float | None:
+        """When `tick` will have something to do, or None before `begin` and when done."""
+        return self._next_due
+
+    def begin(self, now: float, at: Rung = Rung.ASK) -> list[Instruction]:
+        """Begin on the given rung: ASK for `close`, TERMINATE or KILL for `terminate`. A second call only hurries.
+
+        Raises:
+            ValueError: `at` is not a rung on which a shutdown can begin.
+        """
+        if at in (Rung.RUNNING, Rung.DONE):
+            raise ValueError(f"a shutdown begins at ASK, TERMINATE or KILL, not at {at.name}")
+        if _ORDER.index(at) <= _ORDER.index(self._rung):
+            return []
+        return self._enter(at, now)
+
+    def exited(self, name: str) -> None:
+        """A process has ended; one that is not in the group, or ended before, changes nothing."""
+        self._left.pop(name, None)
+        if not self._left and self._rung is not Rung.RUNNING:
+            self._rung, self._next_due = Rung.DONE, None
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Time has passed: go one rung further if its grace is over. At most one rung per call."""
+        if self._next_due is None or now < self._next_due:
+            return []
+        return self._further(now)
+
+    def hurry(self, now: float) -> list[Instruction]:
+        """Somebody insists (a second Ctrl-C): the next rung at once. On the last one it only waits."""
+        return [] if self._rung in (Rung.KILL, Rung.DONE) else self._further(now)
+
+    def _further(self, now: float) -> list[Instruction]:
+        if self._rung is Rung.KILL:
+            self._rung, self._next_due = Rung.DONE, None
+            return [Abandon(self.left)]
+        return self._enter(_ORDER[_ORDER.index(self._rung) + 1], now)
+
+    def _enter(self, rung: Rung, now: float) -> list[Instruction]:
+        if not self._left:
+            rung = Rung.DONE
+        self._rung = rung
+        match rung:
+            case Rung.ASK:
+                self._next_due = now + self._graces.ask_s
+                return [Ask(self.left)]
+            case Rung.TERMINATE:
+                self._next_due = now + self._graces.terminate_s
+                return [Terminate(self.left)]
+            case Rung.KILL:
+                self._next_due = now + self._graces.kill_s
+                return [Kill(self.left)]
+            case _:
+                self._next_due = None
+                return []
+
+
+_ORDER = list(Rung)

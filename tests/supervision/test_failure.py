@@ -1,0 +1,92 @@
+"""Death records: what is said of a death, and that it is safe to print."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import pickle
+import signal
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.supervision import failure
+from ropewalk.supervision.failure import DeathRecord
+
+
+def died(**facts: Any) -> DeathRecord:
+    return DeathRecord(name="pool-1.3", host="n17", pid=4711, **facts)
+
+
+def test_a_death_is_described_in_one_line() -> None:
+    record = died(signal=9, ran_s=3.21, last_output="loading\nstep 7\n")
+    assert record.describe() == (
+        "pool-1.3 on host n17 (pid 4711) was killed by SIGKILL after 3.2 s; last output: loading | step 7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ending", "phrase"),
+    [
+        ({"exit_code": 0}, "exited with code 0"),
+        ({"exit_code": 3}, "exited with code 3"),
+        ({"signal": 9}, "was killed by SIGKILL"),
+        ({"signal": 11}, "was killed by SIGSEGV (segmentation fault)"),
+        ({"signal": signal.SIGRTMIN + 3}, f"was killed by signal {signal.SIGRTMIN + 3}"),
+        ({"signal": 9, "out_of_memory": "oom_kill rose"}, "was killed by SIGKILL, out of memory (oom_kill rose)"),
+        ({}, "is gone, and nobody saw how it ended"),
+    ],
+)
+def test_the_ending_is_named(ending: dict[str, object], phrase: str) -> None:
+    assert died(**ending).exit_phrase == phrase
+
+
+def test_the_task_it_was_in_is_named() -> None:
+    assert " in task 0;" in died(exit_code=1, task_index=0).describe()
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "number"),
+    [("raise SystemExit(5)", 5, None), ("import os; os.kill(os.getpid(), 15)", None, 15)],
+)
+def test_a_real_wait_status_is_read(code: str, exit_code: int | None, number: int | None) -> None:
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
+    _, status = os.waitpid(pid, 0)
+    record = DeathRecord.from_wait_status(status, name="x", host="h", pid=pid, ran_s=1.0)
+    assert (record.exit_code, record.signal, record.pid, record.ran_s) == (exit_code, number, pid, 1.0)
+
+
+def test_the_last_words_of_a_process_cannot_act_in_a_terminal() -> None:
+    """A dead process's output appears in other people's terminals: no colours, titles, links or carriage returns."""
+    output = (
+        "\x1b[31mred\x1b[0m\x1b]0;title\x07 \x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\\rover\x08\u202ewritten"
+    )
+    line = died(exit_code=1, last_output=output).describe()
+    assert line.endswith("last output: red click | over  written")
+    assert line.isprintable()
+
+
+@given(st.text(alphabet=st.characters() | st.sampled_from("\x1b[];\x07\n\r"), max_size=3000))
+def test_any_output_becomes_one_short_printable_line(output: str) -> None:
+    line = died(exit_code=1, last_output=output).describe()
+    assert line.isprintable() and len(line) < 450
+
+
+def test_the_end_of_a_long_output_is_kept() -> None:
+    record = died(exit_code=1, last_output="x" * 10**6 + "\nValueError: here")
+    assert record.describe().endswith("xxx | ValueError: here")
+    assert len(record.last_output) > 10**6
+
+
+def test_records_are_frozen_values_that_travel() -> None:
+    record = died(signal=9, task_index=3)
+    assert pickle.loads(pickle.dumps(record)) == record
+    with pytest.raises(AttributeError):
+        record.pid = 1  # type: ignore[misc]
+
+
+def test_the_example_of_the_docstring_is_true() -> None:
+    assert doctest.testmod(failure) == (0, 1)

@@ -1,0 +1,129 @@
+"""Restart budgets, by comparing lists of instructions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget, RestartPolicy
+
+PLAIN = RestartPolicy(max_restarts=3, window_s=60, backoff_s=1, backoff_max_s=3, jitter=0)
+
+
+def test_a_process_that_had_been_ready_is_replaced_at_once_however_often() -> None:
+    budget = RestartBudget(PLAIN)
+    assert [budget.died(now * 0.05, healthy=True) for now in range(1000)] == [Restart(0.0)] * 1000
+
+
+def test_failed_starts_wait_longer_and_longer_and_then_end_with_the_first_cause_first() -> None:
+    budget = RestartBudget(PLAIN)
+    answers = [budget.died(float(now), healthy=False, cause=f"cause {now}") for now in range(4)]
+    assert answers == [
+        Restart(1.0),
+        Restart(2.0),
+        Restart(3.0),
+        GiveUp(
+            "4 starts failed before the process was ready, within 3.0 s; max_restarts=3 in 60 s are allowed",
+            ("cause 0", "cause 1", "cause 2", "cause 3"),
+        ),
+    ]
+
+
+def test_having_given_up_is_final() -> None:
+    budget = RestartBudget(RestartPolicy(max_restarts=0))
+    first = budget.died(0.0, healthy=False, cause="no such module")
+    assert isinstance(first, GiveUp)
+    assert first.reason.startswith("1 start failed")
+    assert budget.died(1e6, healthy=True) == first
+
+
+def test_failures_leave_the_window_once_something_was_ready() -> None:
+    budget = RestartBudget(PLAIN)
+    for now in (0.0, 50.0, 100.0, 150.0, 200.0, 250.0):
+        assert isinstance(budget.died(now, healthy=False), Restart)
+        budget.ready(now + 10)
+
+
+def test_failures_inside_the_window_count_although_others_were_ready() -> None:
+    budget = RestartBudget(PLAIN)
+    answers: list[Restart | GiveUp] = []
+    for now in range(4):
+        answers.append(budget.died(float(now), healthy=False))
+        budget.ready(now + 0.5)
+        budget.died(now + 0.6, healthy=True)
+    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+
+
+def test_a_crash_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:
+    """With a plain sliding window, a start that takes 90 s before it fails would be tried for ever."""
+    budget = RestartBudget(PLAIN)
+    answers = [budget.died(now * 90.0, healthy=False) for now in range(4)]
+    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+
+
+def test_jitter_only_shortens_a_wait_and_repeats_under_a_seed() -> None:
+    policy = RestartPolicy(max_restarts=20, backoff_s=1, backoff_max_s=8, jitter=0.5)
+    first, again, other = RestartBudget(policy, seed=7), RestartBudget(policy, seed=7), RestartBudget(policy, seed=8)
+    waits = [restart_delay(first, now) for now in range(20)]
+    assert waits == [restart_delay(again, now) for now in range(20)]
+    assert waits != [restart_delay(other, now) for now in range(20)]
+    for i, wait in enumerate(waits):
+        assert min(8, 2**i) * 0.5 <= wait <= min(8, 2**i)
+
+
+def restart_delay(budget: RestartBudget, now: float) -> float:
+    answer = budget.died(float(now), healthy=False)
+    assert isinstance(answer, Restart)
+    return answer.delay_s
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_restarts": -1},
+        {"window_s": 0},
+        {"window_s": float("inf")},
+        {"backoff_s": -1},
+        {"backoff_s": 5, "backoff_max_s": 1},
+        {"backoff_max_s": float("inf")},
+        {"jitter": 1.5},
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        RestartPolicy(**wrong)  # type: ignore[arg-type]
+
+
+@given(
+    events=st.lists(st.tuples(st.floats(0, 100), st.sampled_from(["ready", "healthy", "failed"]))),
+    max_restarts=st.integers(0, 5),
+)
+def test_any_history_keeps_the_promises(events: list[tuple[float, str]], max_restarts: int) -> None:
+    policy = RestartPolicy(max_restarts=max_restarts, window_s=60, backoff_s=0.5, backoff_max_s=4)
+    budget = RestartBudget(policy)
+    now, in_a_row, given_up = 0.0, 0, False
+    for gap, event in events:
+        now += gap
+        if event == "ready":
+            budget.ready(now)
+            in_a_row = 0
+            continue
+        answer = budget.died(now, healthy=event == "healthy", cause=event)
+        if given_up:
+            assert isinstance(answer, GiveUp)
+        elif isinstance(answer, GiveUp):
+            given_up = True
+            assert event == "failed"
+            assert len(answer.deaths) == max_restarts + 1
+        else:
+            in_a_row = in_a_row + 1 if event == "failed" else 0
+            assert in_a_row <= max_restarts
+            assert 0 <= answer.delay_s <= 4
+            assert (answer.delay_s == 0) == (event == "healthy")
+
+
+def test_very_many_allowed_restarts_do_not_overflow_the_wait() -> None:
+    budget = RestartBudget(RestartPolicy(max_restarts=5000, backoff_s=1, backoff_max_s=10, jitter=0))
+    for now in range(3000):
+        assert restart_delay(budget, now) <= 10
