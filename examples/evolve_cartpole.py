@@ -39,6 +39,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -258,7 +259,8 @@ def panel(progress: Progress, pool: Any) -> Group:
             f"mean [bold]{progress.means[-1]:.0f}[/]   max {progress.maxima[-1]:.0f}   "
             f"eval [bold green]{progress.probes[-1]:.0f}[/]   (solved at {SOLVED_RETURN:.0f})",
         )
-        facts.add_row("", Text("".join(" ▁▂▃▄▅▆▇█"[int(mean / 500 * 8)] for mean in progress.means[-60:]), style="green"))
+        curve = "".join("▁▂▃▄▅▆▇█"[min(int(mean / 500 * 8), 7)] for mean in progress.means[-60:])
+        facts.add_row("", Text(curve, style="green"))
     deaths = f"[red]{len(status.deaths)} died[/]" if status.deaths else "none died"
     facts.add_row("workers", f"{len(status.workers)} up   {busy} busy   {deaths}   {status.retried} tasks tried again")
     facts.add_row(
@@ -289,7 +291,7 @@ def draw_learning_curve(progress: Progress, path: str) -> None:
         label = f"a worker was killed ({len(progress.kills)} times)"
         axes.plot(progress.kills, [8] * len(progress.kills), "x", color="crimson", clip_on=False, label=label)
     axes.set(xlabel="generation", ylabel="return of an episode", ylim=(0, 510), title="OpenAI-ES on CartPole-v1")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="best", fontsize="small")
     figure.savefig(path, dpi=120)
 
@@ -308,7 +310,7 @@ def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="end with the summary as one line of JSON")
     arguments = parser.parse_args(argv)
     if arguments.population < 2 or arguments.population % 2:
-        parser.error(f"--population is {arguments.population}; use an even number of at least 2, as policies are paired")
+        parser.error(f"--population is {arguments.population}; use an even number, as they come in pairs")
     if arguments.generations < 1:
         parser.error(f"--generations is {arguments.generations}; use at least 1")
     if arguments.seed < 0:

@@ -1,0 +1,395 @@
+"""What `ropewalk doctor` looks at: one function per subject, each yielding findings.
+
+A probe does the real thing where it can (it makes a sealed memfd, it sends a task
+through a pool) instead of reading a version number. "failed" is kept for what
+makes Ropewalk unusable here; "warning" for what will hurt one day. Nothing of
+the environment is copied out, except the settings, which hold no secrets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import enum
+import fcntl
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import stat
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import ropewalk
+from ropewalk import settings
+from ropewalk.engines import make_engine
+from ropewalk.engines.resources import usable_cpus
+from ropewalk.errors import EngineError, SettingsError
+
+MIB = 2**20
+POOL_TIMEOUT_S = 30.0
+# A unix socket's path ends at 107 bytes; below the run folder stand "ropewalk-<random>/" and a name of a socket.
+LONGEST_RUN_FOLDER = 60
+
+
+class State(enum.Enum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One row of the report."""
+
+    subject: str
+    what: str
+    state: State
+    value: str
+    advice: str = ""
+    """What to do; empty when nothing needs to be done."""
+
+
+Probe = Callable[[], Iterator[Finding]]
+
+
+def examine(probes: dict[str, Probe]) -> Iterator[Finding]:
+    """Run each probe; one that breaks is a failed finding itself, and the others go on."""
+    for subject, probe in probes.items():
+        try:
+            yield from probe()
+        except SettingsError:
+            advice = "correct them first; the rows on settings say how"
+            yield Finding(subject, "this check", State.WARNING, "skipped: the settings are wrong", advice)
+        except Exception as error:  # the report has to appear wherever something is broken; this row tells
+            yield Finding(subject, "this check", State.FAILED, f"{type(error).__name__}: {error}", "please report this")
+
+
+def _ok(subject: str, what: str, value: str) -> Finding:
+    return Finding(subject, what, State.OK, value)
+
+
+def _judge(subject: str, what: str, good: bool, value: str, advice: str, otherwise: State = State.WARNING) -> Finding:
+    return Finding(subject, what, State.OK if good else otherwise, value, "" if good else advice)
+
+
+# --- software ---------------------------------------------------------------------------------------------------------
+
+
+def versions() -> Iterator[Finding]:
+    """Python, Ropewalk, what it needs, and what it works with."""
+    python = f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})"
+    yield _judge("versions", "python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer", State.FAILED)
+    for package in ("ropewalk", "cloudpickle", "msgspec", "psutil", "cryptography", "rich", "typer"):
+        version = _version(package)
+        yield _judge(
+            "versions", package, version is not None, version or "missing", f"pip install {package}", State.FAILED
+        )
+    for package in ("numpy", "torch", "gymnasium"):
+        yield _ok("versions", package, _version(package) or "not installed (optional)")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> Iterator[Finding]:
+    """The platform, its CPUs, its memory and its GPUs."""
+    supported = sys.platform == "linux"
+    yield _judge(
+        "machine",
+        "platform",
+        supported,
+        platform.platform(),
+        "Linux is what Ropewalk is made for; macOS should work for one machine" if sys.platform == "darwin" else "",
+        State.WARNING if sys.platform == "darwin" else State.FAILED,
+    )
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield _ok("machine", "usable CPUs", f"{usable_cpus()} (of {os.cpu_count()}; affinity {affinity})")
+    memory = psutil.virtual_memory()
+    yield _judge(
+        "machine",
+        "memory",
+        memory.available >= 512 * MIB,
+        f"{_size(memory.available)} of {_size(memory.total)} available",
+        "less than 512 MiB are left: workers may be ended by the system; stop other programs or use fewer workers",
+    )
+    yield _ok("machine", "GPUs", _gpus())
+
+
+def _gpus() -> str:
+    """GPUs as nvidia-smi names them; torch is not asked, as importing it takes seconds."""
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    if shutil.which(command[0]) is None:
+        return "none seen (no nvidia-smi)"
+    output = _output(command)
+    return "; ".join(output.splitlines()) if output else "nvidia-smi is here but does not answer"
+
+
+def _output(command: Sequence[str], timeout_s: float = 10.0) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+# --- limits and the kernel --------------------------------------------------------------------------------------------
+
+
+def limits() -> Iterator[Finding]:
+    """File descriptors and processes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield _judge(
+        "limits",
+        "open files",
+        soft == resource.RLIM_INFINITY or soft >= 1024,
+        f"{_limit(soft)} (hard limit {_limit(hard)})",
+        "hundreds of workers need more: ulimit -n 4096, or LimitNOFILE= in a systemd unit",
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    # The limit counts the threads of this user.
+    used = sum(
+        process.info["num_threads"] or 0
+        for process in psutil.process_iter(["uids", "num_threads"])
+        if process.info["uids"] and process.info["uids"].real == os.getuid()
+    )
+    yield _judge(
+        "limits",
+        "processes",
+        soft == resource.RLIM_INFINITY or soft - used >= 256,
+        f"{_limit(soft)} (hard limit {_limit(hard)}; {used} threads of this user run)",
+        "fewer than 256 are left: end other programs, or raise ulimit -u",
+    )
+
+
+def _limit(value: int) -> str:
+    return "unlimited" if value == resource.RLIM_INFINITY else str(value)
+
+
+def kernel() -> Iterator[Finding]:
+    """System calls that Ropewalk uses, each tried."""
+    yield _tried("memfd_create, sealed", _make_sealed_memfd, "Linux 3.17 or newer has it; /dev/shm is used without it")
+    yield _tried("pidfd_open", _open_pidfd, "Linux 5.3 or newer has it; without it the end of a worker is seen later")
+    yield _tried("membarrier", _query_membarrier, "Linux 4.3 or newer has it; a sandbox (gVisor) may forbid it")
+
+
+def _tried(what: str, attempt: Callable[[], None], advice: str) -> Finding:
+    try:
+        attempt()
+    except (OSError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "this Python has no such call"
+        return Finding("kernel", what, State.WARNING, f"not available: {reason}", advice)
+    return _ok("kernel", what, "available")
+
+
+def _make_sealed_memfd() -> None:
+    descriptor = os.memfd_create("ropewalk-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    finally:
+        os.close(descriptor)
+
+
+def _open_pidfd() -> None:
+    descriptor = os.pidfd_open(os.getpid())
+    try:
+        signal.pidfd_send_signal(descriptor, 0)  # signal 0 only asks whether it could be sent
+    finally:
+        os.close(descriptor)
+
+
+def _query_membarrier() -> None:
+    # The C library has no wrapper; numbers from the kernel's tables, all other architectures share the generic one.
+    number = {"x86_64": 324, "i686": 375, "armv7l": 389, "ppc64le": 365, "s390x": 356}.get(platform.machine(), 283)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if sys.platform != "linux" or libc.syscall(number, 0, 0) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error) if error else "not Linux")
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def folders() -> Iterator[Finding]:
+    """Where run folders are made, where keys lie, and shared memory."""
+    here = settings.current()
+    yield from _run_folder(here.run_folder)
+    if here.key_folder.exists():
+        mode = stat.S_IMODE(here.key_folder.stat().st_mode)
+        private = mode & 0o077 == 0
+        yield _judge(
+            "folders", "key folder", private, f"{here.key_folder}, mode {mode:04o}", f"chmod 700 {here.key_folder}"
+        )
+    else:
+        yield _ok("folders", "key folder", f"{here.key_folder}, made when needed")
+    shm = Path("/dev/shm")
+    if shm.is_dir():
+        usage = shutil.disk_usage(shm)
+        yield _judge(
+            "folders",
+            str(shm),
+            usage.free >= 256 * MIB,
+            f"{_size(usage.free)} of {_size(usage.total)} free",
+            "Ropewalk does not need it, but a DataLoader of PyTorch does: docker run --shm-size=2g",
+        )
+    else:
+        yield _ok("folders", str(shm), "not here, and not needed")
+
+
+def _run_folder(folder: Path) -> Iterator[Finding]:
+    change = "choose another with ROPEWALK_RUN_FOLDER"
+    if not folder.is_dir():
+        yield Finding("folders", "run folder", State.FAILED, f"{folder} is not a folder", f"make it, or {change}")
+        return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding("folders", "run folder", State.FAILED, f"{folder} cannot be written to", change)
+        return
+    mode = folder.stat().st_mode
+    shared = bool(mode & 0o022) and not mode & stat.S_ISVTX
+    yield _judge(
+        "folders",
+        "run folder",
+        not shared,
+        f"{folder}, mode {stat.S_IMODE(mode):04o}",
+        f"others may rename what lies in it: chmod +t {folder}, or {change}",
+        State.FAILED,
+    )
+    free = shutil.disk_usage(folder).free
+    yield Finding(
+        "folders",
+        "run folder: space",
+        State.FAILED if free < 16 * MIB else State.WARNING if free < 1024 * MIB else State.OK,
+        f"{_size(free)} free",
+        "" if free >= 1024 * MIB else f"the output of processes lies there: make room, or {change}",
+    )
+    length = len(os.fsencode(folder))
+    yield _judge(
+        "folders",
+        "run folder: path",
+        length <= LONGEST_RUN_FOLDER,
+        f"{length} bytes",
+        f"paths of unix sockets end at 107 bytes; use at most {LONGEST_RUN_FOLDER}: {change}",
+        State.FAILED if length > 90 else State.WARNING,
+    )
+
+
+# --- network and cluster ----------------------------------------------------------------------------------------------
+
+
+def network() -> Iterator[Finding]:
+    """Whether this host finds itself by its own name."""
+    name = platform.node()
+    # In a process of its own, because a lookup cannot be given a time limit otherwise.
+    program = "import socket, sys; print(*sorted({a[4][0] for a in socket.getaddrinfo(sys.argv[1], None)}))"
+    addresses = _output([sys.executable, "-I", "-c", program, name], timeout_s=10.0)
+    yield _judge(
+        "network",
+        "own host name",
+        bool(addresses),
+        f"{name} is {addresses}" if addresses else f"{name} is not known to the resolver",
+        "one machine works without; for several, add the name to DNS or to /etc/hosts",
+    )
+
+
+def cluster() -> Iterator[Finding]:
+    """Commands of cluster managers."""
+    for command, meaning in (("sbatch", "Slurm"), ("kubectl", "Kubernetes"), ("docker", "Docker"), ("ray", "Ray")):
+        yield _ok("cluster", meaning, shutil.which(command) or f"no {command} on the path")
+
+
+# --- Ropewalk itself --------------------------------------------------------------------------------------------------
+
+
+def configuration() -> Iterator[Finding]:
+    """Each setting with its origin, and what the chosen engine says of this place."""
+    try:
+        here = settings.current()
+    except SettingsError as error:
+        yield Finding("settings", "settings", State.FAILED, without_credentials(str(error)), "correct or remove it")
+        return
+    for field in dataclasses.fields(here):
+        if field.name != "origins":
+            value = without_credentials(str(getattr(here, field.name)))
+            yield _ok("settings", field.name, f"{value} ({here.origin(field.name)})")
+    try:
+        engine = make_engine(here.engine)
+    except EngineError as error:
+        advice = f"correct it in {here.origin('engine')}"
+        yield Finding("settings", "engine", State.FAILED, str(error), advice)
+        return
+    for finding in engine.check():
+        yield _judge(
+            "engine", finding.what, finding.ok, finding.detail, f"needed by engine {here.engine}", State.FAILED
+        )
+    engine.close()
+
+
+def without_credentials(text: str) -> str:
+    """Hide the user and password of an address, as in "https://user:password@registry/image"."""
+    return re.sub(r"(://)[^/@\s]+@", r"\1***@", text)
+
+
+def round_trip() -> Iterator[Finding]:
+    """A real agent, a real worker, a real task."""
+    # Any: an attribute that is looked up by name; a Ropewalk under construction may not have it.
+    pool_type: Any = getattr(ropewalk, "Pool", None)
+    if pool_type is None:
+        yield Finding("pool", "round trip", State.WARNING, "skipped: this Ropewalk has no Pool", "update Ropewalk")
+        return
+    advice = "the rows above may tell why; the full story: python -c 'import ropewalk; ropewalk.Pool(1).apply(int)'"
+    try:
+        started = time.perf_counter()
+        with pool_type(1, engine="local", name="doctor") as pool:
+            pool.apply_async(int).get(timeout=POOL_TIMEOUT_S)
+            first_s = time.perf_counter() - started
+            trips_s: list[float] = []
+            for _ in range(50):
+                begun = time.perf_counter()
+                pool.apply_async(int).get(timeout=POOL_TIMEOUT_S)
+                trips_s.append(time.perf_counter() - begun)
+    except Exception as error:  # whatever stands in the way is the finding
+        message = str(error).strip() or "no message"
+        yield Finding("pool", "local agent", State.FAILED, f"{type(error).__name__}: {message}", advice)
+        return
+    yield _judge(
+        "pool",
+        "local agent",
+        first_s < 5.0,
+        f"agent, worker and first result in {first_s * 1e3:.0f} ms",
+        "slow: is the machine busy, or Python on a network file system?",
+    )
+    yield _ok("pool", "round trip", f"one task out and back in {statistics.median(trips_s) * 1e6:.0f} µs (median)")
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / MIB:.0f} MiB"
+
+
+#: A new subject is one function and one line here; the report keeps this order.
+PROBES: dict[str, Probe] = {
+    "versions": versions,
+    "machine": machine,
+    "limits": limits,
+    "kernel": kernel,
+    "folders": folders,
+    "network": network,
+    "cluster": cluster,
+    "settings": configuration,
+    "pool": round_trip,
+}

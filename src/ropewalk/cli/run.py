@@ -1,0 +1,165 @@
+"""`ropewalk run`: a script as `python FILE` would run it, with an engine, a number of workers and two-step signals.
+
+The first SIGINT or SIGTERM asks: it raises KeyboardInterrupt in the script, whose
+`with` blocks clean up. The second insists: everything is killed at once.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperCommand
+
+from ropewalk.cli import script
+from ropewalk.engines import make_engine
+from ropewalk.errors import EngineError
+
+# How long the second signal waits for the processes to be killed. Should the interrupted code hold a lock that this
+# needs, then the agents end by themselves as soon as this process is gone.
+_KILL_TIMEOUT_S = 2.0
+
+
+def run(
+    file: Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments of the script.", show_default=False)
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Where its processes run (default: this machine).")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Size of the pools that name none (default: the usable CPUs).")
+    ] = None,
+) -> None:
+    """Run a Python script whose pools use the engine and the number of workers given here.
+
+    What stands behind `--` belongs to the script:
+
+        ropewalk run train.py --workers 4 -- --seed 7
+
+    Ctrl-C asks the script to stop; a second Ctrl-C kills everything at once.
+    """
+    given = list(arguments or [])
+    if module is not None and file is not None:
+        given.insert(0, file)  # with -m there is no file: it was the script's first argument
+    if engine is not None:
+        try:
+            make_engine(engine).close()
+        except EngineError as error:
+            raise _refuse(str(error)) from None
+        os.environ["ROPEWALK_ENGINE"] = engine
+    if workers is not None:
+        os.environ["ROPEWALK_WORKERS"] = str(workers)
+
+    signals = Signals()
+    signals.install()
+    try:
+        if module is not None:
+            program = script.load_module(module)
+        elif file is not None:
+            program = script.load_file(file)
+        else:
+            raise _refuse("name a file to run, or a module with -m; see ropewalk run --help")
+        script.execute(program, given)
+    except script.NotAProgram as error:
+        raise _refuse(str(error)) from None
+    except (SystemExit, typer.Exit):
+        raise  # the script's own exit code is ours
+    except KeyboardInterrupt as error:
+        script.show_error(error)
+        raise SystemExit(signals.exit_code) from None
+    except BaseException as error:
+        script.show_error(error)
+        raise SystemExit(1) from None
+
+
+class RunCommand(TyperCommand):
+    """The command line of `run`; it knows the usual mistake: an option of the script in front of the `--`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer brings its own click, whose types are private
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            option = getattr(error, "option_name", None)  # only "no such option" and its kin have one
+            if isinstance(option, str) and "no such option" in str(error).lower():
+                raise _refuse(
+                    f"there is no option {option} of ropewalk run; options of the script stand behind --, as in "
+                    f"ropewalk run FILE -- {option} ... (see ropewalk run --help)"
+                ) from None
+            raise
+
+
+def _refuse(message: str) -> typer.Exit:
+    typer.echo(f"ropewalk run: {message}", err=True)
+    return typer.Exit(2)
+
+
+class Signals:
+    """The first signal asks, the second insists."""
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._before: dict[int, Any] = {}  # a signal's handler, in one of the many types the signal module has
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports for a program that this signal ended; 130 for Ctrl-C."""
+        return 128 + (self._received or signal.SIGINT)
+
+    def install(self) -> None:
+        """Take over SIGINT and SIGTERM, unless whoever started us wants them ignored (nohup, `&` in a script)."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+        # A forked child is not a launcher: `Process.terminate` expects that SIGTERM ends it.
+        os.register_at_fork(after_in_child=self._restore)
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, _: types.FrameType | None) -> None:
+        if self._received is not None:
+            _say("killing everything")
+            kill_all_and_exit(128 + number)
+        self._received = number
+        name, again = ("Ctrl-C", "press it again") if number == signal.SIGINT else ("SIGTERM", "send it again")
+        _say(f"{name} received, stopping; {again} to kill everything at once")
+        raise KeyboardInterrupt
+
+
+def _say(message: str) -> None:
+    # Not through sys.stderr: the signal may have interrupted a write to it, and that must not be entered twice.
+    with contextlib.suppress(OSError):
+        os.write(2, f"\nropewalk: {message}\n".encode())
+
+
+def kill_all_and_exit(code: int) -> None:
+    """End every process of every session, then this one, without any cleaning up."""
+    session = sys.modules.get("ropewalk.processes.session")  # not loaded: then there is nothing to kill
+    if session is not None:
+        kill_all = cast(Callable[[], None], session.kill_all)
+        done = _thread.allocate_lock()
+        done.acquire()
+
+        def kill() -> None:
+            try:
+                kill_all()
+            finally:
+                done.release()
+
+        # In a thread, so that a lock held by the interrupted code cannot keep us here for ever. And not through
+        # `threading`, whose own lock may be the one.
+        _thread.start_new_thread(kill, ())
+        done.acquire(timeout=_KILL_TIMEOUT_S)
+    os._exit(code)
