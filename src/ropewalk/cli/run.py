@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, cast
@@ -109,6 +110,7 @@ class Signals:
     def __init__(self) -> None:
         self._received: int | None = None
         self._before: dict[int, Any] = {}  # a signal's handler, in one of the many types the signal module has
+        self._forking = threading.local()  # a signal mask belongs to a thread
 
     @property
     def exit_code(self) -> int:
@@ -120,13 +122,21 @@ class Signals:
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
-        # A forked child is not a launcher: `Process.terminate` expects that SIGTERM ends it.
-        os.register_at_fork(after_in_child=self._restore)
+        # A forked child is not a launcher: `Process.terminate` expects that SIGTERM ends it. Signals wait until it has
+        # its own handlers, because Python drops those that come to a child before it has started properly.
+        os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._restore)
+
+    def _hold(self) -> None:
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
+        self._release()
 
     def _handle(self, number: int, _: types.FrameType | None) -> None:
         if self._received is not None:

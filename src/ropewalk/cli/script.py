@@ -85,6 +85,8 @@ def load_module(name: str) -> Program:
     Raises:
         NotAProgram: there is no such module, or it has no Python source or byte code.
     """
+    if name.endswith(".py") and os.path.exists(name):  # looking for "train.py" would import "train", and so run it
+        raise NotAProgram(f"-m takes a module's name without .py; leave -m away to run the file {name}")
     _import_first_from(os.getcwd())
     wanted = name
     while True:
@@ -110,8 +112,6 @@ def load_module(name: str) -> Program:
 
 
 def _no_module(name: str, wanted: str) -> str:
-    if name.endswith(".py"):
-        return f"there is no module {name}; -m takes a module's name without .py, or leave -m away to run a file"
     if wanted != name:
         return f"{name} is a package without a __main__ module, so it cannot be run"
     return f"there is no module {name}; it is looked for in the current folder and in the installed packages"
@@ -134,12 +134,21 @@ def execute(program: Program, arguments: Sequence[str]) -> None:
 
 
 def show_error(error: BaseException) -> None:
-    """Print an error of the program as Python would, without the frames of Ropewalk that lie above it."""
-    traceback = error.__traceback__
-    while traceback and str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("ropewalk.cli."):
-        traceback = traceback.tb_next
+    """Print an error of the program as Python would, without the frames of this command."""
+    traceback = _without_our_frames(error.__traceback__)
     sys.stdout.flush()
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+
+
+def _without_our_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """They stand above the program and, when a signal came, below it."""
+    if traceback is None:
+        return None
+    below = _without_our_frames(traceback.tb_next)
+    if str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("ropewalk.cli."):
+        return below
+    traceback.tb_next = below
+    return traceback
 
 
 def _import_first_from(folder: str) -> None:

@@ -1,0 +1,41 @@
+"""The `ropewalk` command in a process of its own, as a user's shell would start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment without settings of Ropewalk, wide enough that messages are not wrapped."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROPEWALK_")}
+    return {**kept, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", **changes}
+
+
+def ropewalk(*arguments: str, folder: Path = Path(), **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; `changes` are variables of its environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "ropewalk", *arguments],
+        cwd=folder,
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def start_ropewalk(*arguments: str, folder: Path) -> subprocess.Popen[str]:
+    """Start the command; its output is read by the test while it runs."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ropewalk", *arguments],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # These tests may themselves run where SIGINT is ignored (`pytest &` in a script), which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )

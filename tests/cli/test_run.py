@@ -1,0 +1,266 @@
+"""`ropewalk run`: the script runs as under `python FILE`; the first signal asks, the second insists."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import environment, ropewalk, start_ropewalk
+
+
+def write(folder: Path, name: str, source: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(source))
+    return path
+
+
+# --- as python would --------------------------------------------------------------------------------------------------
+
+SURROUNDINGS = """
+    import json, pickle, sys
+    class Local: pass
+    print(json.dumps({
+        "argv": sys.argv, "name": __name__, "file": __file__, "path0": sys.path[0], "package": __package__,
+        "spec": getattr(__spec__, "name", None), "main": sys.modules["__main__"].__dict__ is globals(),
+        "pickled": isinstance(pickle.loads(pickle.dumps(Local())), Local), "loader": type(__loader__).__name__,
+    }))
+"""
+
+
+def test_a_script_sees_what_it_sees_under_python(tmp_path: Path) -> None:
+    write(tmp_path, "scripts/show.py", SURROUNDINGS)
+    ours = ropewalk("run", "scripts/show.py", "--", "--seed", "7", "x", folder=tmp_path)
+    pythons = subprocess.run(
+        [sys.executable, "scripts/show.py", "--seed", "7", "x"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert ours.returncode == 0 and ours.stderr == ""
+    assert '"main": true' in ours.stdout and '"pickled": true' in ours.stdout
+    assert ours.stdout == pythons.stdout
+
+
+def test_a_module_sees_what_it_sees_under_python(tmp_path: Path) -> None:
+    write(tmp_path, "pack/__init__.py", "")
+    write(tmp_path, "pack/tool.py", SURROUNDINGS)
+    write(tmp_path, "pack/__main__.py", "print('package', __package__)")
+    ours = ropewalk("run", "-m", "pack.tool", "x", "--", "--y", folder=tmp_path)
+    pythons = subprocess.run(
+        [sys.executable, "-m", "pack.tool", "x", "--y"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert '"spec": "pack.tool"' in ours.stdout
+    assert ours.stdout == pythons.stdout
+    assert ropewalk("run", "-m", "pack", folder=tmp_path).stdout == "package pack\n"
+
+
+def test_engine_and_workers_reach_the_script_through_the_environment(tmp_path: Path) -> None:
+    write(tmp_path, "s.py", "import os; print(os.environ.get('ROPEWALK_ENGINE'), os.environ.get('ROPEWALK_WORKERS'))")
+    assert ropewalk("run", "s.py", "--engine", "local", "--workers", "3", folder=tmp_path).stdout == "local 3\n"
+    assert ropewalk("run", "s.py", folder=tmp_path).stdout == "None None\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("sys.exit(7)", 7), ("sys.exit()", 0), ("sys.exit('no')", 1), ("pass", 0), ("raise KeyError('k')", 1)],
+)
+def test_the_exit_code_is_the_scripts_own(tmp_path: Path, ending: str, code: int) -> None:
+    write(tmp_path, "s.py", f"import sys\n{ending}\n")
+    assert ropewalk("run", "s.py", folder=tmp_path).returncode == code
+
+
+def test_a_traceback_has_no_frames_of_ours(tmp_path: Path) -> None:
+    source = """
+        def inner():
+            raise ValueError("bad weather")
+        try:
+            inner()
+        except ValueError as error:
+            raise RuntimeError("no walk today") from error
+    """
+    write(tmp_path, "s.py", source)
+    ours = ropewalk("run", "s.py", folder=tmp_path)
+    pythons = subprocess.run(
+        [sys.executable, tmp_path / "s.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert ours.returncode == 1 and "bad weather" in ours.stderr
+    assert ours.stderr == pythons.stderr
+
+
+def test_the_scripts_own_excepthook_is_used(tmp_path: Path) -> None:
+    write(tmp_path, "s.py", "import sys\nsys.excepthook = lambda *a: print('hook', a[0].__name__)\n1 / 0\n")
+    done = ropewalk("run", "s.py", folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "hook ZeroDivisionError\n", "")
+
+
+def test_threads_and_exit_handlers_still_find_their_main_module(tmp_path: Path) -> None:
+    source = """
+        import atexit, sys, threading, time
+        WORD = "still here"
+        def later():
+            time.sleep(0.2)
+            print(sys.modules["__main__"].WORD, flush=True)
+        threading.Thread(target=later).start()
+        atexit.register(lambda: print(sys.modules["__main__"].WORD))
+    """
+    write(tmp_path, "s.py", source)
+    assert ropewalk("run", "s.py", folder=tmp_path).stdout == "still here\nstill here\n"
+
+
+# --- what cannot be run -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian.py"], "there is no file trian.py; did you mean train.py?"),
+        (["nowhere/train.py"], "there is no file nowhere/train.py; there is no folder nowhere either"),
+        (["."], ". is a folder; name the Python file in it"),
+        (["data.bin"], "data.bin is not Python source: it holds binary data"),
+        (["words.txt"], "words.txt is not Python source (line 1: "),
+        (["-m", "nowhere.at.all"], "there is no module nowhere.at.all"),
+        (["-m", "train.py"], "-m takes a module's name without .py"),
+        (["-m", "json"], "json is a package without a __main__ module"),
+        ([], "name a file to run, or a module with -m"),
+        (["train.py", "--engine", "slrum"], "there is no engine 'slrum'; known engines: local"),
+        (["train.py", "--seed", "3"], "options of the script stand behind --, as in ropewalk run FILE -- --seed"),
+    ],
+)
+def test_what_cannot_be_run_is_said_with_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    write(tmp_path, "train.py", "print('ran')")
+    write(tmp_path, "words.txt", "these are words\n")
+    (tmp_path / "data.bin").write_bytes(bytes(range(256)))
+    done = ropewalk("run", *arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "many"])
+def test_a_wrong_number_of_workers_is_refused(tmp_path: Path, workers: str) -> None:
+    write(tmp_path, "train.py", "print('ran')")
+    done = ropewalk("run", "train.py", "--workers", workers, folder=tmp_path)
+    assert done.returncode == 2 and "--workers" in done.stderr and done.stdout == ""
+
+
+def test_a_mistake_in_python_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+    write(tmp_path, "s.py", "x = (\n")
+    done = ropewalk("run", "s.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert "line 1" in done.stderr and "SyntaxError: '(' was never closed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_import_inside_a_module_is_the_scripts_error(tmp_path: Path) -> None:
+    write(tmp_path, "pack/__init__.py", "import surely_not_installed")
+    write(tmp_path, "pack/tool.py", "")
+    done = ropewalk("run", "-m", "pack.tool", folder=tmp_path)
+    assert done.returncode == 1
+    assert "No module named 'surely_not_installed'" in done.stderr
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_lets_the_script_clean_up(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    source = """
+        import time
+        try:
+            print("ready", flush=True)
+            time.sleep(40)
+        finally:
+            print("cleaned up", flush=True)
+    """
+    write(tmp_path, "s.py", source)
+    with start_ropewalk("run", "s.py", folder=tmp_path) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert output == "cleaned up\n"
+    assert "stopping" in errors and "to kill everything at once" in errors
+    assert "KeyboardInterrupt" in errors and "ropewalk/cli" not in errors
+
+
+STUBBORN = """
+    import signal, sys, time, types
+    session = types.ModuleType("ropewalk.processes.session")
+    def kill_all():
+        print("all killed", flush=True)
+        time.sleep({hang_s})
+    session.kill_all = kill_all
+    sys.modules[session.__name__] = session
+    try:
+        print("ready", flush=True)
+        time.sleep(40)
+    except KeyboardInterrupt:
+        print("asked", flush=True)
+    try:
+        time.sleep(40)
+    finally:
+        print("must not be reached", flush=True)
+"""
+
+
+@pytest.mark.parametrize("hang_s", [0, 30])
+def test_the_second_signal_kills_at_once(tmp_path: Path, hang_s: int) -> None:
+    write(tmp_path, "s.py", STUBBORN.format(hang_s=hang_s))
+    with start_ropewalk("run", "s.py", folder=tmp_path) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=10)  # also when killing hangs, far below its 30 s
+    assert process.returncode == 130
+    assert output == "all killed\n"
+
+
+def test_a_forked_child_has_the_usual_signals(tmp_path: Path) -> None:
+    source = """
+        import multiprocessing, time
+        codes = set()
+        for _ in range(30):  # the signal may come before the child has started properly
+            process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(40,))
+            process.start()
+            process.terminate()
+            process.join(20)
+            codes.add(process.exitcode)
+        print(codes)
+    """
+    write(tmp_path, "s.py", source)
+    done = ropewalk("run", "s.py", folder=tmp_path)
+    assert (done.stdout, done.stderr) == ("{-15}\n", "")
+
+
+def test_an_ignored_ctrl_c_stays_ignored(tmp_path: Path) -> None:
+    write(tmp_path, "s.py", "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)")
+    done = subprocess.run(
+        [sys.executable, "-m", "ropewalk", "run", "s.py"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )  # fmt: skip
+    assert done.stdout == "True\n"
+
+
+# --- the command itself -----------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_shown() -> None:
+    assert ropewalk("--version").stdout.startswith("ropewalk 0.")
+
+
+def test_a_misspelt_command_is_answered_with_the_near_one() -> None:
+    done = ropewalk("rnu")
+    assert done.returncode == 2 and "'run'" in done.stderr
+
+
+def test_importing_ropewalk_imports_nothing_of_the_command_line() -> None:
+    program = "import sys, ropewalk; print(sorted({'rich', 'typer', 'click', 'ropewalk.cli'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n"
