@@ -60,6 +60,7 @@ def test_beginning_again_never_goes_back() -> None:
     shutdown = Shutdown(["a"], GRACES)
     assert shutdown.begin(0, at=Rung.TERMINATE) == [Terminate(("a",))]
     assert shutdown.begin(1) == []
+    assert shutdown.begin(1, at=Rung.TERMINATE) == []
     assert shutdown.next_due == 2
     assert shutdown.begin(1, at=Rung.KILL) == [Kill(("a",))]
 
