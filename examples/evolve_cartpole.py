@@ -161,7 +161,7 @@ class Progress:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the last generation that is allowed, at the pace so far; solved, it ends sooner."""
+        """Seconds until the last generation that is allowed, at the pace so far; when solved, it ends sooner."""
         return self.seconds / max(self.now, 0.1) * (self.generations - self.now)
 
     def record(self, returns: np.ndarray, probe: float) -> None:
@@ -241,7 +241,7 @@ def line(progress: Progress, pool: Any) -> str:
         f"generation {progress.generation:3d}  mean {progress.means[-1]:5.1f}  max {progress.maxima[-1]:3.0f}"
         f"  eval {progress.probes[-1]:5.1f}  {progress.episodes / progress.seconds:4.0f} episodes/s"
         f"  workers {len(status.workers)} up, {busy} busy, {len(status.deaths)} died"
-        f"  last generation in {progress.remaining_s:.0f} s"
+        f"  at most {progress.remaining_s:.0f} s more"
     )
 
 
@@ -266,7 +266,7 @@ def panel(progress: Progress, pool: Any) -> Group:
     facts.add_row(
         "time",
         f"{progress.seconds:.0f} s   {progress.episodes / progress.seconds:.0f} episodes/s"
-        f"   last generation in {progress.remaining_s:.0f} s if not solved before",
+        f"   at most {progress.remaining_s:.0f} s more at this pace",
     )
     return Group(Text("OpenAI-ES on CartPole-v1", style="bold"), facts)
 
