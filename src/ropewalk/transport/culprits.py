@@ -1,0 +1,168 @@
+"""Where inside a value the part is that cannot be pickled.
+
+Pickle's own error names a type. To name the place, the value is walked after
+the failure: of the parts of what fails, the first that fails alone is walked
+next, until no part fails. That costs pickling again, so it is bounded.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ropewalk.transport.main_namespace import main_globals
+
+MAX_DEPTH = 30
+MAX_ATTEMPTS = 100_000
+MAX_SECONDS = 2.0
+_ATOMS = (int, float, complex, str, bytes, bytearray, bool, type(None))
+
+#: Tries to pickle a value and returns the error, or None.
+Attempt = Callable[[Any], Exception | None]
+
+
+def find_culprit(
+    value: Any, error: Exception, attempt: Attempt, *, path: str, code_by_value: bool
+) -> tuple[str, Any, Exception]:
+    """The innermost part of `value` that cannot be pickled.
+
+    Args:
+        value: what could not be pickled.
+        error: the error that this raised.
+        attempt: tries again with a part.
+        path: what to call the value itself, such as "args".
+        code_by_value: whether functions and classes are walked too.
+
+    Returns:
+        Its path, itself, and its own error.
+    """
+    seen = {id(value)}
+    deadline = time.monotonic() + MAX_SECONDS
+    attempts = itertools.count()
+    for _ in range(MAX_DEPTH):
+        if type(value).__module__.startswith("multiprocessing."):
+            break  # the user knows the Queue, not the lock inside it
+        for step, part in _parts(value, code_by_value):
+            if isinstance(part, _ATOMS) or id(part) in seen:
+                continue
+            if next(attempts) >= MAX_ATTEMPTS or time.monotonic() > deadline:
+                return path, value, error
+            found = attempt(part)
+            if found is not None:
+                seen.add(id(part))
+                path, value, error = path + step, part, found
+                break
+        else:
+            break
+    return path, value, error
+
+
+def _parts(value: Any, code_by_value: bool) -> Iterator[tuple[str, Any]]:
+    """The parts of a value, each with the step from it: `.name`, `[index]`, `[key]`."""
+    kind: type = type(value)
+    if kind is dict:
+        yield from _items(value.items())
+    elif kind in (list, tuple):
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    elif kind in (set, frozenset):
+        for item in value:
+            yield f".<element {_short(item)}>", item
+    elif kind is types.FunctionType:
+        if code_by_value:
+            yield from _function_parts(value)
+    elif kind is types.MethodType:
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
+    elif kind is functools.partial:
+        yield ".func", value.func
+        for index, item in enumerate(value.args):
+            yield f".args[{index}]", item
+        for key, item in value.keywords.items():
+            yield f".keywords[{key!r}]", item
+    elif issubclass(kind, type):
+        if code_by_value:
+            for name, item in vars(value).items():
+                if not isinstance(item, types.MemberDescriptorType | types.GetSetDescriptorType):
+                    yield f".{name}", item
+    elif isinstance(value, property):
+        yield ".fget", value.fget
+        yield ".fset", value.fset
+    elif isinstance(value, staticmethod | classmethod):
+        yield ".__func__", value.__func__  # pyright: ignore[reportUnknownMemberType]
+    elif not isinstance(value, types.ModuleType):
+        yield from _instance_parts(value)
+
+
+def _function_parts(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
+        try:
+            yield f".<closure>[{name!r}]", cell.cell_contents
+        except ValueError:  # the variable has no value yet
+            continue
+    for index, item in enumerate(func.__defaults__ or ()):
+        yield f".<defaults>[{index}]", item
+    for name, item in (func.__kwdefaults__ or {}).items():
+        yield f".<defaults>[{name!r}]", item
+    for name, item in vars(func).items():
+        yield f".{name}", item
+    if func.__globals__ is main_globals():
+        return  # they are definitions of their own, and no part of the function
+    for name in func.__code__.co_names:
+        if name in func.__globals__:
+            yield f".<globals>[{name!r}]", func.__globals__[name]
+
+
+def _instance_parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts as pickle sees them: an attribute that `__getstate__` leaves out is no culprit."""
+    try:
+        reduced: Any = value.__reduce_ex__(5)
+    except Exception:  # whatever user code raises: then the attributes are all there is to look at
+        state: Any = getattr(value, "__dict__", None)
+        yield from _attributes(state)
+        return
+    if not isinstance(reduced, tuple):
+        return
+    _, arguments, state, list_items, dict_items, *_ = (*reduced, None, None, None, None)  # pyright: ignore
+    parts: list[Any] = list(state) if type(state) is tuple else [state]  # pyright: ignore
+    for part in parts:
+        yield from _attributes(part)
+    names = {id(item): name for name, item in getattr(value, "__dict__", {}).items()}
+    fields: tuple[str, ...] = getattr(value, "_fields", ()) if isinstance(value, tuple) else ()
+    for index, item in enumerate(arguments or ()):  # pyright: ignore
+        if isinstance(item, type):
+            continue  # the object's own class, as a rule: the object is the culprit then
+        if id(item) in names:
+            step = f".{names[id(item)]}"
+        elif 0 < index <= len(fields):
+            step = f".{fields[index - 1]}"
+        else:
+            step = f".args[{index}]" if isinstance(value, BaseException) else f".__reduce__()[1][{index}]"
+        yield step, item
+    for index, item in enumerate(list_items or ()):
+        yield f"[{index}]", item
+    yield from _items(dict_items or ())
+
+
+def _attributes(state: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(state, dict):
+        for name, item in state.items():  # pyright: ignore
+            yield f".{name}", item
+
+
+def _items(items: Any) -> Iterator[tuple[str, Any]]:
+    for key, item in items:
+        yield f"[{_short(key)}]", item
+        yield f".<key {_short(key)}>", key
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # a repr of the user's: the path is a help, it must not fail
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 40 else text[:37] + "..."

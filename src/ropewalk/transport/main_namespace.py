@@ -1,0 +1,266 @@
+"""One `__main__` per worker: the namespace that all code of one pool shares.
+
+The worker never runs the user's script again. Its `__main__` is an empty
+module that is filled with definitions, each the pickled value of one name:
+
+    sender's __main__                             worker's __main__
+    ┌──────────────────────┐                      ┌──────────────────────┐
+    │ evaluate, Model, np  │ ── definitions ────▶ │ evaluate, Model, np  │
+    └──────────────────────┘   (name -> pickle)   └──────────────────────┘
+       task: `__main__.evaluate`, by reference ──▶ looked up there
+
+A definition is applied only if its bytes differ from those that were last
+received for its name. So a `global` which an initializer set outlives the next
+map, and a function, class or variable that was redefined at home takes effect.
+
+Definitions refer to one another (`class B(A)`), in any order and in circles.
+`main_reference` therefore defines a name when it is first asked for, and
+`bind_definition` puts a class or function into the namespace before its
+contents are read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib.machinery
+import pickle
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle.cloudpickle
+
+_cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
+
+#: What a receiver gets for one name: the pickle, and its out-of-band buffers.
+Definition = tuple[Any, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class MainFacts:
+    """What code may ask of its `__main__` apart from its own names; travels as JSON or pickle."""
+
+    #: `__file__`, or None for `-c`, the REPL and notebooks.
+    file: str | None = None
+    #: `__package__`, which relative imports inside functions of `python -m pkg.mod` need.
+    package: str | None = None
+    #: Name of the module that `python -m` runs, or None.
+    spec: str | None = None
+    #: The module's docstring, which command line parsers print.
+    doc: str | None = None
+    #: `sys.argv` of the sender.
+    argv: tuple[str, ...] = ()
+
+
+def main_facts() -> MainFacts:
+    """Describe the `__main__` of this process, for `MainNamespace` in another."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    return MainFacts(
+        file=getattr(main, "__file__", None),
+        package=getattr(main, "__package__", None),
+        spec=spec.name if spec else None,
+        doc=main.__doc__,
+        argv=tuple(sys.argv),
+    )
+
+
+class MainNamespace:
+    """The `__main__` of a worker process; making one replaces `sys.modules["__main__"]`.
+
+    There is one per process, made before any user code is loaded.
+    """
+
+    def __init__(self, facts: MainFacts) -> None:
+        module = types.ModuleType("__main__", facts.doc)
+        module.__dict__["__builtins__"] = builtins
+        module.__package__ = facts.package
+        if facts.file is not None:
+            module.__file__ = facts.file
+        if facts.spec is not None:
+            module.__spec__ = importlib.machinery.ModuleSpec(facts.spec, None, origin=facts.file)
+        if facts.argv:
+            sys.argv[:] = facts.argv
+        self._names = module.__dict__
+        self._digests: dict[str, bytes] = {}
+        self._pending: dict[str, Definition] = {}
+        self._depth: dict[str, int] = {}
+        self._bound: set[str] = set()
+        self._lock = threading.RLock()
+        self._replaced = sys.modules.get("__main__")  # its functions may still run: the fork server's own
+        sys.modules["__main__"] = module
+        _here.namespace = self
+
+    def install(self, definitions: Mapping[str, Definition]) -> None:
+        """Give each name its value, unless the same bytes were the last ones received for it.
+
+        Raises:
+            Exception: whatever unpickling a value raised, with a note that names the
+                definition. Names that were not reached are tried again the next time.
+        """
+        with self._lock:
+            digests = {name: _digest(*definition) for name, definition in definitions.items()}
+            new = {name: digest for name, digest in digests.items() if self._digests.get(name) != digest}
+            if not new:
+                return
+            self._pending = {name: definitions[name] for name in new}
+            self._bound = set()
+            try:
+                self._install_all(list(new))
+            finally:
+                # A name that failed, or was not reached, still counts as not received.
+                self._digests.update({name: new[name] for name in new if name not in self._pending})
+                self._pending = {}
+                self._depth = {}
+                self._bound = set()
+
+    def _install_all(self, names: list[str]) -> None:
+        while names:
+            postponed: list[str] = []
+            missing: NameError | None = None
+            for name in names:
+                self._depth = {}
+                try:
+                    self.resolve(name)
+                except NameError as error:
+                    # Loading it called a function (`__setstate__`, say) that uses a global which comes later.
+                    postponed.append(name)
+                    missing = missing or error
+            if missing is not None and len(postponed) == len(names):
+                raise missing
+            names = postponed
+
+    def resolve(self, name: str) -> None:
+        """Define `name` now if it waits to be defined."""
+        with self._lock:
+            if name not in self._pending:
+                return
+            # The second time round, what led here is bound by now (`class B(A)` with `A.child = B`), and B can be
+            # made; the outer load then takes over the B that was made here. A third time nothing would change.
+            depth = self._depth[name] = self._depth.get(name, 0) + 1
+            if depth > 2:
+                raise pickle.UnpicklingError(f"the definition of {name!r} in __main__ needs itself before it exists")
+            pickled, buffers = self._pending[name]
+            try:
+                value = pickle.loads(pickled, buffers=buffers)  # noqa: S301  # from an authenticated peer
+            except BaseException as error:
+                self._pending[name] = pickled, buffers
+                error.add_note(f"while defining {name!r} in the worker's __main__")
+                raise
+            self._names[name] = value
+            self._pending.pop(name, None)
+
+    def bind(self, name: str, make: Callable[[], Any]) -> Any:
+        """Make the class or function `name` and put it in place before its contents are read."""
+        with self._lock:
+            if name in self._bound:
+                self._pending.pop(name, None)
+                return self._names[name]
+            value = make()
+            if name in self._pending:
+                self._names[name] = value
+                self._bound.add(name)
+                del self._pending[name]
+            return value
+
+
+class _Here:
+    """The namespace of this process, if it is a worker."""
+
+    namespace: MainNamespace | None = None
+
+
+_here = _Here()
+
+
+def _digest(pickled: Any, buffers: Sequence[Any]) -> bytes:
+    digest = hashlib.blake2b(pickled, digest_size=16)
+    for buffer in buffers:
+        digest.update(b"%d," % memoryview(buffer).nbytes)
+        digest.update(buffer)
+    return digest.digest()
+
+
+# What definitions call while they are unpickled. Their names stand in pickles: renaming one is a change of protocol.
+
+
+def main_globals() -> dict[str, Any]:
+    """The namespace of `__main__` in this process."""
+    return sys.modules["__main__"].__dict__
+
+
+def main_reference(qualname: str, token: str) -> Any:
+    """The object at `qualname` in `__main__`, defined first if it waits for that.
+
+    Args:
+        qualname: a dotted path from `__main__`.
+        token: not read here; it makes the bytes of a definition differ when the object that
+            it refers to was replaced, so that `install` applies it again.
+    """
+    root, *rest = qualname.split(".")
+    if _here.namespace is not None:
+        _here.namespace.resolve(root)
+    value = getattr(sys.modules["__main__"], root)
+    for name in rest:
+        value = getattr(value, name)
+    return value
+
+
+def bind_definition(name: str, tracker_id: str | None, make: Callable[..., Any], *arguments: Any) -> Any:
+    """Make the value of `name`, or take the class that is already here under the tracker's id.
+
+    Args:
+        name: the name in `__main__`.
+        tracker_id: cloudpickle's id of the class, or None for a function.
+        make: makes it if it is not here.
+        *arguments: what it is made of.
+    """
+
+    def create() -> Any:
+        known = tracked_class(tracker_id)
+        if known is not None:
+            return known
+        with _quiet_bases(arguments):
+            return make(*arguments)
+
+    return create() if _here.namespace is None else _here.namespace.bind(name, create)
+
+
+def tracked_class(tracker_id: str | None) -> Any:
+    """The class that cloudpickle knows by this id in this process, or None."""
+    return None if tracker_id is None else _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
+
+
+@contextmanager
+def _quiet_bases(arguments: tuple[Any, ...]) -> Iterator[None]:
+    """Keep `__init_subclass__` of classes of `__main__` from running a second time.
+
+    What it did at home (a registry filled, attributes set) arrives as data, and its keyword
+    arguments are not known any more.
+    """
+    bases: list[type] = [
+        base for item in arguments if isinstance(item, tuple) for base in item if isinstance(base, type)
+    ]  # pyright: ignore[reportUnknownVariableType]
+    definers = {
+        cls
+        for base in bases
+        for cls in base.__mro__
+        if cls.__module__ == "__main__" and "__init_subclass__" in cls.__dict__
+    }
+    hooks = {cls: cls.__dict__["__init_subclass__"] for cls in definers}
+
+    def quiet(cls: type, **_: Any) -> None:
+        pass
+
+    for cls in hooks:
+        cls.__init_subclass__ = classmethod(quiet)  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        for cls, hook in hooks.items():
+            cls.__init_subclass__ = hook

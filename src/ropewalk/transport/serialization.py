@@ -1,0 +1,288 @@
+"""Values and code as bytes: pickle protocol 5 with out-of-band buffers, cloudpickle for code.
+
+    dumps(args) ───────▶ Payload ───────────────────────────▶ loads(pickle, buffers)
+    dumps_code(f) ─────▶ Code = Payload + definitions ──────▶ MainNamespace.install, then loads
+    loads ◀───────────── Payload ◀────────────────────────── dumps_result(value)
+
+A function or class at the top level of `__main__` is pickled as its name, both
+ways, so it is the same object for all tasks of a worker and its own self when
+it comes home. The values of such names are shipped as definitions, each
+pickled by itself: the names a payload refers to (`Payload.names`), the globals
+that their code refers to, and so on until nothing is missing. Each definition
+being a pickle of its own, two globals that hold the same list hold two lists
+in the worker. Names that code reaches only through text (`globals()["x"]`,
+`eval`) are not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import cloudpickle.cloudpickle
+
+from ropewalk.errors import NotPicklable
+from ropewalk.transport.culprits import find_culprit
+from ropewalk.transport.main_namespace import main_globals
+from ropewalk.transport.picklers import (
+    ByValue,
+    CodePickler,
+    FastPickler,
+    ResultPickler,
+    not_by_inheritance,
+    root_in_main,
+)
+from ropewalk.transport.unchanged import Unchanged, watch
+
+#: Smaller buffers stay in the pickle: a part of a message costs more than copying a page.
+OUT_OF_BAND_BYTES = 4096
+_ATOMS = frozenset([int, float, bool, str, bytes, type(None)])
+_NO_NAMES: frozenset[str] = frozenset()
+_PROTOCOL = 5
+_by_value_modules: set[str] = cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One pickled value."""
+
+    #: The pickle, protocol 5.
+    pickle: bytes
+    #: Its out-of-band buffers, in order; each contiguous, of format "B", and over the value's own memory.
+    buffers: tuple[memoryview, ...]
+    #: The names of the sender's `__main__` that the pickle refers to.
+    names: frozenset[str]
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the pickle and the buffers together."""
+        return len(self.pickle) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A function, or a constant, with everything of `__main__` that it needs."""
+
+    payload: Payload
+    #: Name in `__main__` to value, each pickled by itself; what a definition refers to is there too.
+    definitions: dict[str, Payload]
+
+
+def dumps(value: Any, *, what: str = "value") -> Payload:
+    """Pickle anything: data, and functions and classes, those that cannot be imported by value.
+
+    Args:
+        value: the buffers of the payload lie in its memory, so it must not change before they are sent.
+        what: what errors call the value, such as "args".
+
+    Raises:
+        NotPicklable: a part of the value cannot be sent; `path` says which.
+        Exception: what a `__reduce__` or `__getstate__` of the user raised.
+    """
+    if type(value) is tuple and _ATOMS.issuperset(map(type, value)):  # pyright: ignore[reportUnknownArgumentType]
+        return Payload(pickle.dumps(value, _PROTOCOL), (), _NO_NAMES)
+    if not _by_value_modules:
+        try:
+            return _dump(FastPickler, value)
+        except ByValue:
+            pass
+        except Exception as error:
+            if not _is_pickles_own(error):
+                raise
+    return _dump_code(value, what)
+
+
+def dumps_result(value: Any) -> Payload:
+    """Pickle a result or an exception, as multiprocessing does: a lambda or nested function is an error.
+
+    Raises:
+        NotPicklable: a part of the result cannot be sent; `path` says which.
+        Exception: what a `__reduce__` or `__getstate__` of the user raised.
+    """
+    try:
+        return _dump(ResultPickler, value)
+    except Exception as error:
+        _explain(error, value, "result", ResultPickler)
+
+
+def loads(pickled: bytes | bytearray | memoryview, buffers: Iterable[Any] = ()) -> Any:
+    """The value of a payload; arrays lie in `buffers` and are writable if these are."""
+    return pickle.loads(pickled, buffers=buffers)  # noqa: S301  # callers unpickle after authentication only
+
+
+def dumps_code(value: Any, *, what: str = "function") -> Code:
+    """Pickle a function, or a constant, together with the definitions it needs.
+
+    Of a function that reaches nothing but functions, modules and constants that cannot change,
+    the code is kept and checked; pickling it again takes a few microseconds.
+
+    Raises:
+        NotPicklable: as `dumps`, also for a global that the code refers to.
+    """
+    is_function = type(value) is types.FunctionType
+    if is_function:
+        kept = _kept_codes.get(value)
+        if kept is not None and kept[0].holds():
+            return kept[1]
+    payload = dumps(value, what=what)
+    if not payload.names:
+        return Code(payload, {})
+    label = getattr(value, "__qualname__", what) if is_function else what
+    definitions, seen = _define(payload.names, label)
+    code = Code(payload, definitions)
+    if is_function:
+        unchanged = None if _by_value_modules else watch(value, seen)
+        if unchanged is not None:
+            _kept_codes[value] = unchanged, code
+    return code
+
+
+def define(names: Iterable[str]) -> dict[str, Payload]:
+    """The values of these names of `__main__` and of all names that they refer to.
+
+    Names that `__main__` does not have are left out.
+
+    Raises:
+        NotPicklable: the value of a name cannot be sent.
+    """
+    return _define(names, "")[0]
+
+
+_kept_codes: weakref.WeakKeyDictionary[Any, tuple[Unchanged, Code]] = weakref.WeakKeyDictionary()
+
+
+def _define(names: Iterable[str], label: str) -> tuple[dict[str, Payload], dict[str, Any]]:
+    """The definitions, and what each name held; `label` is what refers to the first names, for errors."""
+    main = main_globals()
+    definitions: dict[str, Payload] = {}
+    seen: dict[str, Any] = {}
+    paths: dict[str, str] = {}
+    referrers: dict[str, str] = {}
+    # Sorted, because a set of words has another order in each process, and errors should be the same in all.
+    queue = sorted(names)
+    for name in queue:
+        refers = label and not _is_reference(main.get(name), name)
+        paths[name] = f"{label}.<globals>[{name!r}]" if refers else name
+        referrers[name] = f"{label} refers" if refers else ""
+    while queue:
+        name = queue.pop(0)
+        if name in definitions or name not in main:
+            continue
+        value = seen[name] = main[name]
+        try:
+            payload = definitions[name] = _dump(functools.partial(CodePickler, definition=name), value)
+        except Exception as error:
+            _explain_definition(error, name, value, paths[name], referrers[name])
+        kind = "class" if isinstance(value, type) else "function" if callable(value) else "global"
+        for other in sorted(payload.names - paths.keys()):
+            paths[other] = f"{paths[name]}.<globals>[{other!r}]"
+            referrers[other] = f"{kind} {name} refers"
+            queue.append(other)
+    return definitions, seen
+
+
+def _is_reference(value: Any, name: str) -> bool:
+    return isinstance(value, type | types.FunctionType) and root_in_main(value) == name
+
+
+def _take(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
+    """Keep a buffer out of band; True leaves it in the pickle."""
+    view = buffer.raw()
+    if view.nbytes < OUT_OF_BAND_BYTES:
+        return True
+    buffers.append(view)
+    return False
+
+
+def _dump(make: Callable[..., Any], value: Any) -> Payload:
+    buffers: list[memoryview] = []
+    file = io.BytesIO()
+    pickler = make(file, _PROTOCOL, buffer_callback=functools.partial(_take, buffers))
+    pickler.dump(value)
+    return Payload(file.getvalue(), tuple(buffers), frozenset(pickler.names) if pickler.names else _NO_NAMES)
+
+
+def _dump_code(value: Any, what: str) -> Payload:
+    try:
+        return _dump(CodePickler, value)
+    except Exception as error:
+        _explain(error, value, what, CodePickler)
+
+
+# Errors
+
+
+def _is_pickles_own(error: Exception) -> bool:
+    """Whether pickle refused the value, and not code of the user that pickle called."""
+    if isinstance(error, MemoryError):
+        return False
+    if isinstance(error, TypeError | pickle.PicklingError) or _is_inheritance(error):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return module.startswith(("ropewalk.transport.", "cloudpickle."))
+
+
+def _is_inheritance(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and "between processes through inheritance" in str(error)
+
+
+def _explain(error: Exception, value: Any, what: str, make: Callable[..., Any]) -> NoReturn:
+    """Raise NotPicklable with the place of the trouble, or the user's own error."""
+    if not _is_pickles_own(error):
+        raise error
+    path, reason, advice = _diagnose(error, value, what, make)
+    raise NotPicklable(f"{path} cannot be sent to another process: {reason}; {advice}", path=path) from error
+
+
+def _explain_definition(error: Exception, name: str, value: Any, path: str, referrer: str) -> NoReturn:
+    if isinstance(error, MemoryError):
+        raise error
+    inner, reason, advice = _diagnose(error, value, path, functools.partial(CodePickler, definition=name))
+    kind = "" if _is_inheritance(error) or isinstance(error, NotPicklable) else f"{type(error).__name__}: "
+    place = f" (at {inner})" if inner != path else ""
+    if referrer.startswith(("class ", "function ", "global ")) or not referrer:
+        subject = referrer
+    else:
+        subject = f"function {referrer}"
+    what = f"{subject} to the global {name!r} in __main__, which" if subject else f"{name!r} in __main__"
+    if not isinstance(value, type | types.FunctionType):
+        advice = "pass what it needs as an argument, or keep None in it here and set it in the pool's initializer"
+    raise NotPicklable(f"{what} cannot be sent: {kind}{reason}{place}; {advice}", path=inner) from error
+
+
+def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any]) -> tuple[str, str, str]:
+    """The path of the part that fails, why it fails, and what to do."""
+
+    def attempt(part: Any) -> Exception | None:
+        try:
+            _dump(make, part)
+        except Exception as failure:
+            return failure
+        return None
+
+    path, culprit, error = find_culprit(value, error, attempt, path=what, code_by_value=make is not ResultPickler)
+    if type(culprit).__module__.startswith("multiprocessing."):
+        reason = not_by_inheritance(type(culprit))
+        advice = "use a multiprocessing.Manager, whose proxies can be sent, or Ropewalk's own classes"
+    elif isinstance(error, NotPicklable):
+        reason = str(error)
+        advice = "the copy that arrives can be moved to a device there"
+    elif isinstance(culprit, types.FunctionType | type) and make is ResultPickler:
+        reason = str(error)
+        advice = "return data, or a function or class from the top level of a module or script"
+    else:
+        reason = str(error) or repr(error)
+        advice = "make it in the process that uses it, or leave it out in the __getstate__ of what holds it"
+    return path, reason, advice
+
+
+__all__ = ["Code", "Payload", "define", "dumps", "dumps_code", "dumps_result", "loads"]
