@@ -169,6 +169,26 @@ def test_a_socket_with_the_longest_name_fits_into_the_longest_run_folder(short_p
         create_run_folder(one_more)
 
 
+def test_neither_folder_nor_file_is_open_to_others_for_even_a_moment(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The final mode may be set by a second call; between the two nobody else may slip in, whatever the umask is."""
+    modes: list[int] = []
+
+    def watch(target: Path | int, mode: int) -> None:
+        modes.append(stat.S_IMODE(os.stat(target).st_mode))
+
+    monkeypatch.setattr(credentials.os, "chmod", watch)
+    monkeypatch.setattr(credentials.os, "fchmod", watch)
+    before = os.umask(0o000)
+    try:
+        folder = create_run_folder(short_path)
+        write_secret_file(folder / "secret", b"hush")
+    finally:
+        os.umask(before)
+    assert modes == [0o700, 0o600]
+
+
 def test_each_call_makes_another_run_folder(short_path: Path) -> None:
     assert len({create_run_folder(short_path) for _ in range(20)}) == 20
 
