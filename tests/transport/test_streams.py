@@ -46,8 +46,8 @@ def tls_pair() -> tuple[Stream, Stream]:
         ours = TlsStream(socket.create_connection(listener.getsockname()), for_client, server_side=False)
         theirs = TlsStream(listener.accept()[0], for_server, server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(theirs.handshake, DEADLINE_S)
-        ours.handshake(DEADLINE_S)
+        answered = executor.submit(theirs.handshake, DEADLINE_S, lambda _: True)
+        ours.handshake(DEADLINE_S, lambda _: True)
         answered.result()
     return ours, theirs
 

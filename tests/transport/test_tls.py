@@ -53,6 +53,10 @@ def sockets() -> Iterator[Sockets]:
         sock.close()
 
 
+def anyone(fingerprint: str) -> bool:
+    return True
+
+
 def refusal(handshake: Callable[[], None]) -> str:
     """What a handshake was refused with; empty if it was not."""
     try:
@@ -67,8 +71,8 @@ def both_refusals(
     client: ssl.SSLContext,
     server: ssl.SSLContext,
     *,
-    client_accepts: Callable[[str], bool] | None = None,
-    server_accepts: Callable[[str], bool] | None = None,
+    client_accepts: Callable[[str], bool] = anyone,
+    server_accepts: Callable[[str], bool] = anyone,
 ) -> tuple[str, str]:
     """Shake hands and return what the client and what the server was refused with."""
     dialled, accepted = sockets()
@@ -115,8 +119,8 @@ def test_two_processes_of_a_run_accept_each_other_and_learn_who_the_other_is(soc
     dialler = TlsStream(dialled, client_context(WORKER), server_side=False)
     answerer = TlsStream(accepted, server_context(LAUNCHER), server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(answerer.handshake, DEADLINE_S)
-        dialler.handshake(DEADLINE_S)
+        answered = executor.submit(answerer.handshake, DEADLINE_S, anyone)
+        dialler.handshake(DEADLINE_S, anyone)
         answered.result()
     assert answerer.peer_fingerprint == WORKER.fingerprint
     assert dialler.peer_fingerprint == LAUNCHER.fingerprint
@@ -231,7 +235,7 @@ def test_a_failing_accept_closes_the_stream(sockets: Sockets) -> None:
 
     with ThreadPoolExecutor(1) as executor:
         answered = executor.submit(answerer.handshake, DEADLINE_S, broken)
-        assert "hung up" in refusal(lambda: dialler.handshake(DEADLINE_S))
+        assert "hung up" in refusal(lambda: dialler.handshake(DEADLINE_S, anyone))
         with pytest.raises(KeyError):
             answered.result()
     assert answerer.fileno() == -1
@@ -263,7 +267,7 @@ def test_garbage_is_refused_and_nothing_of_it_reaches_us(sockets: Sockets, words
             return heard
 
         talked = executor.submit(talk)
-        assert answer in refusal(lambda: stream.handshake(DEADLINE_S))
+        assert answer in refusal(lambda: stream.handshake(DEADLINE_S, anyone))
         heard = talked.result()
     assert len(heard) <= 7, "a stranger hears an alert at most"
     assert stream.fileno() == -1
@@ -281,7 +285,7 @@ def test_a_plain_server_is_refused(sockets: Sockets) -> None:
 
     with ThreadPoolExecutor(1) as executor:
         listened = executor.submit(listen_to_the_end)
-        assert "does not speak TLS" in refusal(lambda: stream.handshake(DEADLINE_S))
+        assert "does not speak TLS" in refusal(lambda: stream.handshake(DEADLINE_S, anyone))
         listened.result()
 
 
@@ -291,14 +295,14 @@ def test_a_peer_that_hangs_up_is_refused(sockets: Sockets) -> None:
         dialled.close()
         context = server_context(LAUNCHER) if server_side else client_context(WORKER)
         stream = TlsStream(accepted, context, server_side=server_side)
-        assert "hung up" in refusal(lambda stream=stream: stream.handshake(DEADLINE_S))
+        assert "hung up" in refusal(lambda stream=stream: stream.handshake(DEADLINE_S, anyone))
 
 
 def test_a_peer_that_says_nothing_is_refused_in_time(sockets: Sockets) -> None:
     _, accepted = sockets()
     stream = TlsStream(accepted, server_context(LAUNCHER), server_side=True)
     begin = time.monotonic()
-    assert "within 0.1 s" in refusal(lambda: stream.handshake(0.1))
+    assert "within 0.1 s" in refusal(lambda: stream.handshake(0.1, anyone))
     assert time.monotonic() - begin < 5
     assert stream.fileno() == -1
 
@@ -324,7 +328,7 @@ def test_a_peer_that_sends_byte_by_byte_gets_no_more_time(sockets: Sockets) -> N
     with ThreadPoolExecutor(1) as executor:
         dripped = executor.submit(drip)
         try:
-            assert "within 0.3 s" in refusal(lambda: stream.handshake(0.3))
+            assert "within 0.3 s" in refusal(lambda: stream.handshake(0.3, anyone))
             assert time.monotonic() - begin < 5
         finally:
             stopped.set()
@@ -335,7 +339,7 @@ def test_closing_from_another_thread_ends_a_handshake(sockets: Sockets) -> None:
     _, accepted = sockets()
     stream = TlsStream(accepted, server_context(LAUNCHER), server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        shaken = executor.submit(stream.handshake, DEADLINE_S)
+        shaken = executor.submit(stream.handshake, DEADLINE_S, anyone)
         with pytest.raises(TimeoutError):
             shaken.result(0.05)
         stream.close()
@@ -357,7 +361,7 @@ def test_a_man_in_the_middle_with_another_authority_is_refused_by_both_ends(sock
     }
     with ThreadPoolExecutor(4) as executor:
         shaken = {
-            name: executor.submit(refusal, lambda stream=stream: stream.handshake(DEADLINE_S))
+            name: executor.submit(refusal, lambda stream=stream: stream.handshake(DEADLINE_S, anyone))
             for name, stream in ends.items()
         }
         words = {name: future.result() for name, future in shaken.items()}
@@ -387,8 +391,8 @@ def test_a_flipped_bit_on_the_way_ends_the_stream(sockets: Sockets) -> None:
     with ThreadPoolExecutor(3) as executor:
         executor.submit(relay, intercepted, forwarded)
         executor.submit(relay, forwarded, intercepted)
-        answered = executor.submit(answerer.handshake, DEADLINE_S)
-        dialler.handshake(DEADLINE_S)
+        answered = executor.submit(answerer.handshake, DEADLINE_S, anyone)
+        dialler.handshake(DEADLINE_S, anyone)
         answered.result()
         try:
             dialler.send([memoryview(b"whole")])
@@ -418,7 +422,7 @@ def test_new_keys_in_the_middle_of_a_stream_go_unnoticed(sockets: Sockets, tmp_p
             stream = TlsStream(listener.accept()[0], server_context(LAUNCHER), server_side=True)
             try:
                 client.stdin.write(b"\x01")  # the yes that ends our handshake
-                stream.handshake(DEADLINE_S)
+                stream.handshake(DEADLINE_S, anyone)
                 assert client.stdout.read(1) == b"\x01"
                 buffer = memoryview(bytearray(100))
                 with ThreadPoolExecutor(1) as executor:

@@ -106,7 +106,7 @@ class TlsStream(Stream):
         #: SHA-256 of the peer's certificate in DER form, 64 hexadecimal digits; empty before the handshake.
         self.peer_fingerprint = ""
 
-    def handshake(self, deadline_s: float, accept: Callable[[str], bool] | None = None) -> None:
+    def handshake(self, deadline_s: float, accept: Callable[[str], bool]) -> None:
         """Prove who we are, see who the peer is, and wait until both have accepted each other.
 
         TLS 1.3 lets a client go ahead before the server has looked at its certificate; here both sides then say yes or
@@ -114,7 +114,8 @@ class TlsStream(Stream):
 
         Args:
             deadline_s: seconds for all of it, however slowly the peer sends.
-            accept: asked with the fingerprint of the peer's certificate, which is of this run and valid; False refuses.
+            accept: asked with the fingerprint of the peer's certificate, which is valid and of this run; False refuses.
+                It is where a retired process is kept out, or a member that took the port of another.
 
         Raises:
             TransportRefused: one side does not accept the other, the peer speaks something else, or time is up. The
@@ -241,10 +242,10 @@ class TlsStream(Stream):
                 self._failure = error  # bytes that were whole before are given out first
             return count or None, self._outgoing.pending > 0
 
-    def _shake_hands(self, deadline: float, accept: Callable[[str], bool] | None) -> None:
+    def _shake_hands(self, deadline: float, accept: Callable[[str], bool]) -> None:
         self._step(self._tls.do_handshake, deadline)
         fingerprint = hashlib.sha256(self._tls.getpeercert(binary_form=True) or b"").hexdigest()
-        accepted = accept is None or accept(fingerprint)
+        accepted = accept(fingerprint)
         self._step(lambda: self._tls.write(_YES if accepted else _NO), deadline)
         if not accepted:
             self._take_leave(deadline)
