@@ -44,7 +44,7 @@ def find_culprit(
     deadline = time.monotonic() + MAX_SECONDS
     attempts = itertools.count()
     for _ in range(MAX_DEPTH):
-        if type(value).__module__.startswith("multiprocessing."):
+        if kind_of(value).__module__.startswith("multiprocessing."):
             break  # the user knows the Queue, not the lock inside it
         for step, part in _parts(value, code_by_value):
             if isinstance(part, _ATOMS) or id(part) in seen:
@@ -61,9 +61,14 @@ def find_culprit(
     return path, value, error
 
 
+def kind_of(value: object) -> type[Any]:
+    """The type of a value of the user."""
+    return type(value)
+
+
 def _parts(value: Any, code_by_value: bool) -> Iterator[tuple[str, Any]]:
     """The parts of a value, each with the step from it: `.name`, `[index]`, `[key]`."""
-    kind: type = type(value)
+    kind = kind_of(value)
     if kind is dict:
         yield from _items(value.items())
     elif kind in (list, tuple):
@@ -86,7 +91,8 @@ def _parts(value: Any, code_by_value: bool) -> Iterator[tuple[str, Any]]:
             yield f".keywords[{key!r}]", item
     elif issubclass(kind, type):
         if code_by_value:
-            for name, item in vars(value).items():
+            attributes: dict[str, Any] = dict(vars(value))
+            for name, item in attributes.items():
                 if not isinstance(item, types.MemberDescriptorType | types.GetSetDescriptorType):
                     yield f".{name}", item
     elif isinstance(value, property):
@@ -132,7 +138,7 @@ def _instance_parts(value: Any) -> Iterator[tuple[str, Any]]:
     for part in parts:
         yield from _attributes(part)
     names = {id(item): name for name, item in getattr(value, "__dict__", {}).items()}
-    fields: tuple[str, ...] = getattr(value, "_fields", ()) if isinstance(value, tuple) else ()
+    fields: tuple[str, ...] = getattr(value, "_fields", ())  # of a named tuple
     for index, item in enumerate(arguments or ()):  # pyright: ignore
         if isinstance(item, type):
             continue  # the object's own class, as a rule: the object is the culprit then
@@ -149,8 +155,8 @@ def _instance_parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(state: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(state, dict):
-        for name, item in state.items():  # pyright: ignore
+    if hasattr(state, "items"):
+        for name, item in state.items():
             yield f".{name}", item
 
 

@@ -28,7 +28,7 @@ import pickle
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -237,15 +237,14 @@ def tracked_class(tracker_id: str | None) -> Any:
 
 
 @contextmanager
-def _quiet_bases(arguments: tuple[Any, ...]) -> Iterator[None]:
+def _quiet_bases(arguments: tuple[Any, ...]) -> Generator[None]:
     """Keep `__init_subclass__` of classes of `__main__` from running a second time.
 
     What it did at home (a registry filled, attributes set) arrives as data, and its keyword
     arguments are not known any more.
     """
-    bases: list[type] = [
-        base for item in arguments if isinstance(item, tuple) for base in item if isinstance(base, type)
-    ]  # pyright: ignore[reportUnknownVariableType]
+    tuples: list[tuple[Any, ...]] = [item for item in arguments if isinstance(item, tuple)]
+    bases: list[type] = [base for item in tuples for base in item if isinstance(base, type)]
     definers = {
         cls
         for base in bases

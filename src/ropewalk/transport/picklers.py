@@ -18,7 +18,6 @@ import dis
 import functools
 import inspect
 import itertools
-import multiprocessing.connection
 import opcode
 import pickle
 import re
@@ -32,7 +31,6 @@ from typing import Any
 
 import cloudpickle.cloudpickle
 
-from ropewalk.errors import NotPicklable
 from ropewalk.transport.main_namespace import bind_definition, main_globals, main_reference, tracked_class
 from ropewalk.transport.reducers import BY_TYPE, NAMED, TENSOR_MODULES, TENSORS, TensorMemory, reduce_tensor
 
@@ -77,8 +75,8 @@ class _NameCollector(pickle.Pickler):
         else:
             self.names |= names
 
-    def reducer_override(self, obj: Any) -> Any:
-        kind: type = type(obj)
+    def reducer_override(self, obj: object) -> Any:
+        kind: type[Any] = type(obj)
         if kind is types.FunctionType or issubclass(kind, type):
             return self.reduce_code(obj)
         module = kind.__module__
@@ -90,7 +88,7 @@ class _NameCollector(pickle.Pickler):
             if self.storages is None:
                 self.storages = {}
             return reduce_tensor(obj, self.storages)
-        if module == "multiprocessing.connection" and isinstance(obj, multiprocessing.connection.Connection):
+        if module == "multiprocessing.connection" and kind.__name__ == "Connection":
             # It would pickle without complaint, as a number that means another descriptor over there.
             raise RuntimeError("Connection objects should only be shared between processes through inheritance")
         return NotImplemented
@@ -106,7 +104,7 @@ class _NameCollector(pickle.Pickler):
             return NotImplemented
         return main_reference, (qualname, _identity(obj))
 
-    def _reduce_main_instance(self, obj: Any, kind: type) -> Any:
+    def _reduce_main_instance(self, obj: Any, kind: type[Any]) -> Any:
         # An object whose reduction is a string is saved as a global: the one case where pickle refers to a name of
         # `__main__` without asking us, so we ask first. Elsewhere the answer is what pickle would have got itself.
         reduce = copyreg.dispatch_table.get(kind)
@@ -119,7 +117,7 @@ class _NameCollector(pickle.Pickler):
         reference = self.reference(root, reduced, obj)
         return reduced if reference is NotImplemented else reference
 
-    def _reduce_named(self, obj: Any, kind: type) -> Any:
+    def _reduce_named(self, obj: Any, kind: type[Any]) -> Any:
         qualname: str = getattr(obj, "__qualname__", None) or obj.__name__
         if obj.__module__ == "__main__":
             root = root_in_main(obj, qualname)
@@ -167,7 +165,7 @@ class ResultPickler(_NameCollector):
 class CodePickler(_NameCollector, _cloudpickle.Pickler):
     """Everything else: code by value."""
 
-    dispatch_table = _cloudpickle.Pickler.dispatch_table.new_child()  # completed below, by `_reduce_text_file`
+    dispatch_table: Any = _cloudpickle.Pickler.dispatch_table.new_child(BY_TYPE.copy())
 
     def __init__(self, file: Any, protocol: int, *, buffer_callback: Any, definition: str | None = None) -> None:
         _cloudpickle.Pickler.__init__(self, file, protocol, buffer_callback)
@@ -228,7 +226,7 @@ def _reduce_text_file(file: TextIOWrapper) -> Any:
     raise TypeError(f"cannot pickle {type(file).__module__ + '.' + type(file).__qualname__!r} object")
 
 
-CodePickler.dispatch_table.update({TextIOWrapper: _reduce_text_file, **BY_TYPE})
+CodePickler.dispatch_table[TextIOWrapper] = _reduce_text_file
 
 _GLOBAL_OPS = frozenset(
     opcode.opmap[name]
@@ -308,13 +306,10 @@ def class_at_home(tracker_id: str, qualname: str) -> Any:
     return known
 
 
-def not_by_inheritance(kind: type) -> str:
+def not_by_inheritance(kind: type[Any]) -> str:
     """Why an object of multiprocessing cannot be sent, and what to take instead."""
     name = f"{kind.__module__}.{kind.__qualname__}"
     return (
         f"{name} is an object of multiprocessing that works only by inheritance from the process that made it, and "
         "Ropewalk's processes are not forked from this one"
     )
-
-
-__all__ = ["ByValue", "CodePickler", "FastPickler", "NotPicklable", "ResultPickler", "global_names", "root_in_main"]

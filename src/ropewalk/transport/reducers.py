@@ -12,6 +12,7 @@ contiguous, so that one row of a large matrix does not bring the matrix along.
 from __future__ import annotations
 
 import functools
+import importlib
 import pickle
 import sys
 import typing
@@ -86,8 +87,7 @@ def rebuild_memory(buffer: Any) -> Any:
     Torch knows no read-only tensors: who hands out a read-only buffer maps the memory
     behind it private and writable, so that a write copies a page and does not crash.
     """
-    import torch  # type: ignore[import-not-found]  # not a dependency: the sender had it
-
+    torch: Any = importlib.import_module("torch")  # not a dependency of ours, but of who sent the tensor
     view = memoryview(buffer)
     if not view.nbytes:
         return torch.UntypedStorage(0)
@@ -100,8 +100,7 @@ def rebuild_tensor(
     storage: Any, dtype: Any, offset: int, size: Any, stride: Any, requires_grad: bool, is_parameter: bool
 ) -> Any:
     """A tensor over `storage`, as `reduce_tensor` took it apart."""
-    import torch  # type: ignore[import-not-found]
-
+    torch: Any = importlib.import_module("torch")
     tensor = torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 import cloudpickle.cloudpickle
 
 from ropewalk.errors import NotPicklable
-from ropewalk.transport.culprits import find_culprit
+from ropewalk.transport.culprits import find_culprit, kind_of
 from ropewalk.transport.main_namespace import main_globals
 from ropewalk.transport.picklers import (
     ByValue,
@@ -270,8 +270,9 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
         return None
 
     path, culprit, error = find_culprit(value, error, attempt, path=what, code_by_value=make is not ResultPickler)
-    if type(culprit).__module__.startswith("multiprocessing."):
-        reason = not_by_inheritance(type(culprit))
+    kind = kind_of(culprit)
+    if kind.__module__.startswith("multiprocessing."):
+        reason = not_by_inheritance(kind)
         advice = "use a multiprocessing.Manager, whose proxies can be sent, or Ropewalk's own classes"
     elif isinstance(error, NotPicklable):
         reason = str(error)
