@@ -6,6 +6,7 @@
     │   └── TaskPoisoned                      one task killed `max_deaths` workers in a row
     ├── TaskTimeout (multiprocessing.TimeoutError)   a task ran longer than `task_timeout_s`
     ├── TaskCancelled                         the task was given up before it ended
+    ├── RemoteError                           a task raised something that cannot be rebuilt here
     ├── InitializerFailed                     the pool's initializer raised; no worker can start
     ├── CrashLoop                             processes die faster than the restart budget allows
     ├── StartFailed                           a process or an agent could not be started at all
@@ -96,6 +97,16 @@ class TaskTimeout(RopewalkError, multiprocessing.TimeoutError):
 
 class TaskCancelled(RopewalkError):
     """The pool was terminated, or the iterator dropped, before the task ended."""
+
+
+class RemoteError(RopewalkError):
+    """A task raised an exception that cannot be rebuilt in this process; its text is all there is.
+
+    Attributes:
+        type_name: module and name of the exception's class, such as "mylib.MyError".
+    """
+
+    type_name: str = ""
 
 
 class InitializerFailed(RopewalkError):

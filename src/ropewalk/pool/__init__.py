@@ -1,0 +1,1 @@
+"""Pools: multiprocessing's interface, over workers that may die at any moment."""

@@ -1,0 +1,1 @@
+"""Sessions, agents and the processes they host."""

@@ -1,0 +1,1 @@
+"""For those who write engines and test programs: conformance suites and fault injection."""

@@ -91,7 +91,7 @@ def _parts(value: Any, code_by_value: bool) -> Iterator[tuple[str, Any]]:
             yield f".keywords[{key!r}]", item
     elif issubclass(kind, type):
         if code_by_value:
-            attributes: dict[str, Any] = dict(vars(value))
+            attributes: Any = value.__dict__
             for name, item in attributes.items():
                 if not isinstance(item, types.MemberDescriptorType | types.GetSetDescriptorType):
                     yield f".{name}", item

@@ -1,0 +1,1 @@
+"""Streams: ordered bytes between two processes."""

@@ -1,0 +1,156 @@
+"""Constants: code and values that many tasks need, sent to a host or a worker once.
+
+A map's function and what it closes over, and what `pool.put` was given, are pickled
+once, named by the hash of their bytes, and sent ahead of the first task that needs
+them: small ones on the worker's link, large ones as a blob of the host, where every
+worker maps the same memory (read-only).
+
+    parts: layout │ pickle, buffers … of the value │ pickle, buffers … of each definition
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, BlobRef, pack, total_bytes
+from ropewalk.transport.frames import Part
+from ropewalk.transport.serialization import Payload, loads
+
+
+class Layout(msgspec.Struct, array_like=True, frozen=True):
+    """How the parts of a constant belong together."""
+
+    value_buffers: int
+    """Buffers of the value; -1 if there are only definitions."""
+    definitions: list[tuple[str, int]]
+    """Name in `__main__`, number of buffers."""
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_LAYOUT = msgspec.msgpack.Decoder(Layout)
+
+
+def parts_of(payload: Payload | None, definitions: dict[str, Payload]) -> list[Part]:
+    """The parts of a constant: a value with the definitions it needs, or only definitions."""
+    layout = Layout(
+        len(payload.buffers) if payload else -1,
+        [(name, len(definition.buffers)) for name, definition in definitions.items()],
+    )
+    parts: list[Part] = [_ENCODE(layout)]
+    for each in [payload, *definitions.values()] if payload else definitions.values():
+        parts += [each.pickle, *each.buffers]
+    return parts
+
+
+class Constant:
+    """One constant at the sender: its bytes, or the memory file that holds them."""
+
+    def __init__(self, id: str, parts: list[Part], needs: Iterable[Constant] = ()) -> None:
+        """Copy the parts: the value they lie in may change once we have returned.
+
+        Args:
+            id: the hash of the parts.
+            parts: as `parts_of` returns them.
+            needs: other constants that the value refers to.
+
+        Raises:
+            OSError: no memory or descriptors for a large one.
+        """
+        self.id = id
+        self.size_bytes = total_bytes(parts)
+        self.needs = tuple(needs)
+        self.users = 0
+        self.parts: list[Part] = []
+        self.blob: BlobRef | None = None
+        self.fd = -1
+        if self.size_bytes >= SHARED_MIN_BYTES:
+            self.blob = BlobRef(self.id, tuple(memoryview(part).nbytes for part in parts))
+            self.fd = pack(parts, f"ropewalk-{self.id[:12]}")
+        else:
+            self.parts = [bytes(part) for part in parts]
+
+    def close(self) -> None:
+        """Give the memory back; may be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self.parts = []
+
+
+class Reference:
+    """What `pool.put` returns: passed to a task, it arrives there as the value itself.
+
+    The value is sent to each host once, and dropped when the pool ends or `release` is called.
+    """
+
+    def __init__(self, constant: Constant) -> None:
+        self._constant = constant
+
+    def __repr__(self) -> str:
+        return f"<ropewalk constant of {self._constant.size_bytes} bytes>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        collecting = getattr(_collecting, "constants", None)
+        if collecting is None:
+            raise TypeError(
+                "a constant of pool.put can only be passed to tasks of its pool (as an argument, or in what a function "
+                "closes over); outside a pool pickle the value itself"
+            )
+        collecting[self._constant.id] = self._constant
+        return arrived, (self._constant.id,)
+
+
+_collecting = threading.local()
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[dict[str, Constant]]:
+    """Within this block, pickling notes which constants it met, in the dictionary given."""
+    found: dict[str, Constant] = {}
+    _collecting.constants = found
+    try:
+        yield found
+    finally:
+        _collecting.constants = None
+
+
+_arrived: dict[str, Any] = {}
+
+
+def arrived(id: str) -> Any:
+    """In a worker: the value of a constant that was sent before."""
+    return _arrived[id]
+
+
+def arrive(id: str, parts: Sequence[Part], namespace: Any) -> None:
+    """In a worker: unpack a constant and keep its value.
+
+    Raises:
+        Exception: whatever unpickling raises.
+    """
+    layout = _LAYOUT.decode(parts[0])
+    at = 1
+
+    def next_payload(num_buffers: int) -> tuple[Part, Sequence[Part]]:
+        nonlocal at
+        payload = parts[at], parts[at + 1 : at + 1 + num_buffers]
+        at += 1 + num_buffers
+        return payload
+
+    value = next_payload(layout.value_buffers) if layout.value_buffers >= 0 else None
+    definitions = {name: next_payload(num_buffers) for name, num_buffers in layout.definitions}
+    if definitions:
+        namespace.install(definitions)
+    _arrived[id] = loads(value[0], value[1]) if value else None  # type: ignore[arg-type]
+
+
+def depart(ids: Iterable[str]) -> None:
+    """In a worker: forget constants."""
+    for id in ids:
+        _arrived.pop(id, None)

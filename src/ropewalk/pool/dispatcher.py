@@ -1,0 +1,642 @@
+"""The dispatcher: carries out what the task table and the scaling decide.
+
+    caller's thread ── submit ──┐                        ┌─▶ Tasks to workers
+                                ├─▶ table, scaling ──────┤
+    loop's thread ── messages ──┘   (under one lock)     └─▶ jobs: accept, abandon
+
+It holds the pool's lock, the links of its workers and what each worker knows. It is
+called by the threads of the user, which may wait, and by the session's loop, which
+may not; it runs no user code in either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import (
+    CrashLoop,
+    InitializerFailed,
+    LinkClosed,
+    PoolClosed,
+    ProcessLimit,
+    StartFailed,
+    TaskPoisoned,
+    TaskTimeout,
+    WorkerLost,
+)
+from ropewalk.pool.constants import Constant
+from ropewalk.pool.messages import (
+    POOL,
+    CallKind,
+    Done,
+    Forget,
+    Ready,
+    Setup,
+    SetupFailed,
+    Skipped,
+    Stop,
+    Tasks,
+    UnitHeader,
+)
+from ropewalk.pool.messages import Constant as ConstantHere
+from ropewalk.pool.results import Batch, Job, Raised, rebuild_error
+from ropewalk.pool.scaling import Scaling
+from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, Unit
+from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.page import IDLE, PageReport
+from ropewalk.processes.session import ProcessSpec, Session
+from ropewalk.supervision.failure import DeathRecord
+from ropewalk.supervision.restart import GiveUp, Restart
+from ropewalk.transport.blobs import open_parts
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Link, Received
+from ropewalk.transport.main_namespace import main_facts
+
+_WATCH_S = 0.005
+#: After SIGTERM, a worker has this long before SIGKILL.
+_TERMINATE_S = 1.0
+#: Descriptors in one message; the kernel takes at most 253.
+_MAX_FDS = 32
+_KEPT_DEATHS = 1000
+
+
+@dataclass(slots=True, eq=False)
+class Content:
+    """What a unit's tasks are, ready to send."""
+
+    kind: int
+    seed: int
+    needs: Sequence[Constant]
+    """What the worker must have first; the last one is what is called."""
+    parts: list[Part]
+    shared: tuple[int, ...] = ()
+    fd: int = -1
+
+    def close(self) -> None:
+        """Give the memory back; may be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self.parts = []
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker as the pool sees it."""
+
+    id: str
+    rank: int
+    name: str
+    started: float
+    link: Link | None = None
+    ready: bool = False
+    stopping: bool = False
+    known: set[str] = field(default_factory=set[str])
+    num_done: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a pool's workers are made."""
+
+    name: str
+    resources: Resources
+    preload: tuple[str, ...]
+    initializer: Constant | None
+    arguments: Constant | None
+    units_per_worker: int | None
+    task_timeout_s: float | None
+    max_deaths: int
+    at_most_once: bool
+
+
+class Dispatcher:
+    """The workers and tasks of one pool; an `Owner` of processes."""
+
+    def __init__(self, session: Session, options: WorkerOptions, num_workers: int) -> None:
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.table = TaskTable(max_deaths=options.max_deaths, at_most_once=options.at_most_once)
+        self.scaling = Scaling(num_workers)
+        self.workers: dict[str, Worker] = {}
+        self.deaths: deque[DeathRecord] = deque(maxlen=_KEPT_DEATHS)
+        self.num_deaths = 0
+        self.events: deque[str] = deque(maxlen=100)
+        self.broken: BaseException | None = None
+        self._session = session
+        self._options = options
+        self._jobs: dict[Job, int] = {}
+        self._constants: dict[str, Constant] = {}
+        self._setup = Setup(
+            msgspec.msgpack.encode(main_facts()),
+            options.initializer.id if options.initializer else "",
+            options.arguments.id if options.arguments else "",
+        )
+        self._finishing = False
+        self._watching = False
+        with self.lock:
+            self._fill_up()
+
+    # The user's threads
+
+    def submit(self, units: Iterable[Unit]) -> None:
+        """Run these; their job hears of the results.
+
+        Raises:
+            PoolClosed: no more work is taken.
+            Exception: what broke the pool.
+        """
+        with self.lock:
+            self.raise_if_broken()
+            if self._finishing:
+                raise PoolClosed("this pool is closed and takes no more tasks")
+            units = list(units)
+            for unit in units:
+                self._jobs[unit.job] = self._jobs.get(unit.job, 0) + unit.count
+                for constant in unit.content.needs:
+                    self._use(constant)
+            self.table.submit(units)
+            self._assign()
+
+    def raise_if_broken(self) -> None:
+        """Raise what broke the pool, if anything did."""
+        if self.broken:
+            raise self.broken
+
+    def resize(self, num_workers: int) -> None:
+        """Have so many workers from now on; those that are too many finish what they are in."""
+        with self.lock:
+            self.scaling.wanted = num_workers
+            self._fill_up()
+            by_load = sorted(self.workers.values(), key=lambda worker: self.table.num_items(worker.id))
+            ranks = self.scaling.surplus(worker.rank for worker in by_load)
+            for worker in by_load:
+                if worker.rank in ranks and not worker.stopping:
+                    self._drain(worker)
+
+    def cancel(self, job: Job, error: BaseException | None = None) -> None:
+        """Forget what has not started of a job, and tell it `error` if there is one."""
+        with self.lock:
+            if job not in self._jobs:
+                return
+            for holder in self.table.cancel(job):
+                self._session.recall(holder, self.table.next_seq(holder))
+            self._end_job(job)
+            if error:
+                job.abandon(error)
+            self._assign()
+            self.changed.notify_all()
+
+    def finish(self) -> None:
+        """Take no more work; workers end when all is done."""
+        with self.lock:
+            self._finishing = True
+            self._stop_if_finished()
+
+    def terminate(self, error: BaseException) -> None:
+        """Take no more work, abandon what there is, end the workers at once."""
+        with self.lock:
+            self._finishing = True
+            self._abandon_all(error)
+            self._end_workers()
+
+    def known(self, id: str) -> Constant | None:
+        """A constant of that content that is here already."""
+        return self._constants.get(id)
+
+    def hold(self, constant: Constant) -> None:
+        """Keep a constant until `let_go`."""
+        with self.lock:
+            self._use(constant)
+
+    def let_go(self, constant: Constant) -> None:
+        """Undo one `hold`."""
+        with self.lock:
+            self._unuse(constant)
+
+    def close(self) -> None:
+        """All workers are gone: give back what is left."""
+        with self.lock:
+            for constant in self._constants.values():
+                self._session.drop_blob(constant.id)
+                constant.close()
+            self._constants.clear()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every worker is gone after `finish` or `terminate`."""
+        return self._finishing and not self.workers
+
+    # The session's loop: an `Owner`
+
+    def on_link(self, id: str, link: Link) -> None:
+        with self.lock:
+            worker = self.workers[id]
+            worker.link = link
+            for constant in (self._options.initializer, self._options.arguments):
+                if constant:
+                    self._provide(worker, constant, writable=constant is self._options.arguments)
+            self._send(worker, self._setup)
+
+    def on_message(self, id: str, received: Received) -> None:
+        with self.lock:
+            worker = self.workers.get(id)
+            if worker is None:
+                return
+            match received.message:
+                case Done() as done:
+                    self._done(worker, done, received)
+                case Skipped(first, count):
+                    self.table.taken_back(id, first, first + count, time.monotonic())
+                case Ready():
+                    self._ready(worker)
+                case SetupFailed(failure):
+                    error = InitializerFailed(
+                        f"the pool's initializer raised {failure.type_name}: {failure.message} (in {worker.name}); "
+                        "no worker can start"
+                    )
+                    error.__cause__ = rebuild_error(failure, self._where(worker))
+                    worker.stopping = True
+                    self._break(error)
+                case _:
+                    raise RuntimeError(f"a pool cannot do anything with {received.message!r}")
+            self._after_news(worker)
+
+    def on_report(self, id: str, report: Report) -> None:
+        with self.lock:
+            worker = self.workers.get(id)
+            if worker is None:
+                return
+            self._accept_page(worker, report.page)
+            if report.recalled_until:
+                self.table.taken_back(id, report.recalled_from, report.recalled_until, time.monotonic())
+            self._after_news(worker)
+
+    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        with self.lock:
+            worker = self.workers.pop(id, None)
+            if worker is None:
+                return
+            now = time.monotonic()
+            if host_lost:
+                self._give_up(self.table.vanished(id, exited.ended_by), worker, exited)
+                self.scaling.host_lost(worker.rank)
+            else:
+                self._accept_page(worker, exited.page)
+                self._died(worker, exited, now)
+            if not self._finishing:
+                self._fill_up()
+            self._assign()
+            self._stop_if_finished()
+            self.changed.notify_all()
+
+    def on_not_started(self, id: str, failure: NotStarted) -> None:
+        with self.lock:
+            worker = self.workers.pop(id, None)
+            if worker is None:
+                return
+            if failure.limit:
+                self.scaling.leaving(worker.rank)
+                self._break(ProcessLimit(failure.reason))
+            else:
+                self._replace(worker, failure.reason, StartFailed)
+            self.changed.notify_all()
+
+    def on_event(self, text: str) -> None:
+        self.events.append(text)
+
+    def on_failed(self, error: Exception) -> None:
+        with self.lock:
+            self.workers.clear()
+            self._break(error)
+            self.changed.notify_all()
+
+    # Tasks
+
+    def _assign(self) -> None:
+        assignments = self.table.assign()
+        if assignments:
+            by_worker: dict[str, list[Assignment]] = {}
+            for assignment in assignments:
+                by_worker.setdefault(assignment.worker, []).append(assignment)
+            for id, those in by_worker.items():
+                self._send_tasks(self.workers[id], those)
+        if not self._watching and self.table.watchful:
+            self._watching = True
+            self._session.loop.call_soon(self._watch_later)
+
+    def _send_tasks(self, worker: Worker, assignments: list[Assignment]) -> None:
+        headers: list[UnitHeader] = []
+        parts: list[Part] = []
+        fds: list[int] = []
+        for _, seq, (unit, start, stop) in assignments:
+            content: Content = unit.content
+            for constant in content.needs:
+                if constant.id not in worker.known:
+                    self._provide(worker, constant)
+            headers.append(
+                UnitHeader(
+                    seq,
+                    unit.code,
+                    content.kind,
+                    start,
+                    stop,
+                    unit.first_index,
+                    content.seed,
+                    len(content.parts),
+                    content.shared,
+                )
+            )
+            if content.shared:
+                fds.append(content.fd)
+            else:
+                parts += content.parts
+            if len(fds) == _MAX_FDS:
+                self._send(worker, Tasks(headers), parts, fds)
+                headers, parts, fds = [], [], []
+        if headers:
+            self._send(worker, Tasks(headers), parts, fds)
+
+    def _provide(self, worker: Worker, constant: Constant, *, writable: bool = False) -> None:
+        worker.known.add(constant.id)
+        if constant.blob:
+            self._session.provide_blob(worker.id, constant.blob, constant.fd)
+        self._send(worker, ConstantHere(constant.id, constant.blob, writable), constant.parts)
+
+    def _send(self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> None:
+        if worker.link:
+            with contextlib.suppress(LinkClosed):  # its exit is on the way, and gives back what it held
+                worker.link.send(message, parts, fds)
+
+    def _done(self, worker: Worker, done: Done, received: Received) -> None:
+        parts: Sequence[Part] = received.parts
+        if done.shared:
+            parts = open_parts(received.fds[0], done.shared, writable=True)
+        batch = Batch(parts, done.count, self._where(worker))
+        worker.num_done += done.count
+        self._accept(self.table.done(worker.id, done.first, done.count, done.elapsed_ns, time.monotonic()), batch)
+
+    def _accept_page(self, worker: Worker, page: PageReport) -> None:
+        if page.codes:
+            finished = self.table.done(worker.id, page.base, len(page.codes), 0, time.monotonic())
+            if finished:
+                self._accept(finished, Batch.of_page(page, self._where(worker)))
+
+    def _accept(self, finished: list[Finished], batch: Batch) -> None:
+        for (unit, start, stop), offset in finished:
+            if not unit.cancelled:
+                unit.job.accept(unit.first_index + start, stop - start, batch, offset)
+            self._count_off(unit, stop - start)
+
+    def _count_off(self, unit: Unit, count: int) -> None:
+        unit.num_ended += count
+        if unit.num_ended == unit.count:
+            unit.content.close()
+            for constant in unit.content.needs:
+                self._unuse(constant)
+        left = self._jobs.get(unit.job)
+        if left is not None:
+            if left == count:
+                del self._jobs[unit.job]
+            else:
+                self._jobs[unit.job] = left - count
+
+    def _end_job(self, job: Job) -> None:
+        self._jobs.pop(job, None)
+
+    def _give_up(self, given_up: list[GivenUp], worker: Worker, exited: Exited) -> None:
+        for unit, item, deaths in given_up:
+            index = None if unit.content.kind == CallKind.APPLY else unit.first_index + item
+            error = self._error_for(index, deaths, worker, exited)
+            unit.job.accept(unit.first_index + item, 1, Batch.of([Raised(error)]), 0)
+            self._count_off(unit, 1)
+
+    def _error_for(self, index: int | None, deaths: tuple[str, ...], worker: Worker, exited: Exited) -> Exception:
+        task = "the task" if index is None else f"task {index}"
+        if exited.timed_out:
+            limit_s = self._options.task_timeout_s or 0.0
+            stacks = f" Its stacks then:\n{exited.last_output}" if exited.last_output else ""
+            return TaskTimeout(
+                f"{task} ran longer than task_timeout_s={limit_s:g} in {worker.name}, which was ended.{stacks}",
+                index=index,
+                timeout_s=limit_s,
+            )
+        facts = {"worker": worker.name, "index": index, "cause": deaths[-1], "last_output": exited.last_output}
+        if self._options.at_most_once:
+            return WorkerLost(
+                f"{task} was lost with its worker, and at_most_once forbids to run it again: {deaths[-1]}", **facts
+            )
+        listing = "\n".join(f"  {number}. {death}" for number, death in enumerate(deaths, 1))
+        return TaskPoisoned(
+            f"{task} killed {len(deaths)} workers in a row and is not tried again (max_deaths={self.table.max_deaths}); "
+            f"the others go on. The deaths:\n{listing}",
+            deaths=deaths,
+            **facts,
+        )
+
+    def _after_news(self, worker: Worker) -> None:
+        """A worker has spoken: give out work, let it go if it is through, end if all is done."""
+        self._assign()
+        if self.table.exhausted(worker.id):
+            self._stop(worker)
+        elif not self.table.num_items(worker.id):
+            self._recall()
+        if self.table.idle:
+            self._stop_if_finished()
+            self.changed.notify_all()
+
+    # Watching: tasks behind a slow one, results that wait in a busy worker
+
+    def _watch_later(self) -> None:
+        self._session.loop.call_later(_WATCH_S, self._watch)
+
+    def _watch(self) -> None:
+        with self.lock:
+            self._recall()
+            for id in self.table.silent(time.monotonic()):
+                self._session.peek(id)
+            if self.table.watchful:
+                self._watch_later()
+            else:
+                self._watching = False
+
+    def _recall(self) -> None:
+        for id, until in self.table.recallable(time.monotonic()):
+            self._session.recall(id, until)
+
+    # Workers
+
+    def _fill_up(self) -> None:
+        if self.broken:
+            return
+        for rank in self.scaling.missing():
+            spec = ProcessSpec(
+                group=self._options.name,
+                rank=rank,
+                entry="ropewalk.pool.worker:main",
+                codec=POOL,
+                resources=self._options.resources,
+                preload=self._options.preload,
+                task_limit_s=self._options.task_timeout_s,
+            )
+            id = self._session.start(spec, self)
+            self.workers[id] = Worker(id, rank, spec.name, time.monotonic())
+
+    def _ready(self, worker: Worker) -> None:
+        now = time.monotonic()
+        worker.ready = True
+        self.scaling.ready(worker.rank, now)
+        self.table.worker_up(worker.id, now, self._options.units_per_worker)
+        if worker.stopping:
+            self.table.drain(worker.id)
+        self.changed.notify_all()
+
+    def _drain(self, worker: Worker) -> None:
+        self.table.drain(worker.id)
+        if self.table.num_items(worker.id) > 1:
+            self._session.recall(worker.id, self.table.next_seq(worker.id))
+        if not self.table.num_items(worker.id):
+            self._stop(worker)
+
+    def _stop(self, worker: Worker) -> None:
+        """It holds nothing: let it end by itself."""
+        if worker.stopping:
+            return
+        worker.stopping = True
+        self.table.drain(worker.id)
+        self._send(worker, Stop())
+        if not worker.link:
+            self._session.signal(worker.id, signal.SIGKILL)
+        self.scaling.leaving(worker.rank)
+        if not self._finishing:
+            self._fill_up()
+
+    def _stop_if_finished(self) -> None:
+        if self._finishing and (self.table.idle or self.broken):
+            for worker in list(self.workers.values()):
+                self._stop(worker)
+
+    def _end_workers(self) -> None:
+        for worker in self.workers.values():
+            worker.stopping = True
+            self._session.signal(worker.id, signal.SIGTERM if worker.link else signal.SIGKILL)
+        remaining = list(self.workers)
+        self._session.loop.call_soon(
+            lambda: self._session.loop.call_later(_TERMINATE_S, lambda: self._insist(remaining))
+        )
+
+    def _insist(self, ids: list[str]) -> None:
+        for id in ids:
+            if id in self.workers:
+                self._session.signal(id, signal.SIGKILL)
+
+    def _died(self, worker: Worker, exited: Exited, now: float) -> None:
+        planned = worker.stopping or self._finishing
+        current = None if exited.page.current == IDLE else exited.page.current
+        located = None if current is None else self.table.locate(worker.id, current)
+        index = None
+        if located and located[0].content.kind != CallKind.APPLY:
+            index = located[0].first_index + located[1]
+        record = DeathRecord(
+            name=worker.name,
+            host=self._session.host_of(worker.id) or "this host",
+            pid=exited.pid,
+            exit_code=exited.exit_code if exited.exit_code >= 0 else None,
+            signal=-exited.exit_code if exited.exit_code < 0 else None,
+            out_of_memory=exited.out_of_memory,
+            last_output=exited.last_output,
+            task_index=index,
+            ran_s=exited.ran_s,
+        )
+        cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
+        innocent = bool(exited.ended_by) and not exited.timed_out
+        given_up = self.table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)
+        self._give_up(given_up, worker, exited)
+        if not planned:
+            self.deaths.append(record)
+            self.num_deaths += 1
+            self._replace(worker, cause, CrashLoop)
+
+    def _replace(self, worker: Worker, cause: str, failure: type[Exception]) -> None:
+        match self.scaling.died(worker.rank, time.monotonic(), cause):
+            case Restart(delay_s) if delay_s:
+                self._session.loop.call_soon(
+                    lambda: self._session.loop.call_later(delay_s, self._delay_over)
+                )
+            case GiveUp(reason, deaths):
+                first = f" The first: {deaths[0]}" if deaths else ""
+                self._break(failure(f"the workers of {self._options.name} do not stay up: {reason}.{first}"))
+            case _:
+                pass
+
+    def _delay_over(self) -> None:
+        with self.lock:
+            self.scaling.delay_over()
+            if not self._finishing:
+                self._fill_up()
+
+    def _break(self, error: BaseException) -> None:
+        if self.broken is None:
+            self.broken = error
+            self._abandon_all(error)
+            self._end_workers()
+            self.changed.notify_all()
+
+    def _abandon_all(self, error: BaseException) -> None:
+        for job in list(self._jobs):
+            self.table.cancel(job)
+            self._end_job(job)
+            job.abandon(error)
+
+    def _where(self, worker: Worker) -> str:
+        return f"{worker.name} on {self._session.host_of(worker.id) or 'this host'}"
+
+    # Constants
+
+    def _use(self, constant: Constant) -> None:
+        self._constants.pop(constant.id, None)
+        self._constants[constant.id] = constant  # the most recently used is last
+        constant.users += 1
+
+    def _unuse(self, constant: Constant) -> None:
+        constant.users -= 1
+        if constant.users == 0:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Keep constants that are not in use for the next map, within bounds."""
+        unused = [constant for constant in self._constants.values() if not constant.users]
+        size = sum(constant.size_bytes for constant in unused)
+        dropped: list[str] = []
+        while unused and (len(unused) > _KEPT_CONSTANTS or size > _KEPT_BYTES):
+            constant = unused.pop(0)
+            size -= constant.size_bytes
+            del self._constants[constant.id]
+            dropped.append(constant.id)
+            if constant.blob:
+                self._session.drop_blob(constant.id)
+            constant.close()
+        if dropped:
+            for worker in self.workers.values():
+                mine = [id for id in dropped if id in worker.known]
+                if mine:
+                    worker.known.difference_update(mine)
+                    self._send(worker, Forget(mine))
+
+
+#: Constants that no task needs just now are kept for the next map, up to so many and so large.
+_KEPT_CONSTANTS = 64
+_KEPT_BYTES = 256 << 20
+
+#: Called with a function to run outside of the loop.
+CallBack = Callable[[Callable[[], None]], None]

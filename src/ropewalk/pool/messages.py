@@ -1,0 +1,112 @@
+"""What a pool and its workers say to each other on data links.
+
+    pool ──▶ worker    Setup Constant Tasks Forget Stop
+    worker ──▶ pool    Ready SetupFailed Done Skipped
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ropewalk.transport.blobs import BlobRef
+from ropewalk.transport.link import Codec
+
+
+class CallKind:
+    """How an item of a unit becomes a call."""
+
+    ONE, STAR, APPLY = range(3)
+
+
+class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """The first message: the sender's `__main__`, and the initializer if there is one (a constant's id)."""
+
+    main: bytes
+    initializer: str
+    arguments: str
+    """The constant that holds the arguments of the initializer."""
+
+
+class Constant(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """Code or a value that many tasks need: in the parts, or a blob that the agent has."""
+
+    id: str
+    blob: BlobRef | None
+    writable: bool
+    """Whether the worker gets memory of its own for it."""
+
+
+class UnitHeader(msgspec.Struct, array_like=True, frozen=True):
+    """Some tasks that were pickled together, or a span of them."""
+
+    seq: int
+    """The worker's number of the first task to run."""
+    code: str
+    """The constant that is called."""
+    kind: int
+    start: int
+    stop: int
+    """The span of the unit's items to run."""
+    first_index: int
+    """Position in its map of the unit's first item."""
+    seed: int
+    num_parts: int
+    shared: tuple[int, ...]
+    """Lengths of the parts if they are in a memory file."""
+
+
+class Tasks(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    """Work, in order."""
+
+    units: list[UnitHeader]
+
+
+class Forget(msgspec.Struct, tag=4, array_like=True, frozen=True):
+    """Constants that are not needed any more."""
+
+    ids: list[str]
+
+
+class Stop(msgspec.Struct, tag=5, array_like=True, frozen=True):
+    """Finish what you have and end."""
+
+
+class Ready(msgspec.Struct, tag=10, array_like=True, frozen=True):
+    """The initializer has returned."""
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """An exception on its way home; its text survives even if the exception itself cannot be rebuilt."""
+
+    type_name: str
+    message: str
+    traceback: str
+    pickle: bytes
+    buffers: list[bytes]
+
+
+class SetupFailed(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """The initializer raised."""
+
+    failure: Failure
+
+
+class Done(msgspec.Struct, tag=12, array_like=True, frozen=True):
+    """Results of tasks `first` to `first + count`; the parts are the pickled values."""
+
+    first: int
+    count: int
+    elapsed_ns: int
+    shared: tuple[int, ...]
+
+
+class Skipped(msgspec.Struct, tag=13, array_like=True, frozen=True):
+    """Tasks that were recalled before they started, and did not run."""
+
+    first: int
+    count: int
+
+
+POOL = Codec(Setup | Constant | Tasks | Forget | Stop | Ready | SetupFailed | Done | Skipped)
+FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
+ENCODE = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,565 @@
+"""`Pool`: multiprocessing's pool over processes that a cluster manager may run, and that may die.
+
+    caller's thread                     session's loop                    worker
+    map ─▶ chunking ─▶ pickle ─▶ submit ─▶ task table ─▶ dispatcher ═══▶ run
+    get ◀─ unpickle ◀─────────── job ◀──── task table ◀─ dispatcher ◀═══ results
+
+What is there for multiprocessing's users behaves as documented there. What is added:
+no task is lost or answered twice when workers die (`max_deaths`, `at_most_once`,
+`task_timeout_s`), functions may be lambdas or live in `__main__`, `imap` is lazy,
+`put`, `resize`, `status`, and results that can be awaited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import queue
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import PoolClosed, TaskCancelled
+from ropewalk.pool.chunking import chunks, default_chunksize
+from ropewalk.pool.constants import Constant, Reference, collecting, parts_of
+from ropewalk.pool.dispatcher import Content, Dispatcher, WorkerOptions
+from ropewalk.pool.messages import CallKind
+from ropewalk.pool.results import AsyncResult, ImapJob, IMapIterator, Job, MapResult
+from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
+from ropewalk.pool.task_table import Unit
+from ropewalk.processes.session import Session, default_session
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
+from ropewalk.transport.frames import Part
+from ropewalk.transport.serialization import Code, define, dumps, dumps_code
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
+
+#: Unconsumed results of one `imap`, in bytes, before it reads no further.
+_WINDOW_BYTES = 32 << 20
+_WINDOW_ITEMS = 4096
+_pool_numbers = itertools.count(1)
+
+
+class Pool:
+    """A pool of worker processes, with the interface of `multiprocessing.Pool`.
+
+    Example:
+        >>> import ropewalk, math
+        >>> with ropewalk.Pool(2) as pool:
+        ...     pool.map(math.factorial, range(5))
+        [1, 1, 2, 6, 24]
+
+    Args:
+        processes: how many workers; by default the CPUs that may be used here (or
+            ROPEWALK_WORKERS; inside a worker, the CPUs of that worker).
+        initializer: called in each worker before its first task.
+        initargs: its arguments.
+        maxtasksperchild: a worker is replaced after so many chunks of tasks.
+        engine: where workers run, such as "local"; the setting `engine` by default.
+        session: a session to share; by default all pools of an engine share one.
+        resources: what each worker needs; sets its number of BLAS threads.
+        max_deaths: a task that has killed so many workers in a row fails with `TaskPoisoned`.
+        task_timeout_s: a task that runs longer fails with `TaskTimeout`, and its worker is replaced.
+        at_most_once: never start a task twice: one whose worker dies fails with `WorkerLost`.
+        preload: modules that workers share from the start ("numpy"); they must not start threads.
+        name: shown in `status`, in output and in errors.
+
+    Raises:
+        ValueError: an argument has a value that it cannot have.
+        NotPicklable: the initializer or its arguments cannot be sent.
+        StartFailed: no worker can be started here.
+    """
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: int | None = None,
+        *,
+        engine: str | None = None,
+        session: Session | None = None,
+        resources: Resources | None = None,
+        max_deaths: int = 3,
+        task_timeout_s: float | None = None,
+        at_most_once: bool = False,
+        preload: Sequence[str] = (),
+        name: str | None = None,
+    ) -> None:
+        self._state = TERMINATE  # until it runs
+        if isinstance(preload, str):
+            raise TypeError(f"preload must be a list of module names, not the string {preload!r}; write [{preload!r}]")
+        if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0):
+            raise ValueError(f"maxtasksperchild must be a positive int or None, not {maxtasksperchild!r}")
+        if max_deaths < 1:
+            raise ValueError(f"max_deaths must be at least 1, not {max_deaths}")
+        if task_timeout_s is not None and not task_timeout_s > 0:
+            raise ValueError(f"task_timeout_s must be a number of seconds above 0, or None, not {task_timeout_s}")
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be callable, not {initializer!r}")
+        self._session, num_workers = _lease(session, engine, processes)
+        self.name = name or f"pool-{next(_pool_numbers)}"
+        self._pid = os.getpid()
+        self._num_maps = 0
+        self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._imaps: weakref.WeakSet[ImapJob] = weakref.WeakSet()
+        self._callbacks = _Callbacks()
+        try:
+            options = WorkerOptions(
+                name=self.name,
+                resources=resources or Resources(),
+                preload=tuple(preload),
+                initializer=_constant_of(dumps_code(initializer, what="initializer")) if initializer else None,
+                arguments=_constant_of(dumps_code(tuple(initargs), what="initargs")) if initializer else None,
+                units_per_worker=maxtasksperchild,
+                task_timeout_s=task_timeout_s,
+                max_deaths=max_deaths,
+                at_most_once=at_most_once,
+            )
+            self._dispatcher = Dispatcher(self._session, options, num_workers)
+        except BaseException:
+            self._session.release()
+            raise
+        self._released = False
+        self._state = RUN
+
+    # One call
+
+    def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
+        """Run `func(*args, **kwds)` in a worker and return its value.
+
+        Raises:
+            Exception: what the call raised, with the remote traceback as its cause.
+        """
+        return self.apply_async(func, args, kwds).get()
+
+    def apply_async(
+        self,
+        func: Callable[..., T],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+        callback: Callable[[T], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> AsyncResult[T]:
+        """Start `func(*args, **kwds)` in a worker; returns at once.
+
+        Args:
+            func: what to call; a lambda, a closure or a function of `__main__` is welcome.
+            args: its arguments, copied before this returns.
+            kwds: its keyword arguments.
+            callback: called with the value when it is there, in a thread of the pool.
+            error_callback: called with the exception instead.
+            seed: what `task_seed` derives from; by default the number of this call in the pool.
+        """
+        job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put)
+        self._submit(job, func, [[(tuple(args), dict(kwds or {}))]], CallKind.APPLY, seed)
+        return job
+
+    # Many calls
+
+    def map(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None, *, seed: int | None = None
+    ) -> list[T]:
+        """`[func(item) for item in iterable]`, in the workers.
+
+        Args:
+            func: pickled once, with what it closes over.
+            iterable: read to its end at once.
+            chunksize: how many items are pickled together; by default about four chunks for each worker.
+            seed: what `task_seed` derives from; by default the number of this call in the pool.
+
+        Raises:
+            Exception: what the call of the lowest index raised, after all have ended.
+        """
+        return self._map(func, iterable, CallKind.ONE, chunksize, None, None, seed).get()
+
+    def map_async(
+        self,
+        func: Callable[[Any], T],
+        iterable: Iterable[Any],
+        chunksize: int | None = None,
+        callback: Callable[[list[T]], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> MapResult[T]:
+        """`map` that returns at once; see `apply_async` for the callbacks."""
+        return self._map(func, iterable, CallKind.ONE, chunksize, callback, error_callback, seed)
+
+    def starmap(
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+        *,
+        seed: int | None = None,
+    ) -> list[T]:
+        """`[func(*item) for item in iterable]`, in the workers; see `map`."""
+        return self._map(func, iterable, CallKind.STAR, chunksize, None, None, seed).get()
+
+    def starmap_async(
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+        callback: Callable[[list[T]], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> MapResult[T]:
+        """`starmap` that returns at once; see `apply_async` for the callbacks."""
+        return self._map(func, iterable, CallKind.STAR, chunksize, callback, error_callback, seed)
+
+    def imap(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1, *, seed: int | None = None
+    ) -> IMapIterator[T]:
+        """The results of `map`, one by one, in order; the iterable is read as results are consumed, and may be endless.
+
+        What is read ahead is bounded in items and bytes; `join` after `close` lifts the bound.
+        Dropping the iterator cancels what has not started.
+        """
+        return self._imap(func, iterable, chunksize, seed, ordered=True)
+
+    def imap_unordered(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1, *, seed: int | None = None
+    ) -> IMapIterator[T]:
+        """`imap` whose results come in the order in which they are ready."""
+        return self._imap(func, iterable, chunksize, seed, ordered=False)
+
+    def put(self, value: Any) -> Reference:
+        """Send a value to every host once; pass what is returned to tasks, where it arrives as the value itself.
+
+        There it is read-only memory shared by all processes of the host. (What a function
+        closes over, such as in `functools.partial(f, weights)`, is sent this way by itself.)
+
+        Raises:
+            NotPicklable: a part of the value cannot be sent.
+        """
+        self._check_running()
+        constant = self._constant(dumps_code(value, what="value"), ())
+        self._dispatcher.hold(constant)
+        return Reference(constant)
+
+    # The pool itself
+
+    def resize(self, processes: int) -> None:
+        """Have so many workers from now on. New ones get work at once; others end after the task they are in.
+
+        Raises:
+            ValueError: fewer than one worker.
+        """
+        if processes < 1:
+            raise ValueError(f"a pool needs at least 1 worker, not {processes}")
+        self._check_running()
+        self._dispatcher.resize(processes)
+
+    def status(self) -> PoolStatus:
+        """What the pool is doing: its workers, counts of tasks, and deaths with their causes."""
+        return describe(self.name, self._state, self._dispatcher, self._session)
+
+    def wait_until_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until every worker takes tasks; work can be submitted before.
+
+        Raises:
+            multiprocessing.TimeoutError: not in time.
+            Exception: what broke the pool.
+        """
+        dispatcher = self._dispatcher
+        with dispatcher.changed:
+            ready = dispatcher.changed.wait_for(
+                lambda: dispatcher.broken
+                or sum(worker.ready for worker in dispatcher.workers.values()) >= dispatcher.scaling.wanted,
+                timeout_s,
+            )
+            dispatcher.raise_if_broken()
+        if not ready:
+            from multiprocessing import TimeoutError
+
+            raise TimeoutError(f"{self.name}: not all workers were ready within {timeout_s} s")
+
+    def close(self) -> None:
+        """Take no more tasks; the workers end when all is done. May be called twice."""
+        if self._state == RUN:
+            self._state = CLOSE
+            if not self._feeding():
+                self._dispatcher.finish()
+
+    def terminate(self) -> None:
+        """End the workers at once; what has not ended fails with `TaskCancelled`. May be called twice."""
+        if self._pid != os.getpid():
+            return
+        self._state = TERMINATE
+        for job in list(self._imaps):
+            job.drop()
+        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"))
+
+    def join(self) -> None:
+        """Wait until every worker has ended. Call `close` or `terminate` first.
+
+        Raises:
+            ValueError: the pool still runs.
+        """
+        if self._state == RUN:
+            raise ValueError("Pool is still running: call close() or terminate() before join()")
+        if self._pid != os.getpid():
+            return
+        if self._state == CLOSE:
+            for job in list(self._imaps):
+                job.lift_window()
+            for feeder in list(self._feeders):
+                feeder.join()
+            self._dispatcher.finish()
+        with self._dispatcher.changed:
+            self._dispatcher.changed.wait_for(lambda: self._dispatcher.finished)
+        self._callbacks.end()
+        self._release()
+
+    def __enter__(self) -> Pool:
+        self._check_running()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.terminate()
+        self.join()
+
+    def __repr__(self) -> str:
+        return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.scaling.wanted} workers>"
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(
+            "a pool cannot be sent to another process; make a pool inside the task instead (it joins the same session)"
+        )
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", TERMINATE) == RUN and self._pid == os.getpid():
+            warnings.warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self, stacklevel=2)
+            if not self._released:
+                self.terminate()
+                self._release()
+
+    # What code written for multiprocessing looks at
+
+    @property
+    def _pool(self) -> list[WorkerHandle]:
+        """The workers, with the `pid` and `is_alive` that tests and tools of multiprocessing's pool look at."""
+        deadline = time.monotonic() + 10
+        while True:
+            handles = [WorkerHandle(self._session, id) for id in list(self._dispatcher.workers)]
+            if all(handle.pid for handle in handles) or time.monotonic() > deadline:
+                return handles
+            time.sleep(0.001)
+
+    def _repopulate_pool(self) -> None:
+        """Nothing to do: dead workers are replaced when they die."""
+
+    # Inside
+
+    def _check_running(self) -> None:
+        if self._pid != os.getpid():
+            raise PoolClosed(
+                f"{self.name} belongs to process {self._pid}, from which this one ({os.getpid()}) was forked; "
+                "make a pool here, or use the pool there"
+            )
+        if self._state != RUN:
+            raise PoolClosed(f"Pool not running: {self.name} was {'closed' if self._state == CLOSE else 'terminated'}")
+        self._dispatcher.raise_if_broken()
+
+    def _map(
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Any],
+        kind: int,
+        chunksize: int | None,
+        callback: Callable[[list[T]], Any] | None,
+        error_callback: Callable[[BaseException], Any] | None,
+        seed: int | None,
+    ) -> MapResult[T]:
+        self._check_running()
+        items: Sequence[Any] = iterable if isinstance(iterable, list | tuple | range) else list(iterable)
+        if chunksize is None:
+            chunksize = default_chunksize(len(items), self._dispatcher.scaling.wanted)
+        _check_chunksize(chunksize)
+        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
+        if items:
+            cut = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
+            self._submit(job, func, cut, kind, seed)
+        return job
+
+    def _imap(
+        self, func: Callable[..., T], iterable: Iterable[Any], chunksize: int, seed: int | None, *, ordered: bool
+    ) -> IMapIterator[T]:
+        self._check_running()
+        _check_chunksize(chunksize)
+        num_workers = self._dispatcher.scaling.wanted
+        window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
+        job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
+        code, seed = self._code(func), self._seed(seed)
+        self._dispatcher.hold(code)
+        feeder = threading.Thread(
+            target=self._feed, args=(job, code, iterable, chunksize, seed), name=f"{self.name}-imap", daemon=True
+        )
+        self._imaps.add(job)
+        self._feeders.add(feeder)
+        feeder.start()
+        # The iterator may be dropped by the garbage collector anywhere, even under our own lock: act elsewhere.
+        loop, dispatcher = self._session.loop, self._dispatcher
+        error = TaskCancelled("the iterator of this imap was dropped")
+
+        def on_dropped() -> None:
+            loop.call_soon(lambda: (job.drop(), dispatcher.cancel(job, error)))
+
+        return IMapIterator(job, on_dropped)
+
+    def _feed(self, job: ImapJob, code: Constant, iterable: Iterable[Any], chunksize: int, seed: int) -> None:
+        """Read the iterable of an imap, in a thread of its own: user code may block, and may depend on results."""
+        problem: BaseException | None = None
+        try:
+            waiting = chunks(iterable, chunksize)
+            while job.wait_for_room() and (chunk := next(waiting, None)) is not None:
+                first = job.sent(len(chunk))
+                try:
+                    unit = self._unit(job, code, chunk, first, CallKind.ONE, seed, what="the iterable's item")
+                    self._dispatcher.submit([unit])
+                except BaseException:
+                    job.sent(-len(chunk))
+                    raise
+        except PoolClosed:
+            problem = TaskCancelled(f"{self.name} was terminated while the iterable was read")
+        except BaseException as error:
+            problem = error
+        job.end(problem)
+        self._dispatcher.let_go(code)
+        self._feeders.discard(threading.current_thread())
+        if self._state == CLOSE and not self._feeding():
+            self._dispatcher.finish()
+
+    def _feeding(self) -> bool:
+        current = threading.current_thread()
+        return any(feeder is not current and feeder.is_alive() for feeder in list(self._feeders))
+
+    def _submit(
+        self, job: Job, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None
+    ) -> None:
+        self._check_running()
+        code, seed = self._code(func), self._seed(seed)
+        what = "args" if kind == CallKind.APPLY else "iterable"
+        units: list[Unit] = []
+        first = 0
+        for items in cut:
+            units.append(self._unit(job, code, items, first, kind, seed, what=what))
+            first += len(items)
+        self._dispatcher.submit(units)
+
+    def _unit(
+        self, job: Job, code: Constant, items: Sequence[Any], first: int, kind: int, seed: int, *, what: str
+    ) -> Unit:
+        with collecting() as constants:
+            payload = dumps(items, what=what)
+        needs = [*constants.values()]
+        if payload.names:
+            definitions = define(payload.names)
+            if definitions:
+                needs.append(self._constant_from(parts_of(None, definitions), ()))
+        needs.append(code)
+        parts: list[Part] = [payload.pickle, *payload.buffers]
+        size = total_bytes(parts)
+        content = Content(kind, seed, needs, parts)
+        if payload.buffers:
+            if size >= SHARED_MIN_BYTES:
+                with contextlib.suppress(OSError):  # no descriptors left: inside the frame, then
+                    content.fd = pack(parts, "ropewalk-arguments")
+                    content.shared = tuple(memoryview(part).nbytes for part in parts)
+                    content.parts = []
+            if content.parts:
+                content.parts = [bytes(part) for part in parts]  # ours: the caller may change what it gave us
+        return Unit(job, first, len(items), code.id, size, content)
+
+    def _code(self, func: Callable[..., Any]) -> Constant:
+        if not callable(func):
+            raise TypeError(f"a pool calls functions; {func!r} cannot be called")
+        with collecting() as constants:
+            code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
+        return self._constant(code, constants.values())
+
+    def _constant(self, code: Code, needs: Iterable[Constant]) -> Constant:
+        return self._constant_from(parts_of(code.payload, code.definitions), needs)
+
+    def _constant_from(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
+        id = name_of(parts)
+        return self._dispatcher.known(id) or Constant(id, parts, needs)
+
+    def _seed(self, seed: int | None) -> int:
+        self._num_maps += 1
+        return self._num_maps if seed is None else seed & 0xFFFFFFFFFFFFFFFF
+
+    def _release(self) -> None:
+        if not self._released:
+            self._released = True
+            self._dispatcher.close()
+            self._session.release()
+
+
+class _Callbacks:
+    """Runs the callbacks of one pool, in one thread, which begins with the first of them."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, call: Callable[[], None]) -> None:
+        """Run a call soon; from any thread."""
+        self._calls.put(call)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ropewalk-callbacks", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Run what is there and end; may be called twice, and by a callback."""
+        if self._thread and self._thread is not threading.current_thread():
+            self._calls.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while call := self._calls.get():
+            try:
+                call()
+            except Exception:  # the user's; multiprocessing's result thread would die of it, and the pool hang
+                logger.exception("a callback raised")
+
+
+def _constant_of(code: Code) -> Constant:
+    parts = parts_of(code.payload, code.definitions)
+    return Constant(name_of(parts), parts)
+
+
+def _check_chunksize(chunksize: int) -> None:
+    if chunksize < 1:
+        raise ValueError(f"Chunksize must be 1+, not {chunksize}")
+
+
+def _lease(session: Session | None, engine: str | None, processes: int | None) -> tuple[Session, int]:
+    if processes is not None and processes < 1:
+        raise ValueError(f"Number of processes must be at least 1, not {processes}")
+    if session is not None:
+        session.lease()
+    while session is None:
+        candidate = default_session(engine)
+        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
+            candidate.lease()
+            session = candidate
+    if processes is None:
+        wish = os.environ.get("ROPEWALK_WORKERS", "")
+        processes = int(wish) if wish.isdigit() and int(wish) > 0 else session.default_size
+    return session, processes

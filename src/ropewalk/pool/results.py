@@ -1,0 +1,442 @@
+"""Results on the caller's side: what waits for tasks, and how it gets their values.
+
+    worker ─▶ dispatcher ─▶ Batch (bytes) ─▶ job.accept ─▶ … caller's thread ─▶ Batch.entries (values)
+
+The loop's thread only files bytes away. They are unpickled in the thread that asks
+for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
+
+    Job ─┬─ AsyncResult ── MapResult    one answer, when all is there
+         └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+from ropewalk.errors import RemoteError
+from ropewalk.pool.messages import FAILURE_DECODER, Failure
+from ropewalk.processes.page import ERROR, PICKLED, PageReport, results_of
+from ropewalk.transport.blobs import total_bytes
+from ropewalk.transport.frames import Part
+from ropewalk.transport.serialization import loads
+
+T = TypeVar("T")
+
+
+class Raised:
+    """An entry that is an exception instead of a value."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Batch:
+    """The results of some tasks as they arrived; unpickled once, by whoever asks first."""
+
+    __slots__ = ("_entries", "_lock", "_parts", "share_bytes", "where")
+
+    def __init__(self, parts: Sequence[Part], count: int, where: str) -> None:
+        self._parts: Sequence[Part] = parts
+        self._entries: list[Any] | None = None
+        self._lock = threading.Lock()
+        self.where = where
+        #: What one entry takes in memory, about.
+        self.share_bytes = total_bytes(parts) // max(1, count)
+
+    @classmethod
+    def of(cls, entries: list[Any]) -> Batch:
+        """A batch whose entries are known here."""
+        batch = cls((), 1, "")
+        batch._entries = entries
+        return batch
+
+    @classmethod
+    def of_page(cls, report: PageReport, where: str) -> Batch:
+        """What a worker had finished according to its page."""
+        results = results_of(report)
+        nested = {at: kind for at, (kind, _) in enumerate(results) if kind in (PICKLED, ERROR)}
+        values = [value for _, value in results]
+        return cls([pickle.dumps((values, nested), 5)], len(values), where)
+
+    def entries(self) -> list[Any]:
+        """Values, or `Raised`, in the order of the tasks."""
+        with self._lock:
+            if self._entries is None:
+                values, nested = pickle.loads(self._parts[0])
+                for at, kind in nested.items():
+                    # Only the last entry of a batch can have buffers: its worker sent it at once.
+                    buffers = self._parts[1:] if at == len(values) - 1 else ()
+                    values[at] = self._rebuild(kind, values[at], buffers)
+                self._entries, self._parts = values, ()
+            return self._entries  # type: ignore[return-value]
+
+    def _rebuild(self, kind: int, data: bytes, buffers: Sequence[Part]) -> Any:
+        if kind == ERROR:
+            return Raised(rebuild_error(FAILURE_DECODER.decode(data), self.where))
+        assert kind == PICKLED
+        try:
+            return loads(data, buffers)
+        except Exception as error:
+            error.add_note(f"This was raised here, while a result from {self.where} was unpickled.")
+            return Raised(error)
+
+
+def rebuild_error(failure: Failure, where: str) -> BaseException:
+    """The exception of a task as its own type, with the remote traceback as its cause."""
+    from multiprocessing.pool import RemoteTraceback  # a slow import, for failures only
+
+    try:
+        error = loads(failure.pickle, failure.buffers)
+        if not isinstance(error, BaseException):
+            raise TypeError(f"unpickling gave a {type(error).__name__}")
+    except Exception as problem:
+        error = RemoteError(
+            f"{failure.type_name}: {failure.message} (this exception cannot be rebuilt here: {problem!r}; give its "
+            "class a __reduce__, or pass all arguments of __init__ on to super().__init__)",
+            type_name=failure.type_name,
+        )
+    if where:
+        error.add_note(f"It was raised in {where}; the remote traceback is above.")
+    error.__cause__ = RemoteTraceback(failure.traceback)
+    return error
+
+
+class Job:
+    """What the results of some tasks are for. `accept` and `finish` are called by the dispatcher, one at a time."""
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        """Tasks `first` to `first + count` have their results: the entries of `batch` from `offset` on."""
+        raise NotImplementedError
+
+    def abandon(self, error: BaseException) -> None:
+        """Nothing more will come."""
+        raise NotImplementedError
+
+
+class AsyncResult(Job, Generic[T]):
+    """The result of `apply_async`, when it is there; in asyncio it can be awaited as well."""
+
+    def __init__(self, callback: Callable[[T], Any] | None, error_callback: Callable[[BaseException], Any] | None,
+                 call_back: Callable[[Callable[[], None]], None]) -> None:
+        self._there = threading.Lock()
+        self._there.acquire()
+        self._done = False
+        self._success = False
+        self._outcome: Any = None
+        self._raw: tuple[Batch, int] | None = None
+        self._unpickling = threading.Lock()
+        self._callback = callback
+        self._error_callback = error_callback
+        self._call_back = call_back
+        self._hooks: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        state = "pending" if not self._done else "done"
+        return f"<{type(self).__name__} {state}>"
+
+    def ready(self) -> bool:
+        """Whether the call has ended, one way or the other."""
+        return self._done
+
+    def successful(self) -> bool:
+        """Whether the call ended without an exception.
+
+        Raises:
+            ValueError: it has not ended.
+        """
+        if not self._done:
+            raise ValueError(f"{self!r} not ready")
+        self._unpickle()
+        return self._success
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the call has ended, or for `timeout` seconds."""
+        if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            self._there.release()
+
+    def get(self, timeout: float | None = None) -> T:
+        """The value of the call, or its exception.
+
+        Args:
+            timeout: seconds to wait; None waits as long as it takes.
+
+        Raises:
+            multiprocessing.TimeoutError: it has not ended in time.
+            Exception: what the call raised; the remote traceback is its cause.
+        """
+        self.wait(timeout)
+        if not self._done:
+            from multiprocessing import TimeoutError
+
+            raise TimeoutError(f"no result within {timeout} s; the task goes on")
+        self._unpickle()
+        if self._success:
+            return self._outcome
+        raise self._outcome
+
+    def __await__(self) -> Generator[Any, None, T]:
+        import asyncio  # whoever awaits has imported it
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            def settle() -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            try:
+                loop.call_soon_threadsafe(settle)
+            except RuntimeError:
+                pass  # the event loop has ended: nobody waits
+
+        self._hooks.append(wake)
+        if self._done:
+            wake()
+        yield from future
+        return self.get()
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        self._raw = batch, offset
+        self._finish()
+
+    def abandon(self, error: BaseException) -> None:
+        if not self._done:
+            self._raw = Batch.of([Raised(error)]), 0
+            self._finish()
+
+    def _finish(self) -> None:
+        self._done = True
+        self._there.release()
+        for hook in self._hooks:
+            hook()
+        if self._callback or self._error_callback:
+            self._call_back(self._run_callbacks)
+
+    def _unpickle(self) -> None:
+        with self._unpickling:
+            if self._raw:
+                batch, offset = self._raw
+                self._settle(batch.entries()[offset])
+                self._raw = None
+
+    def _settle(self, entry: Any) -> None:
+        self._success = type(entry) is not Raised
+        self._outcome = entry if self._success else entry.error
+
+    def _run_callbacks(self) -> None:
+        self._unpickle()
+        if self._success and self._callback:
+            self._callback(self._outcome)
+        elif not self._success and self._error_callback:
+            self._error_callback(self._outcome)
+
+
+class MapResult(AsyncResult[list[T]]):
+    """The results of `map_async`: a list, in the order of the arguments."""
+
+    def __init__(self, num_tasks: int, *callbacks: Any) -> None:
+        super().__init__(*callbacks)
+        self._num_left = num_tasks
+        self._num_tasks = num_tasks
+        self._segments: list[tuple[int, int, Batch, int]] = []
+        if not num_tasks:
+            self._finish()
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        if self._done:
+            return
+        self._segments.append((first, count, batch, offset))
+        self._num_left -= count
+        if self._num_left == 0:
+            self._finish()
+
+    def abandon(self, error: BaseException) -> None:
+        if not self._done:
+            self._segments = [(0, self._num_tasks, Batch.of([Raised(error)] * self._num_tasks), 0)]
+            self._finish()
+
+    def _unpickle(self) -> None:
+        with self._unpickling:
+            if self._outcome is not None:
+                return
+            values: list[Any] = [None] * self._num_tasks
+            failed = self._num_tasks
+            for first, count, batch, offset in self._segments:
+                entries = batch.entries()
+                values[first : first + count] = entries[offset : offset + count]
+                failed = min(failed, _first_raised(entries, offset, count) + first - offset)
+            self._segments = []
+            self._success = failed == self._num_tasks
+            # As everywhere, all tasks were run; of several exceptions the one with the lowest index is shown.
+            self._outcome = values if self._success else values[failed].error
+
+
+def _first_raised(entries: list[Any], offset: int, count: int) -> int:
+    for at in range(offset, offset + count):
+        if type(entries[at]) is Raised:
+            return at
+    return sys.maxsize
+
+
+class ImapJob(Job):
+    """What an `imap` shares between its feeder, the dispatcher and the iterator: results that wait, and the window.
+
+    Arguments are read from the iterable only while fewer results than the window wait to be
+    consumed or are on their way, in items and in bytes.
+    """
+
+    #: Before the first result tells how large results are, only so many items for each worker are under way.
+    _FIRST_ITEMS_PER_WORKER = 4
+
+    def __init__(self, num_workers: int, window_items: int, window_bytes: int, *, ordered: bool) -> None:
+        self.changed = threading.Condition()
+        self._ordered = ordered
+        self._first_items = self._FIRST_ITEMS_PER_WORKER * num_workers
+        self._window_items = window_items
+        self._window_bytes = window_bytes
+        self._num_sent = 0
+        self._num_arrived = 0
+        self._num_consumed = 0
+        self._arrived_bytes = 0
+        self._waiting_bytes = 0
+        self._length: int | None = None
+        self._end_error: BaseException | None = None
+        self._unlimited = False
+        self.dropped = False
+        self._by_index: dict[int, tuple[Batch, int]] = {}
+        self._by_arrival: deque[tuple[Batch, int]] = deque()
+
+    # The feeder's side
+
+    def wait_for_room(self) -> bool:
+        """Wait until another argument may be sent; False when none is wanted any more."""
+        with self.changed:
+            while not (self.dropped or self._unlimited or self._has_room()):
+                self.changed.wait()
+            return not self.dropped
+
+    def sent(self, count: int) -> int:
+        """So many more arguments are on their way; returns the index of the first."""
+        with self.changed:
+            first, self._num_sent = self._num_sent, self._num_sent + count
+            return first
+
+    def end(self, error: BaseException | None) -> None:
+        """The iterable has ended, or raised: that error comes after the results of what was sent."""
+        with self.changed:
+            if self._length is None:
+                self._length, self._end_error = self._num_sent, error
+            self.changed.notify_all()
+
+    def lift_window(self) -> None:
+        """Nobody may consume any more, but all shall be run: read the iterable to its end."""
+        with self.changed:
+            self._unlimited = True
+            self.changed.notify_all()
+
+    def drop(self) -> None:
+        """No further argument is wanted."""
+        with self.changed:
+            self.dropped = True
+            self.changed.notify_all()
+
+    def _has_room(self) -> bool:
+        if self._num_sent - self._num_consumed >= self._window_items:
+            return False
+        under_way = self._num_sent - self._num_arrived
+        if not self._num_arrived:
+            return under_way < self._first_items
+        expected = under_way * (self._arrived_bytes / self._num_arrived)
+        return self._waiting_bytes + expected <= self._window_bytes or self._num_sent == self._num_consumed
+
+    # The dispatcher's side
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        with self.changed:
+            for at in range(count):
+                if self._ordered:
+                    self._by_index[first + at] = batch, offset + at
+                else:
+                    self._by_arrival.append((batch, offset + at))
+            self._num_arrived += count
+            self._arrived_bytes += batch.share_bytes * count
+            self._waiting_bytes += batch.share_bytes * count
+            self.changed.notify_all()
+
+    def abandon(self, error: BaseException) -> None:
+        with self.changed:
+            self.dropped = True
+            here = len(self._by_index) + len(self._by_arrival)
+            if self._length is None or self._num_consumed + here < self._length:
+                self._length, self._end_error = self._num_consumed, error
+                self._by_index.clear()
+                self._by_arrival.clear()
+            self.changed.notify_all()
+
+    # The consumer's side
+
+    def take(self, timeout_s: float | None) -> Any:
+        """The next entry; see `IMapIterator.next`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self.changed:
+            while (raw := self._pop()) is None:
+                if self._length is not None and self._num_consumed >= self._length:
+                    error, self._end_error = self._end_error, None
+                    raise error or StopIteration
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    from multiprocessing import TimeoutError
+
+                    raise TimeoutError(f"no further result within {timeout_s} s; the task goes on")
+                self.changed.wait(left)
+            self._num_consumed += 1
+            self._waiting_bytes -= raw[0].share_bytes
+            self.changed.notify_all()
+        return raw[0].entries()[raw[1]]
+
+    def _pop(self) -> tuple[Batch, int] | None:
+        if self._ordered:
+            return self._by_index.pop(self._num_consumed, None)
+        return self._by_arrival.popleft() if self._by_arrival else None
+
+
+class IMapIterator(Generic[T]):
+    """The results of `imap` or `imap_unordered`, one by one; dropping it cancels what has not started."""
+
+    def __init__(self, job: ImapJob, on_dropped: Callable[[], None]) -> None:
+        self._job = job
+        self._on_dropped = on_dropped
+
+    def __iter__(self) -> IMapIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self.next()
+
+    def next(self, timeout: float | None = None) -> T:
+        """The next result.
+
+        Args:
+            timeout: seconds to wait; None waits as long as it takes.
+
+        Raises:
+            StopIteration: there are no more.
+            multiprocessing.TimeoutError: it is not there in time.
+            Exception: what the task raised, or the iterable of the arguments; the next one can be asked for.
+        """
+        entry = self._job.take(timeout)
+        if type(entry) is Raised:
+            raise entry.error
+        return entry
+
+    def __del__(self) -> None:
+        self._on_dropped()

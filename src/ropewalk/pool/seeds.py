@@ -1,0 +1,28 @@
+"""Randomness of tasks: a seed that depends on the map and on the position in it, and on nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ropewalk.pool.worker import current_task
+
+
+def task_seed() -> int:
+    """Inside a task: a number of 64 bits, the same however many workers there are and however often it is retried.
+
+    It depends on the `seed` of the map (by default the number of the map in its pool) and
+    on the index of the task. Different tasks get independent numbers.
+
+    Raises:
+        RuntimeError: called outside of a task.
+    """
+    task = current_task()
+    if task is None:
+        raise RuntimeError("task_seed() can only be called inside a task of a pool")
+    return derive(*task)
+
+
+def derive(seed: int, index: int) -> int:
+    """The seed of the task `index` of a map with this seed."""
+    data = (seed & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") + index.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

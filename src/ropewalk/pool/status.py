@@ -1,0 +1,128 @@
+"""What a pool is doing, as data and as a table."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ropewalk.supervision.failure import DeathRecord
+
+if TYPE_CHECKING:
+    from ropewalk.pool.dispatcher import Dispatcher
+    from ropewalk.processes.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker."""
+
+    name: str
+    pid: int
+    """0 until it has started."""
+    host: str
+    state: str
+    """starting, idle, running or stopping."""
+    task: int | None
+    """Index of the task it is in or about to begin, if it holds any."""
+    num_done: int
+    memory_bytes: int
+    """Resident memory when it was last looked at, about once a second."""
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """A pool at one moment."""
+
+    name: str
+    state: str
+    workers: tuple[WorkerStatus, ...]
+    queued: int
+    """Tasks that no worker has yet."""
+    running: int
+    """Tasks that a worker has: those it is in, and those sent ahead."""
+    done: int
+    """Tasks that have a result, an exception among them."""
+    failed: int
+    """Tasks that ended without one: poisoned, out of time, or lost."""
+    retried: int
+    """Times a task was started again after it killed its worker."""
+    num_deaths: int
+    deaths: tuple[DeathRecord, ...]
+    """Unplanned deaths of workers, oldest first (the last thousand)."""
+    events: tuple[str, ...]
+    """What happened to hosts."""
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.name} {self.state}: {len(self.workers)} workers, {self.queued} queued, {self.running} running, "
+            f"{self.done} done, {self.failed} failed, {self.retried} retried, {self.num_deaths} deaths"
+        )
+        rows = [
+            f"  {worker.name:<12} pid {worker.pid:<8} {worker.state:<9} {worker.num_done:>8} done "
+            f"{worker.memory_bytes >> 20:>6} MiB"
+            for worker in self.workers
+        ]
+        return "\n".join([head, *rows, *(f"  {death.describe()}" for death in self.deaths[-5:])])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+class WorkerHandle:
+    """A worker as multiprocessing's users know it: a pid, and whether it is alive."""
+
+    def __init__(self, session: Session, id: str) -> None:
+        self.name = id
+        self.pid = session.pid_of(id)
+
+    def is_alive(self) -> bool:
+        """Whether the process is there."""
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return self.pid > 0
+
+
+def describe(name: str, state: str, dispatcher: Dispatcher, session: Session) -> PoolStatus:
+    """A snapshot of a pool."""
+    with dispatcher.lock:
+        table = dispatcher.table
+        workers: list[WorkerStatus] = []
+        for worker in sorted(dispatcher.workers.values(), key=lambda worker: worker.rank):
+            current = table.current_task(worker.id)
+            sample = session.sample_of(worker.id)
+            if worker.stopping:
+                doing = "stopping"
+            elif not worker.ready:
+                doing = "starting"
+            else:
+                doing = "running" if current else "idle"
+            workers.append(
+                WorkerStatus(
+                    name=worker.name,
+                    pid=session.pid_of(worker.id),
+                    host=session.host_of(worker.id),
+                    state=doing,
+                    task=current[0].first_index + current[1] if current else None,
+                    num_done=worker.num_done,
+                    memory_bytes=sample.memory_bytes if sample else 0,
+                    cpu_s=sample.cpu_s if sample else 0.0,
+                )
+            )
+        return PoolStatus(
+            name=name,
+            state=state,
+            workers=tuple(workers),
+            queued=table.num_pending,
+            running=table.num_running,
+            done=table.num_done,
+            failed=table.num_failed,
+            retried=table.num_retried,
+            num_deaths=dispatcher.num_deaths,
+            deaths=tuple(dispatcher.deaths),
+            events=tuple(dispatcher.events),
+        )

@@ -1,0 +1,390 @@
+"""The task table: where every task is, and what happens to it next. Pure.
+
+    submit ─▶ pending ──assign──▶ outstanding at one worker ──done──▶ finished, once
+                 ▲                        │
+                 ├──── taken back ◀───────┤  recalled, or skipped behind a fence
+                 └──── died ◀─────────────┘  the task it was in: one death more, alone next time;
+                                             its neighbours: again, without blame
+
+A task is an item of a unit (items that were pickled together). Spans of items move
+between the places above; an item is in exactly one of them, which is why a result
+that comes twice, late, or from a worker that lost the task finds nothing to finish.
+Workers number their items with `seq`, counting up for as long as they live.
+
+The table opens no socket and reads no clock. Where a task must end without a
+result, it says so (`Given up`), and the caller makes the error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ropewalk.pool.chunking import Pace
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Items that travel together."""
+
+    job: Any
+    """What the results are for; the table only compares it."""
+    first_index: int
+    """Position in its map of the first item."""
+    count: int
+    code: str
+    """What is called; tasks of one code are expected to take about the same time."""
+    size_bytes: int = 0
+    content: Any = None
+    """What is sent; the table does not look at it."""
+    deaths: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    """Causes of the deaths of workers, by item."""
+    cancelled: bool = False
+    num_ended: int = 0
+    """Items that have ended, one way or the other; the caller counts them."""
+
+
+class Span(NamedTuple):
+    """Some items of a unit: `start` to `stop`."""
+
+    unit: Unit
+    start: int
+    stop: int
+
+
+class Assignment(NamedTuple):
+    """Send this span to this worker; its first item has number `seq` there."""
+
+    worker: str
+    seq: int
+    span: Span
+
+
+class Finished(NamedTuple):
+    """These items have their results: those of the message from `offset` on."""
+
+    span: Span
+    offset: int
+
+
+class GivenUp(NamedTuple):
+    """This item ends without a result."""
+
+    unit: Unit
+    item: int
+    deaths: tuple[str, ...]
+    """Causes of the deaths it is blamed for, oldest first."""
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    id: str
+    units_left: int | None
+    next_seq: int = 0
+    outstanding: deque[tuple[int, Span]] = field(default_factory=deque[tuple[int, Span]])
+    num_items: int = 0
+    load_ns: float = 0.0
+    draining: bool = False
+    heard: float = 0.0
+    peeked: bool = False
+    recalling: bool = False
+
+
+class TaskTable:
+    """Every task of a pool.
+
+    Args:
+        max_deaths: a task that killed so many workers is given up.
+        at_most_once: a task that was started is never started again.
+    """
+
+    def __init__(self, *, max_deaths: int = 3, at_most_once: bool = False) -> None:
+        self.max_deaths = max_deaths
+        self.at_most_once = at_most_once
+        self.pace = Pace()
+        self.num_pending = 0
+        self.num_running = 0
+        self.num_done = 0
+        self.num_failed = 0
+        self.num_retried = 0
+        self._pending: deque[Span] = deque()
+        self._workers: dict[str, _Worker] = {}
+
+    # What comes in
+
+    def submit(self, units: Iterable[Unit]) -> None:
+        """New work, after what is there."""
+        for unit in units:
+            self._pending.append(Span(unit, 0, unit.count))
+            self.num_pending += unit.count
+
+    def worker_up(self, id: str, now: float, units_left: int | None = None) -> None:
+        """A worker is ready; it takes at most `units_left` units."""
+        self._workers[id] = _Worker(id, units_left, heard=now)
+
+    def drain(self, id: str) -> None:
+        """Give this worker nothing more."""
+        if id in self._workers:
+            self._workers[id].draining = True
+
+    def done(self, id: str, first: int, count: int, elapsed_ns: int, now: float) -> list[Finished]:
+        """A worker has results of `count` items from `first` on; those it does not hold are ignored."""
+        worker = self._workers.get(id)
+        if worker is None:
+            return []
+        worker.heard = now
+        worker.peeked = worker.recalling = False
+        finished: list[Finished] = []
+        for seq, span in self._take(worker, first, first + count):
+            finished.append(Finished(span, seq - first))
+            self.num_done += span.stop - span.start
+        if finished and count and elapsed_ns:
+            self.pace.observe(finished[-1].span.unit.code, elapsed_ns / count)
+        return finished
+
+    def taken_back(self, id: str, first: int, until: int, now: float) -> None:
+        """Items did not start and will not: they were recalled, or skipped. They go to the front."""
+        worker = self._workers.get(id)
+        if worker is None:
+            return
+        worker.recalling = False
+        for _, span in reversed(self._take(worker, first, until)):
+            self._again(span)
+
+    def died(
+        self, id: str, current: int | None, cause: str, *, final: bool = False, innocent: bool = False
+    ) -> list[GivenUp]:
+        """A worker is gone, and what its page said of finished items was told before (`done`).
+
+        Args:
+            id: the worker.
+            current: the number of the item it was in, which gets the blame; None between items.
+            cause: why it died, in words.
+            final: the item ends now, however few deaths it has (it ran out of time).
+            innocent: the worker was ended from outside, so the item gets no blame.
+        """
+        worker = self._workers.pop(id, None)
+        if worker is None:
+            return []
+        given_up: list[GivenUp] = []
+        for seq, span in reversed(self._take(worker, 0, worker.next_seq)):
+            if current is None or not seq <= current < seq + span.stop - span.start:
+                self._again(span)
+                continue
+            unit, item = span.unit, span.start + current - seq
+            self._again(Span(unit, item + 1, span.stop))
+            if not innocent or self.at_most_once:
+                unit.deaths.setdefault(item, []).append(cause)
+            if final or self.at_most_once or len(unit.deaths.get(item, ())) >= self.max_deaths:
+                given_up += self._give_up(unit, item)
+            else:
+                self.num_retried += 1
+                self._again(Span(unit, item, item + 1))
+            self._again(Span(unit, span.start, item))
+        return given_up
+
+    def vanished(self, id: str, cause: str) -> list[GivenUp]:
+        """A worker is gone with its host, and nobody knows what it had begun.
+
+        No item is to blame, so all of them start again, unless tasks run at most once.
+        """
+        worker = self._workers.pop(id, None)
+        given_up: list[GivenUp] = []
+        for _, span in reversed(self._take(worker, 0, worker.next_seq) if worker else []):
+            if not self.at_most_once:
+                self._again(span)
+                continue
+            for item in range(span.start, span.stop):
+                span.unit.deaths.setdefault(item, []).append(cause)
+                given_up += self._give_up(span.unit, item)
+        return given_up
+
+    def cancel(self, job: Any) -> list[str]:
+        """Forget the tasks of a job that have not been sent; returns the workers that hold others of it."""
+        kept = deque(span for span in self._pending if span.unit.job is not job)
+        self.num_pending -= sum(span.stop - span.start for span in self._pending if span.unit.job is job)
+        self._pending = kept
+        holders: list[str] = []
+        for worker in self._workers.values():
+            mine = [span.unit for _, span in worker.outstanding if span.unit.job is job]
+            for unit in mine:
+                unit.cancelled = True
+            if mine:
+                holders.append(worker.id)
+        return holders
+
+    # What goes out
+
+    def assign(self) -> list[Assignment]:
+        """Decide who gets what now."""
+        assignments: list[Assignment] = []
+        if not self._pending:
+            return assignments
+        hungry = [worker for worker in self._workers.values() if self._wants(worker)]
+        # The idle ones first, one unit each, then those that will be idle soonest.
+        hungry.sort(key=_load)
+        for top_up in (False, True):
+            for worker in hungry:
+                if not self._pending:
+                    return assignments
+                if top_up or not worker.num_items:
+                    self._feed(worker, assignments, first=not top_up)
+        return assignments
+
+    def recallable(self, now: float) -> list[tuple[str, int]]:
+        """Workers from which half of the tasks should be taken back, because others idle: (worker, until)."""
+        if self._pending:
+            return []
+        num_idle = sum(1 for w in self._workers.values() if not w.num_items and not w.draining and w.units_left != 0)
+        if not num_idle:
+            return []
+        victims = [worker for worker in self._workers.values() if worker.num_items > 1 and not worker.recalling]
+        victims = [worker for worker in victims if self.pace.worth_recalling(worker.load_ns, now - worker.heard)]
+        victims.sort(key=_load, reverse=True)
+        for worker in victims[:num_idle]:
+            worker.recalling = True
+        return [(worker.id, worker.next_seq) for worker in victims[:num_idle]]
+
+    def silent(self, now: float) -> list[str]:
+        """Workers that hold several tasks and have said nothing for a while: their pages should be looked at.
+
+        A finished result may wait in a worker that is busy with the next task. Each silence is named once.
+        """
+        found: list[str] = []
+        for worker in self._workers.values():
+            if worker.num_items > 1 and not worker.peeked and now - worker.heard > self.pace.silence_s:
+                worker.peeked = True
+                found.append(worker.id)
+        return found
+
+    @property
+    def watchful(self) -> bool:
+        """Whether `recallable` or `silent` may have something to say later."""
+        return any(worker.num_items > 1 for worker in self._workers.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending or outstanding."""
+        return not self.num_pending and not self.num_running
+
+    def next_seq(self, id: str) -> int:
+        """The number that the next item sent to a worker will have."""
+        worker = self._workers.get(id)
+        return worker.next_seq if worker else 0
+
+    def num_items(self, id: str) -> int:
+        """How many items a worker holds."""
+        worker = self._workers.get(id)
+        return worker.num_items if worker else 0
+
+    def exhausted(self, id: str) -> bool:
+        """Whether a worker holds nothing and will be given nothing."""
+        worker = self._workers.get(id)
+        return worker is not None and not worker.num_items and (worker.draining or worker.units_left == 0)
+
+    def current_task(self, id: str) -> tuple[Unit, int] | None:
+        """The oldest item that a worker holds: what it is in, as far as is known here."""
+        worker = self._workers.get(id)
+        if worker is None or not worker.outstanding:
+            return None
+        span = worker.outstanding[0][1]
+        return span.unit, span.start
+
+    def locate(self, id: str, seq: int) -> tuple[Unit, int] | None:
+        """Which item of which unit a worker's number means, if the worker holds it."""
+        worker = self._workers.get(id)
+        for first, span in worker.outstanding if worker else ():
+            if first <= seq < first + span.stop - span.start:
+                return span.unit, span.start + seq - first
+        return None
+
+    # Inside
+
+    def _wants(self, worker: _Worker) -> bool:
+        if worker.draining or worker.units_left == 0:
+            return False
+        return not worker.num_items or worker.load_ns < self.pace.low_ns
+
+    def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> None:
+        """Give an idle worker one unit; fill a worker up to its credit otherwise."""
+        fair = max(1, self.num_pending // (2 * len(self._workers)))
+        num_items = size_bytes = 0
+        while self._pending and worker.units_left != 0:
+            span = self._pending[0]
+            count = span.stop - span.start
+            pace_ns = self.pace.expected_ns(span.unit.code)
+            if not first:
+                if pace_ns is None or worker.load_ns + pace_ns * count > self.pace.high_ns:
+                    return
+                if num_items + count > fair or num_items >= self.pace.most_items:
+                    return
+                if size_bytes + span.unit.size_bytes > self.pace.most_bytes:
+                    return
+            self._pending.popleft()
+            if worker.units_left is not None:
+                worker.units_left -= 1
+            assignments.append(Assignment(worker.id, worker.next_seq, span))
+            worker.outstanding.append((worker.next_seq, span))
+            worker.next_seq += count
+            worker.num_items += count
+            worker.load_ns += (pace_ns or 0.0) * count
+            self.num_pending -= count
+            self.num_running += count
+            num_items += count
+            size_bytes += span.unit.size_bytes
+            if first:
+                return
+
+    def _take(self, worker: _Worker, first: int, until: int) -> list[tuple[int, Span]]:
+        """Remove the items numbered `first` to `until` from a worker; returns them with their numbers."""
+        outstanding = worker.outstanding
+        taken: list[tuple[int, Span]] = []
+        kept: list[tuple[int, Span]] = []
+        while outstanding and outstanding[0][0] < until:
+            seq, span = outstanding.popleft()
+            end = seq + span.stop - span.start
+            low, high = max(seq, first), min(end, until)
+            if low >= high:
+                kept.append((seq, span))
+                continue
+            unit, start, stop = span
+            if seq < low:
+                kept.append((seq, Span(unit, start, start + low - seq)))
+            taken.append((low, Span(unit, start + low - seq, start + high - seq)))
+            if high < end:
+                outstanding.appendleft((high, Span(unit, start + high - seq, stop)))
+                break
+        outstanding.extendleft(reversed(kept))
+        count = 0
+        for _, span in taken:
+            count += span.stop - span.start
+        worker.num_items -= count
+        self.num_running -= count
+        self._weigh(worker)
+        return taken
+
+    def _weigh(self, worker: _Worker) -> None:
+        if len(worker.outstanding) <= 1:
+            worker.load_ns = 0.0
+            for _, span in worker.outstanding:
+                worker.load_ns = (self.pace.expected_ns(span.unit.code) or 0.0) * (span.stop - span.start)
+        else:
+            code = worker.outstanding[0][1].unit.code
+            worker.load_ns = (self.pace.expected_ns(code) or 0.0) * worker.num_items
+
+    def _again(self, span: Span) -> None:
+        if span.start < span.stop and not span.unit.cancelled:
+            self._pending.appendleft(span)
+            self.num_pending += span.stop - span.start
+
+    def _give_up(self, unit: Unit, item: int) -> list[GivenUp]:
+        if unit.cancelled:
+            return []
+        self.num_failed += 1
+        return [GivenUp(unit, item, tuple(unit.deaths[item]))]
+
+
+def _load(worker: _Worker) -> float:
+    return worker.load_ns if worker.num_items else -1.0

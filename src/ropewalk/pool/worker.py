@@ -1,0 +1,377 @@
+"""The worker: runs tasks in the main thread of its process, one after the other.
+
+    receive ─▶ for each item: current ─▶ fence? ─▶ call ─▶ result into the page ─▶ … ─▶ send
+
+Results are sent when nothing more waits, after `FLUSH_NS`, or when the page is full;
+until then they lie in the page (`processes/page.py`), where they survive this process.
+There is no second thread: what must be known or taken back while a task runs, the
+agent does from outside.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ropewalk.pool.constants import arrive, arrived, depart
+from ropewalk.pool.messages import (
+    ENCODE,
+    POOL,
+    CallKind,
+    Constant,
+    Done,
+    Failure,
+    Forget,
+    Ready,
+    Setup,
+    SetupFailed,
+    Skipped,
+    Stop,
+    Tasks,
+    UnitHeader,
+)
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.messages import CONTROL, BlobHere, GetBlob
+from ropewalk.processes.page import (
+    BOOL,
+    CURRENT,
+    ERROR,
+    FENCE_FROM,
+    FENCE_TO,
+    FLOAT,
+    IDLE,
+    INT,
+    NONE,
+    PICKLED,
+    SLOTS,
+    SPILL_BYTES,
+    SPILL_USED,
+    STARTED_NS,
+)
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.transport.client import dial
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Link, Received
+from ropewalk.transport.main_namespace import MainFacts, MainNamespace
+from ropewalk.transport.serialization import dumps_result, loads
+
+#: Results wait no longer than this for company, once a task ends after it.
+FLUSH_NS = 5_000_000
+#: A larger pickle does not go into the page; it is sent at once.
+_SPILL_MAX_BYTES = 8 * 1024
+
+_MISSING = object()
+
+
+def main(context: ProcessContext) -> None:
+    """The entry of a worker process."""
+    link = dial(parse_address(context.owner_address), context.credentials, POOL)
+    os.register_at_fork(after_in_child=link.close_copy)
+    Worker(context, link).run()
+
+
+class Worker:
+    """One worker and what it keeps between tasks."""
+
+    def __init__(self, context: ProcessContext, link: Link) -> None:
+        self._context = context
+        self._link = link
+        self._page = context.page
+        self._agent: Link | None = None
+        self._namespace: MainNamespace | None = None
+        self._broken: dict[str, Exception] = {}
+        self._results: list[Any] = []
+        self._nested: dict[int, int] = {}
+        self._buffers: Sequence[Part] = ()
+        self._base = 0
+        self._flushed_ns = 0
+
+    def run(self) -> None:
+        """Serve until the pool says stop or is gone."""
+        while True:
+            received = self._next()
+            if received is None:
+                return
+            match received.message:
+                case Tasks(units):
+                    self._run_units(units, received)
+                case Constant():
+                    self._receive_constant(received)
+                case Forget(ids):
+                    depart(ids)
+                case Setup():
+                    if not self._set_up(received):
+                        return
+                case Stop():
+                    self._flush()
+                    return
+                case _:
+                    raise RuntimeError(f"a worker cannot do anything with {received.message!r}")
+
+    def _next(self) -> Received | None:
+        """The next message; results go out before this waits."""
+        if self._results:
+            try:
+                return self._link.read_ready()
+            except BlockingIOError:
+                self._flush()
+        return self._link.receive()
+
+    def _set_up(self, received: Received) -> bool:
+        setup: Setup = received.message
+        self._namespace = MainNamespace(msgspec.msgpack.decode(setup.main, type=MainFacts))
+        try:
+            if setup.initializer:
+                self._value(setup.initializer)(*self._value(setup.arguments))
+                depart([setup.initializer, setup.arguments])
+        except Exception as error:
+            self._link.send(SetupFailed(_failure(error, 1)))
+            return False
+        self._link.send(Ready())
+        return True
+
+    # Constants
+
+    def _receive_constant(self, received: Received) -> None:
+        constant: Constant = received.message
+        if self._namespace is None:
+            self._namespace = MainNamespace(MainFacts())
+        try:
+            if constant.blob:
+                parts: Sequence[Part] = self._fetch(constant.id, constant.writable)
+            else:
+                parts = [bytearray(part) for part in received.parts] if constant.writable else received.parts
+            arrive(constant.id, parts, self._namespace)
+        except Exception as error:
+            self._broken[constant.id] = error  # the tasks that need it fail with this
+
+    def _fetch(self, id: str, writable: bool) -> Sequence[Part]:
+        if self._agent is None:
+            self._agent = dial(parse_address(self._context.agent_address), self._context.credentials, CONTROL)
+            os.register_at_fork(after_in_child=self._agent.close_copy)
+        self._agent.send(GetBlob(id))
+        received = self._agent.receive()
+        if received is None or not isinstance(received.message, BlobHere):
+            raise RuntimeError(f"the agent did not hand over the blob {id[:12]}")
+        return open_parts(received.fds[0], received.message.ref.lengths, writable=writable)
+
+    def _value(self, id: str) -> Any:
+        if id in self._broken:
+            raise self._broken[id]
+        return arrived(id)
+
+    # Tasks
+
+    def _run_units(self, units: Sequence[UnitHeader], received: Received) -> None:
+        at = fd_at = 0
+        if not self._results:
+            self._flushed_ns = time.monotonic_ns()
+        for unit in units:
+            if unit.shared:
+                parts: Sequence[Part] = open_parts(received.fds[fd_at], unit.shared, writable=True)
+                fd_at += 1
+            else:
+                parts = received.parts[at : at + unit.num_parts]
+                at += unit.num_parts
+            self._run_unit(unit, parts)
+        self._page.words[CURRENT] = IDLE
+
+    def _run_unit(self, unit: UnitHeader, parts: Sequence[Part]) -> None:
+        words = self._page.words
+        words[STARTED_NS] = time.monotonic_ns()
+        words[CURRENT] = unit.seq  # unpickling is part of the first task: it may kill us too
+        count = unit.stop - unit.start
+        if words[FENCE_FROM] <= unit.seq < words[FENCE_TO]:
+            self._skip(unit.seq, count)
+            return
+        try:
+            items = loads(parts[0], [memoryview(part) if type(part) is bytearray else part for part in parts[1:]])
+            call = _caller(self._value(unit.code), unit.kind)
+        except Exception as error:
+            failure = _failure(error, 1)
+            for _ in range(count):
+                self._append_failure(failure)
+            return
+        _seeding.unit = unit
+        if count != len(items):
+            items = items[unit.start : unit.stop]
+        self._run_items(items, call, unit.seq)
+
+    def _run_items(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int) -> None:
+        """The hot loop: a task that does nothing costs about a third of a microsecond here."""
+        page, now_ns = self._page, time.monotonic_ns
+        words, codes, values, floats = page.words, page.codes, page.values, page.floats
+        results = self._results
+        slot = len(results)
+        last = seq + len(items)
+        for item in items:
+            words[CURRENT] = seq
+            if words[FENCE_FROM] <= seq < words[FENCE_TO]:
+                self._skip(seq, last - seq)
+                return
+            try:
+                value = call(item)
+            except Exception as error:
+                self._append_failure(_failure(error, 2))
+                results, slot = self._results, len(self._results)
+            else:
+                kind = type(value)
+                if value is None:
+                    codes[slot] = NONE
+                elif kind is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+                    values[slot] = value
+                    codes[slot] = INT
+                elif kind is float:
+                    floats[slot] = value
+                    codes[slot] = FLOAT
+                elif kind is bool:
+                    values[slot] = value
+                    codes[slot] = BOOL
+                else:
+                    self._append_pickled(value)
+                    del value
+                    value = _MISSING
+                    results = self._results
+                if value is not _MISSING:
+                    results.append(value)
+                slot = len(results)
+            seq += 1
+            words[STARTED_NS] = now = now_ns()
+            if slot == SLOTS or (now - self._flushed_ns > FLUSH_NS and slot):
+                self._flush()
+                results, slot = self._results, 0
+
+    def _append_pickled(self, value: Any) -> None:
+        try:
+            payload = dumps_result(value)
+        except Exception as error:
+            self._append_failure(_not_sendable(error, value))
+            return
+        self._append(PICKLED, payload.pickle, payload.buffers)
+
+    def _append_failure(self, failure: Failure) -> None:
+        self._append(ERROR, ENCODE(failure), ())
+
+    def _append(self, kind: int, data: bytes, buffers: Sequence[Part]) -> None:
+        page = self._page
+        slot = len(self._results)
+        self._results.append(data)
+        self._nested[slot] = kind
+        used = page.words[SPILL_USED]
+        if buffers or len(data) > _SPILL_MAX_BYTES or used + len(data) > SPILL_BYTES:
+            self._buffers = buffers
+            self._flush()
+            return
+        page.spill[used : used + len(data)] = data
+        page.values[slot] = used << 32 | len(data)
+        page.words[SPILL_USED] = used + len(data)
+        page.codes[slot] = kind
+        if slot + 1 == SLOTS:
+            self._flush()
+
+    def _skip(self, seq: int, count: int) -> None:
+        """These tasks were recalled: they are somebody else's."""
+        self._flush()
+        self._link.send(Skipped(seq, count))
+        self._base = seq + count
+        self._page.clear(0, self._base)
+
+    def _flush(self) -> None:
+        count = len(self._results)
+        if not count:
+            return
+        now = time.monotonic_ns()
+        parts: list[Part] = [pickle.dumps((self._results, self._nested), 5), *self._buffers]
+        self._send_done(Done(self._base, count, now - self._flushed_ns, ()), parts)
+        self._base += count
+        self._page.clear(count, self._base)
+        self._flushed_ns = now
+        self._results = []
+        if self._nested:
+            self._nested = {}
+        self._buffers = ()
+
+    def _send_done(self, done: Done, parts: list[Part]) -> None:
+        if self._link.stream.carries_fds and total_bytes(parts) >= SHARED_MIN_BYTES:
+            try:
+                fd = pack(parts, "ropewalk-result")
+            except OSError:
+                pass  # no descriptors or memory for it: it goes inside the frame
+            else:
+                lengths = tuple(memoryview(part).nbytes for part in parts)
+                try:
+                    self._link.send(msgspec.structs.replace(done, shared=lengths), fds=[fd])
+                finally:
+                    os.close(fd)
+                return
+        self._link.send(done, parts)
+
+
+def _caller(function: Callable[..., Any], kind: int) -> Callable[[Any], Any]:
+    if kind == CallKind.ONE:
+        return function
+    if kind == CallKind.STAR:
+        return lambda item: function(*item)
+    return lambda item: function(*item[0], **item[1])
+
+
+class _Seeding:
+    unit: UnitHeader | None = None
+
+
+_seeding = _Seeding()
+
+
+def current_task() -> tuple[int, int] | None:
+    """In a task: (the seed of its map, its index); None elsewhere."""
+    from ropewalk.processes import bootstrap
+
+    unit, context = _seeding.unit, bootstrap.current
+    if unit is None or context is None:
+        return None
+    current = context.page.words[CURRENT]
+    return None if current == IDLE else (unit.seed, unit.first_index + unit.start + current - unit.seq)
+
+
+# Failures
+
+
+def _failure(error: Exception, num_own_frames: int) -> Failure:
+    """An exception, ready to travel; `num_own_frames` of ours are left out of its traceback."""
+    trace = error.__traceback__
+    for _ in range(num_own_frames):
+        trace = trace.tb_next if trace else None
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        error.add_note(
+            "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
+            "host and read-only; copy() it to change it."
+        )
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    type_name = f"{type(error).__module__}.{type(error).__qualname__}"
+    try:
+        payload = dumps_result(error)
+    except Exception as problem:
+        return _not_sendable(problem, error, text)
+    return Failure(type_name, str(error), text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
+
+
+def _not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
+    """A result or an exception that cannot be pickled, as multiprocessing reports it."""
+    from multiprocessing.pool import MaybeEncodingError  # a slow import that most workers never need
+
+    try:
+        stand_in = MaybeEncodingError(problem, value)
+    except Exception as broken:  # the value's own __repr__ raised
+        stand_in = MaybeEncodingError(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
+    text = text or "".join(traceback.format_exception_only(problem))
+    return Failure("multiprocessing.pool.MaybeEncodingError", str(stand_in), text, pickle.dumps(stand_in), [])
+
+

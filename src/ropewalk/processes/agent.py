@@ -1,0 +1,444 @@
+"""The agent: hosts the processes of one host share, and outlives none of its owners.
+
+    launcher ◀── control link ──▶ agent ◀── channel ──▶ fork servers
+                                    │  ├─ worker   (its child: sees the death, holds its pipes and its page)
+       nested session ◀── link ─────┘  └─ worker
+
+One thread, one loop. The agent never unpickles anything and never runs user code. It
+starts processes through a fork server, relays their output, samples what they use,
+ends those that hang or were stopped, holds the host's blobs, and on a death reports
+everything known of the cause. Whoever asked for a process is its owner: when the
+owner is gone, so are its processes. The first owner is the launcher; without it the
+agent ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from ropewalk.engines.resources import usable_cpus
+from ropewalk.errors import LinkClosed
+from ropewalk.processes import bootstrap
+from ropewalk.processes.fork_channel import ForkChannel
+from ropewalk.processes.hosted_process import HostedProcess
+from ropewalk.processes.messages import (
+    CONTROL,
+    AgentBoot,
+    AgentUp,
+    DropBlob,
+    Exited,
+    ForkReply,
+    ForkRequest,
+    GetBlob,
+    HostEvent,
+    NotStarted,
+    Output,
+    OutputSeen,
+    Peek,
+    Ping,
+    Pong,
+    PutBlob,
+    Recall,
+    Report,
+    Sample,
+    Samples,
+    Shutdown,
+    SignalProcess,
+    Started,
+    StartProcess,
+)
+from ropewalk.processes.blob_shelf import BlobShelf
+from ropewalk.processes.out_of_memory import count_kills, evidence
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.link import Link, Received
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.server import UnixListener
+
+_SAMPLE_S = 1.0
+_LIMIT_CHECK_S = 0.05
+#: A process that stays stopped (SIGSTOP) this long is replaced.
+STOPPED_LIMIT_S = 3.0
+#: A process whose task ran out of time has this long to print its stacks.
+_STACK_DUMP_S = 0.1
+#: This much output of one owner may be under way before its processes wait.
+_OUTPUT_CREDIT = 1 << 20
+
+
+class Agent:
+    """One agent and what it hosts."""
+
+    def __init__(self, boot: AgentBoot) -> None:
+        self._boot = boot
+        self._host = platform.node()
+        self._loop = Loop()
+        self._members = AllowList()
+        self._processes: dict[str, HostedProcess] = {}
+        self._by_pid: dict[int, HostedProcess] = {}
+        self._early_exits: dict[int, int] = {}
+        self._fork_channels: dict[tuple[str, ...], ForkChannel] = {}
+        self._blobs = BlobShelf()
+        self._output_under_way: dict[Link, int] = {}
+        self._last_sample = time.monotonic()
+        self._memory_kills = count_kills()
+        self._launcher: Link | None = None
+        self._listener = UnixListener(
+            self._loop,
+            os.path.join(boot.folder, f"{boot.agent_id}.sock"),
+            boot.run_id,
+            self._members,
+            CONTROL,
+            self._serve,
+        )
+        self._actions: dict[type, Callable[[Link, Received], None]] = {
+            StartProcess: self._start_process,
+            SignalProcess: self._signal_process,
+            Recall: self._recall,
+            Peek: self._peek,
+            PutBlob: lambda link, received: self._blobs.put(link, received),
+            DropBlob: lambda link, received: self._blobs.drop(link, received.message.id),
+            GetBlob: lambda link, received: self._blobs.get(link, received.message.id),
+            OutputSeen: self._output_seen,
+            Ping: lambda link, received: self._tell(link, Pong()),
+            Shutdown: lambda link, received: self._owner_gone(link),
+        }
+
+    def run(self) -> None:
+        """Serve until the launcher is gone."""
+        bootstrap.adopt_orphans()
+        bootstrap.name_thread("rw-agent")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
+        signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon(self._reap))
+        self._fork_channel(())
+        launcher = dial(
+            parse_address(self._boot.address),
+            Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret),
+            CONTROL,
+        )
+        self._launcher = launcher
+        self._watch_launcher()
+        self._listener.open()
+        self._serve("launcher", launcher)
+        self._tell(launcher, AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus()))
+        self._loop.call_later(_SAMPLE_S, self._sample)
+        try:
+            self._loop.run()
+        finally:
+            self._end_everything()
+
+    # Owners
+
+    def _serve(self, _who: str, link: Link) -> None:
+        self._loop.add_link(link, lambda received: self._act(link, received), lambda _why: self._owner_gone(link))
+
+    def _act(self, link: Link, received: Received) -> None:
+        self._actions[type(received.message)](link, received)
+
+    def _owner_gone(self, link: Link) -> None:
+        if link is self._launcher:
+            self._loop.stop()
+            return
+        for process in [process for process in self._processes.values() if process.owner is link]:
+            self._kill(process, "its owner is gone")
+        self._blobs.forget(link)
+        self._output_under_way.pop(link, None)
+
+    def _watch_launcher(self) -> None:
+        """End with the launcher even if a forked child of it keeps our link open."""
+        if not self._boot.launcher_pid or not hasattr(os, "pidfd_open"):
+            return
+        try:
+            fd = os.pidfd_open(self._boot.launcher_pid)
+        except ProcessLookupError:
+            self._loop.stop()
+            return
+        self._loop.watch(fd, self._loop.stop)
+
+    def _tell(self, link: Link | None, message: msgspec.Struct) -> None:
+        if link:
+            with contextlib.suppress(LinkClosed):  # the loop notices by itself
+                link.send(message)
+
+    # Starting
+
+    def _start_process(self, link: Link, received: Received) -> None:
+        start: StartProcess = received.message
+        if len(self._processes) >= self._boot.max_processes:
+            self._tell(link, NotStarted(start.id, self._crowded(start), limit=True))
+            return
+        try:
+            process = HostedProcess(start, link, self._output_folder())
+        except OSError as error:
+            self._tell(link, NotStarted(start.id, f"the agent cannot open what {start.name} needs: {error}"))
+            return
+        self._processes[start.id] = process
+        self._members.admit(start.id, start.secret)
+        request = ForkRequest(
+            start, self._boot.run_id, str(self._listener.address), os.getpid(), self._host
+        )
+        self._fork_channel(start.preload).request(request, process.child_fds())
+
+    def _crowded(self, start: StartProcess) -> str:
+        counts: dict[str, int] = {}
+        for process in self._processes.values():
+            pool = process.start.name.rpartition(".")[0] or process.start.name
+            counts[pool] = counts.get(pool, 0) + 1
+        listing = ", ".join(f"{pool} has {count}" for pool, count in sorted(counts.items()))
+        return (
+            f"{start.name} would be process {len(self._processes) + 1} on {self._host}, whose limit is "
+            f"{self._boot.max_processes} ({listing}). Pools inside pools multiply: make the inner or the outer pool "
+            "smaller, or raise the setting max_processes"
+        )
+
+    def _output_folder(self) -> Path | None:
+        folder = Path(self._boot.log_folder or os.path.join(self._boot.folder, "output"))
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return None
+        return folder
+
+    def _fork_channel(self, preload: tuple[str, ...]) -> ForkChannel:
+        channel = self._fork_channels.get(preload)
+        if channel is None:
+            channel = ForkChannel(preload, self._loop, self._forked, self._host_event)
+            self._fork_channels[preload] = channel
+        return channel
+
+    def _host_event(self, text: str) -> None:
+        self._tell(self._launcher, HostEvent(text))
+
+    def _forked(self, reply: ForkReply) -> None:
+        process = self._processes.get(reply.id)
+        if process is None:
+            return
+        if not reply.pid:
+            self._forget(process)
+            self._tell(process.owner, NotStarted(reply.id, reply.reason))
+            return
+        process.pid = reply.pid
+        process.close_child_fds()
+        self._by_pid[reply.pid] = process
+        for fd in process.pipes:
+            self._loop.watch(fd, lambda fd=fd: self._relay(process, fd))
+        if process.start.task_limit_s is not None:
+            self._loop.call_later(_LIMIT_CHECK_S, lambda: self._check_limit(process))
+        self._tell(process.owner, Started(reply.id, reply.pid))
+        if process.ended_by:
+            self._kill(process, process.ended_by)  # the wish came before the pid was known
+        if reply.pid in self._early_exits:
+            self._ended(process, self._early_exits.pop(reply.pid))
+        if all(other.pid is not None for other in self._processes.values()):
+            self._early_exits.clear()  # these were orphans; their numbers may be given out again
+
+    # Ending
+
+    def _signal_process(self, link: Link, received: Received) -> None:
+        process = self._processes.get(received.message.id)
+        if process is None or process.owner is not link:
+            return
+        if received.message.signal == signal.SIGKILL:
+            self._kill(process, "its owner ended it")
+        elif process.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, received.message.signal)
+
+    def _kill(self, process: HostedProcess, why: str) -> None:
+        process.ended_by = process.ended_by or why
+        if process.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            process = self._by_pid.get(pid)
+            if process:
+                self._ended(process, code)
+            elif not any(channel.ended(pid, code) for channel in self._fork_channels.values()):
+                # An orphan of a process of ours, or a process whose fork reply is still under way.
+                if any(other.pid is None for other in self._processes.values()):
+                    self._early_exits[pid] = code
+
+    def _ended(self, process: HostedProcess, exit_code: int) -> None:
+        for fd in process.pipes:
+            self._loop.unwatch(fd)
+            self._relay(process, fd, everything=True)
+        assert process.pid is not None
+        self._end_group(process.pid)
+        kills = count_kills()
+        out_of_memory = evidence(self._memory_kills, kills) if exit_code == -signal.SIGKILL else ""
+        self._memory_kills = kills
+        for is_error, text in process.finish_output():
+            self._send_output(process, is_error, text)
+        exited = Exited(
+            id=process.start.id,
+            pid=process.pid,
+            exit_code=exit_code,
+            out_of_memory=out_of_memory,
+            ended_by=process.ended_by,
+            timed_out=process.timed_out,
+            ran_s=time.monotonic() - process.started,
+            last_output=process.last_output(),
+            page=process.page.report(),
+        )
+        self._forget(process)
+        self._tell(process.owner, exited)
+
+    def _forget(self, process: HostedProcess) -> None:
+        self._processes.pop(process.start.id, None)
+        if process.pid:
+            self._by_pid.pop(process.pid, None)
+        self._members.retire(process.start.id)
+        process.close()
+
+    def _end_group(self, pid: int) -> None:
+        """End what a dead process left: its group, and orphans that came to us from it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        known = {channel.pid for channel in self._fork_channels.values()} | self._by_pid.keys()
+        if any(process.pid is None for process in self._processes.values()):
+            known |= self._unannounced(known)
+        for child in psutil.Process().children():
+            if child.pid not in known:
+                with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL) if os.getpgid(child.pid) == child.pid else child.kill()
+
+    def _unannounced(self, known: set[int]) -> set[int]:
+        """Children that may be workers whose fork reply is still under way: those that lead a session of ours."""
+        return {child.pid for child in psutil.Process().children() if child.pid not in known and _is_leader(child.pid)}
+
+    def _end_everything(self) -> None:
+        for process in list(self._processes.values()):
+            if process.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        if not _is_alive(self._boot.launcher_pid):
+            shutil.rmtree(self._boot.folder, ignore_errors=True)  # nobody else is left to do it
+
+    # Watching
+
+    def _check_limit(self, process: HostedProcess) -> None:
+        if process.start.id not in self._processes or process.ended_by:
+            return
+        limit_s = process.start.task_limit_s
+        assert limit_s is not None
+        if process.running_s() > limit_s:
+            process.ended_by = f"its task ran longer than task_timeout_s={limit_s:g}"
+            process.timed_out = True
+            if process.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGUSR2)  # its stacks become the last output
+            self._loop.call_later(_STACK_DUMP_S, lambda: self._kill(process, process.ended_by))
+            return
+        self._loop.call_later(_LIMIT_CHECK_S, lambda: self._check_limit(process))
+
+    def _sample(self) -> None:
+        now = time.monotonic()
+        was_away = now - self._last_sample > 2 * _SAMPLE_S + 0.5  # stopped ourselves: what we saw before is stale
+        self._last_sample = now
+        samples: dict[Link, list[Sample]] = {self._launcher: []} if self._launcher else {}
+        for process in list(self._processes.values()):
+            sample = process.sample()
+            if sample is None:
+                continue
+            samples.setdefault(process.owner, []).append(sample)
+            if sample.state != psutil.STATUS_STOPPED:
+                process.stopped_since = None
+            elif process.stopped_since is None or was_away:
+                process.stopped_since = now
+            elif now - process.stopped_since >= STOPPED_LIMIT_S:
+                self._kill(process, f"it had been stopped (SIGSTOP) for {now - process.stopped_since:.0f} s")
+        for link, those in samples.items():
+            self._tell(link, Samples(those))
+        self._loop.call_later(_SAMPLE_S, self._sample)
+
+    def _recall(self, link: Link, received: Received) -> None:
+        recall: Recall = received.message
+        process = self._processes.get(recall.id)
+        if process:
+            first = process.page.fence(recall.until)
+            self._tell(link, Report(recall.id, process.page.report(), first, recall.until))
+
+    def _peek(self, link: Link, received: Received) -> None:
+        process = self._processes.get(received.message.id)
+        if process:
+            self._tell(link, Report(received.message.id, process.page.report(), 0, 0))
+
+    # Output
+
+    def _relay(self, process: HostedProcess, fd: int, *, everything: bool = False) -> None:
+        while True:
+            try:
+                data = os.read(fd, 64 * 1024)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.unwatch(fd)
+                return
+            is_error, text = process.feed(fd, data)
+            if text:
+                self._send_output(process, is_error, text)
+            if not everything:
+                break
+        if self._output_under_way.get(process.owner, 0) > _OUTPUT_CREDIT:
+            self._loop.unwatch(fd)
+            process.paused.add(fd)
+
+    def _send_output(self, process: HostedProcess, is_error: bool, text: str) -> None:
+        size = len(text)
+        self._output_under_way[process.owner] = self._output_under_way.get(process.owner, 0) + size
+        self._tell(process.owner, Output(process.start.id, is_error, text, size))
+
+    def _output_seen(self, link: Link, received: Received) -> None:
+        self._output_under_way[link] = self._output_under_way.get(link, 0) - received.message.size_bytes
+        if self._output_under_way[link] > _OUTPUT_CREDIT // 2:
+            return
+        for process in self._processes.values():
+            if process.owner is link and process.paused:
+                for fd in process.paused:
+                    self._loop.watch(fd, lambda process=process, fd=fd: self._relay(process, fd))
+                process.paused.clear()
+
+
+def _is_leader(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid or os.getsid(pid) == os.getsid(0)
+    except ProcessLookupError:
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    return bool(pid) and psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def main() -> None:
+    """Run an agent: its boot facts come on standard input, so that no secret is in argv."""
+    boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
+    Agent(boot).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The first moments of a process: from the fork to its entry function, and its end.
+
+    1. lead a session and a process group of its own (the agent ends whole groups)
+    2. wait to become the agent's child, then die with it (PR_SET_PDEATHSIG; the
+       parent is checked again, as it may have died in between)
+    3. standard streams to the agent's pipes; environment, folder, import path
+    4. dial the owner, call the entry, leave
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ropewalk.engines.resources import blas_threads_environment
+from ropewalk.errors import TransportError
+from ropewalk.processes.messages import ForkRequest
+from ropewalk.processes.page import TaskPage, join_barriers
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.credentials import Credentials
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessContext:
+    """What a process knows of itself and of the session it runs in."""
+
+    credentials: Credentials
+    name: str
+    host: str
+    cpus: float
+    owner_address: str
+    agent_address: str
+    folder: str
+    page: TaskPage
+
+
+#: The context of this process if an agent started it; None in a launcher.
+current: ProcessContext | None = None
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; only from a process's first thread."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def name_thread(name: str) -> None:
+    """The name that `ps` and `top` show."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def run(request: ForkRequest, fds: list[int]) -> NoReturn:
+    """Become the process that was asked for; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        _join_agent(request.agent_pid)
+        _arrange(request, fds)
+        code = _call_entry(request, fds[2])
+    except SystemExit as stop:
+        code = _exit_code(stop)
+    except BaseException:  # the last place where it can be seen: the agent keeps what is printed here
+        traceback.print_exc()
+    finally:
+        leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process: threads, exit handlers, streams, and then without the fork server's own leftovers."""
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _exit_code(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    print(stop.code, file=sys.stderr)
+    return 1
+
+
+def _join_agent(agent_pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while os.getppid() != agent_pid:
+        if time.monotonic() > deadline:
+            os._exit(1)
+        time.sleep(0.0001)
+    die_with_parent()
+    if os.getppid() != agent_pid:
+        os._exit(1)
+
+
+def _arrange(request: ForkRequest, fds: list[int]) -> None:
+    start = request.start
+    name_thread(f"rw:{start.name}")
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (fds[0], 1), (fds[1], 2)):
+        os.dup2(source, target)
+    for fd in (null, fds[0], fds[1]):
+        os.close(fd)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.enable(sys.__stderr__ or 2)  # a segfault leaves a stack in the last output
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR2, all_threads=True)  # the agent asks for stacks before it ends a hung task
+    threads = blas_threads_environment(start.cpus)
+    os.environ.update({name: value for name, value in threads.items() if name not in os.environ})
+    os.environ.update(start.environment)
+    os.environ["ROPEWALK_PROCESS"] = start.name
+    with contextlib.suppress(OSError):
+        os.chdir(start.folder)
+    sys.path[:] = start.path
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # forked children would draw the same numbers
+    join_barriers()
+
+
+def _call_entry(request: ForkRequest, page_fd: int) -> int:
+    global current
+    start = request.start
+    page = TaskPage(page_fd)
+    os.close(page_fd)
+    current = ProcessContext(
+        credentials=Credentials(request.run_id, start.id, start.secret),
+        name=start.name,
+        host=request.host,
+        cpus=start.cpus,
+        owner_address=start.address,
+        agent_address=request.agent_address,
+        folder=os.path.dirname(parse_address(request.agent_address).path),  # type: ignore[union-attr]
+        page=page,
+    )
+    module, _, function = start.entry.partition(":")
+    try:
+        getattr(importlib.import_module(module), function)(current)
+    except TransportError as error:
+        print(f"{start.name} lost its owner: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,141 @@
+"""The agent's end of a fork server: starts it, asks it for forks, replaces it when it dies."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ropewalk.engines.resources import blas_threads_environment
+from ropewalk.processes import fork_server
+from ropewalk.processes.messages import ForkReply, ForkRequest
+from ropewalk.transport.loop import Loop
+
+_REPLIES = msgspec.msgpack.Decoder(ForkReply)
+#: A fork server that dies more often than this in `_WINDOW_S` is given up.
+_MAX_DEATHS = 5
+_WINDOW_S = 10.0
+
+
+class ForkChannel:
+    """One fork server (for one set of preloaded modules) and the requests it has not answered."""
+
+    def __init__(
+        self,
+        preload: tuple[str, ...],
+        loop: Loop,
+        on_reply: Callable[[ForkReply], None],
+        on_event: Callable[[str], None],
+    ) -> None:
+        self.pid = 0
+        self._preload = preload
+        self._loop = loop
+        self._on_reply = on_reply
+        self._on_event = on_event
+        self._asked: dict[str, tuple[ForkRequest, Sequence[int]]] = {}
+        self._unsent: deque[str] = deque()
+        self._ready = False
+        self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
+        self._begin()
+
+    def request(self, request: ForkRequest, fds: Sequence[int]) -> None:
+        """Ask for a process; the answer comes by `on_reply`. The descriptors stay open until then."""
+        if not self.pid:
+            self._begin()
+        self._asked[request.start.id] = (request, fds)
+        self._unsent.append(request.start.id)
+        self._send()
+
+    def ended(self, pid: int, exit_code: int) -> bool:
+        """A child of the agent ended; returns whether it was this fork server, which is replaced then."""
+        if pid != self.pid:
+            return False
+        self._read()  # replies it sent before it died
+        self._close()
+        self._deaths.append(time.monotonic())
+        if len(self._deaths) == _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _WINDOW_S:
+            self._fail_all(f"the fork server died {_MAX_DEATHS} times within {_WINDOW_S:g} s (exit code {exit_code})")
+            return True
+        if not self._asked and not self._ready:
+            return True  # it could not import `preload`, and said so
+        self._on_event(f"the fork server (pid {pid}) ended with exit code {exit_code} and was replaced")
+        self._begin()
+        self._unsent = deque(self._asked)
+        return True
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()  # the agent has one thread
+        if pid == 0:
+            _become_fork_server(theirs, self._preload)
+        theirs.close()
+        ours.setblocking(False)
+        self.pid, self._socket, self._ready = pid, ours, False
+        self._loop.watch(ours.fileno(), self._read)
+
+    def _send(self) -> None:
+        while self._ready and self._unsent:
+            request, fds = self._asked[self._unsent[0]]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+            try:
+                self._socket.sendmsg([msgspec.msgpack.encode(request)], rights)
+            except BlockingIOError:
+                self._loop.call_later(0.005, self._send)
+                return
+            except OSError:
+                return  # it died; `ended` asks again
+            self._unsent.popleft()
+
+    def _read(self) -> None:
+        while self.pid:
+            try:
+                data = self._socket.recv(1 << 20)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                self._loop.unwatch(self._socket.fileno())
+                return
+            reply = _REPLIES.decode(data)
+            if reply.id:
+                if self._asked.pop(reply.id, None):
+                    self._on_reply(reply)
+            elif reply.pid:
+                self._ready = True
+                self._send()
+            else:
+                self._fail_all(reply.reason)
+
+    def _fail_all(self, reason: str) -> None:
+        asked, self._asked = list(self._asked), {}
+        self._unsent.clear()
+        for id in asked:
+            self._on_reply(ForkReply(id, 0, reason))
+
+    def _close(self) -> None:
+        self.pid = 0
+        self._loop.unwatch(self._socket.fileno())
+        self._socket.close()
+
+
+def _become_fork_server(channel: socket.socket, preload: tuple[str, ...]) -> None:
+    """In the forked child of the agent: keep the channel, close everything else, serve, and end."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.closerange(3, channel.fileno())
+        os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        for name, value in blas_threads_environment(1).items():
+            os.environ.setdefault(name, value)
+        fork_server.serve(channel, preload)
+        code = 0
+    finally:
+        with contextlib.suppress(Exception):
+            os._exit(code)

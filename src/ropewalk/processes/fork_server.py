@@ -1,0 +1,105 @@
+"""The fork server: a small, warm, single-threaded process that forks the others.
+
+A fork of a process that has imported what workers need takes about a millisecond;
+a fresh interpreter takes a hundred. The fork server has one thread, so forking is
+safe, and it holds nothing but imports.
+
+It forks twice, and the process in between ends at once: so the worker becomes a
+child of the agent (which is a subreaper), the agent sees its death and its exit
+status directly, and the loss of the fork server hurts no running worker. That is
+what the standard library's fork server cannot do: its children are its own.
+
+    agent ──ForkRequest + descriptors──▶ fork server ──fork──▶ ○ ──fork──▶ worker (child of the agent)
+      ◀──────────── ForkReply(pid) ─────────────────────────── ┘ exits
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+
+import msgspec
+
+from ropewalk.processes import bootstrap
+from ropewalk.processes.messages import ForkReply, ForkRequest
+
+_MAX_REQUEST_BYTES = 1 << 20
+_REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
+
+
+def serve(channel: socket.socket, preload: tuple[str, ...]) -> None:
+    """Import what is asked for, say so, then fork until the agent closes the channel."""
+    os.environ["ROPEWALK_PROCESS"] = "fork server"
+    bootstrap.die_with_parent()
+    bootstrap.name_thread("rw-forkserver")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit._clear()
+    problem = _import_all(preload)
+    channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
+    if problem:
+        return
+    gc.collect()
+    gc.freeze()  # the collector of a child must not touch, and so copy, pages that all children share
+    while True:
+        data, ancillary, _, _ = channel.recvmsg(_MAX_REQUEST_BYTES, socket.CMSG_SPACE(64), socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            return
+        fds = array.array("i")
+        for _, _, raw in ancillary:
+            fds.frombytes(raw)
+        request = _REQUESTS.decode(data)
+        importlib.import_module(request.start.entry.partition(":")[0])  # once, here, instead of in every child
+        _fork_twice(channel, request, list(fds))
+        for fd in fds:
+            os.close(fd)
+
+
+def _fork_twice(channel: socket.socket, request: ForkRequest, fds: list[int]) -> None:
+    try:
+        between = os.fork()
+    except OSError as error:
+        _reply(channel, ForkReply(request.start.id, 0, f"fork failed: {error}"))
+        return
+    if between:
+        os.waitpid(between, 0)
+        return
+    try:
+        worker = os.fork()
+    except OSError as error:
+        _reply(channel, ForkReply(request.start.id, 0, f"fork failed: {error}"))
+        os._exit(1)
+    if worker:
+        _reply(channel, ForkReply(request.start.id, worker))
+        os._exit(0)
+    channel.close()
+    bootstrap.run(request, fds)
+
+
+def _reply(channel: socket.socket, reply: ForkReply) -> None:
+    with contextlib.suppress(OSError):  # the agent is gone: so are we, in a moment
+        channel.send(msgspec.msgpack.encode(reply))
+
+
+def _import_all(modules: tuple[str, ...]) -> str:
+    """Import modules; returns what is wrong, or nothing."""
+    sys.path[:0] = [""] if "" not in sys.path else []
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except BaseException:  # whatever a user's module raises ends up as the reason
+            return f"preload={module!r} cannot be imported:\n{traceback.format_exc()}"
+        num_threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+        if num_threads > 1:
+            return (
+                f"preload={module!r} started {num_threads - 1} thread(s) when it was imported; a process with threads "
+                "cannot be forked safely. Leave it out of preload: each worker imports it by itself then"
+            )
+    return ""

@@ -1,0 +1,106 @@
+"""A process as its agent sees it: its page, its pipes, its last words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import psutil
+
+from ropewalk.processes.messages import Sample, StartProcess
+from ropewalk.processes.output import LineAssembler
+from ropewalk.processes.page import CURRENT, IDLE, STARTED_NS, TaskPage, create_page
+from ropewalk.transport.link import Link
+
+
+class HostedProcess:
+    """One process of an agent, from the request to the end."""
+
+    def __init__(self, start: StartProcess, owner: Link, output_folder: Path | None) -> None:
+        """Open its page and pipes.
+
+        Raises:
+            OSError: out of descriptors or memory.
+        """
+        self.start = start
+        self.owner = owner
+        self.pid: int | None = None
+        self.started = time.monotonic()
+        self.ended_by = ""
+        self.timed_out = False
+        self.stopped_since: float | None = None
+        self.paused: set[int] = set()
+        self._child_fds: list[int] = []
+        self.pipes: list[int] = []
+        self._samples: psutil.Process | None = None
+        try:
+            for _ in range(2):
+                reader, writer = os.pipe2(os.O_CLOEXEC)
+                self._child_fds.append(writer)
+                self.pipes.append(reader)
+                os.set_blocking(reader, False)
+            page_fd = create_page()
+            self._child_fds.append(page_fd)
+            self.page = TaskPage(page_fd)
+        except OSError:
+            for fd in (*self._child_fds, *self.pipes):
+                os.close(fd)
+            raise
+        path = output_folder / f"{start.name.replace('/', '_')}.log" if output_folder else None
+        self._lines = {self.pipes[0]: LineAssembler(path), self.pipes[1]: LineAssembler(path)}
+
+    def child_fds(self) -> list[int]:
+        """What the child inherits: stdout, stderr, page."""
+        return self._child_fds
+
+    def close_child_fds(self) -> None:
+        """The child has its own copies now."""
+        for fd in self._child_fds:
+            os.close(fd)
+        self._child_fds = []
+
+    def feed(self, fd: int, data: bytes) -> tuple[bool, str]:
+        """Take output from a pipe; returns (is it stderr, the whole lines that are now there)."""
+        return fd == self.pipes[1], self._lines[fd].feed(data)
+
+    def finish_output(self) -> list[tuple[bool, str]]:
+        """Last lines that nothing ended."""
+        rests = [(fd == self.pipes[1], self._lines[fd].finish()) for fd in self.pipes]
+        return [(is_error, text) for is_error, text in rests if text]
+
+    def last_output(self) -> str:
+        """The last lines it printed; those on stderr if there are any."""
+        out, err = (self._lines[fd].tail() for fd in self.pipes)
+        return err or out
+
+    def running_s(self) -> float:
+        """Seconds since it began the task it is in; 0 between tasks."""
+        if self.page.words[CURRENT] == IDLE:
+            return 0.0
+        return max(0, time.monotonic_ns() - self.page.words[STARTED_NS]) / 1e9
+
+    def sample(self) -> Sample | None:
+        """What it uses now; None if it is not there (yet, or any more)."""
+        if self.pid is None:
+            return None
+        with contextlib.suppress(psutil.Error):
+            if self._samples is None:
+                self._samples = psutil.Process(self.pid)
+            with self._samples.oneshot():
+                cpu = self._samples.cpu_times()
+                return Sample(
+                    id=self.start.id,
+                    memory_bytes=self._samples.memory_info().rss,
+                    cpu_s=cpu.user + cpu.system,
+                    state=self._samples.status(),
+                )
+        return None
+
+    def close(self) -> None:
+        """Give back descriptors and the page."""
+        self.close_child_fds()
+        for fd in self.pipes:
+            os.close(fd)
+        self.page.close()

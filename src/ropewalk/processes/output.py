@@ -1,0 +1,140 @@
+"""What processes print: whole lines, kept in files, the last ones kept for a death record, shown with a prefix.
+
+    process ──pipe──▶ agent: LineAssembler ──Output──▶ session: Console ──▶ [pool-1.3@host] text
+
+Lines are never mixed: the agent forwards only whole lines (or, of an endless line,
+pieces of 64 KiB), and one thread in the launcher prints. When the terminal does not
+keep up, the agent stops reading the pipe and the process waits in `write`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+#: The most of one line that is held back while its end has not come.
+_LONGEST_LINE = 64 * 1024
+_TAIL_LINES = 20
+_TAIL_BYTES = 8 * 1024
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\r]|\x1b(?!\[[0-9;]*m)")
+_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+
+
+class LineAssembler:
+    """Turns the bytes of a pipe into whole lines, remembers the last ones, and keeps all in a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.problem = ""
+        self._partial = bytearray()
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._file: io.FileIO | None = None
+        if path is not None:
+            with self._noting_problems():
+                self._file = io.FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w")
+
+    def feed(self, data: bytes) -> str:
+        """Take bytes; returns the whole lines that are now there."""
+        if self._file:
+            with self._noting_problems():
+                self._file.write(data)
+        self._partial += data
+        end = self._partial.rfind(b"\n") + 1
+        if not end and len(self._partial) >= _LONGEST_LINE:
+            end = len(self._partial)
+        return self._take(end)
+
+    def finish(self) -> str:
+        """The process is gone: the last line counts although nothing ends it. Closes the file."""
+        rest = self._take(len(self._partial))
+        if self._file:
+            self._file.close()
+            self._file = None
+        return rest
+
+    def tail(self) -> str:
+        """The last lines, with the one that has no end yet."""
+        lines = [*self._tail, bytes(self._partial)] if self._partial else list(self._tail)
+        return b"\n".join(lines)[-_TAIL_BYTES:].decode(errors="replace")
+
+    def _take(self, end: int) -> str:
+        whole = bytes(self._partial[:end])
+        del self._partial[:end]
+        self._tail.extend(line[-_TAIL_BYTES:] for line in whole.splitlines())
+        return whole.decode(errors="replace")
+
+    @contextlib.contextmanager
+    def _noting_problems(self):  # type: ignore[no-untyped-def]
+        try:
+            yield
+        except OSError as error:  # a full disk must not end the run; the session says so once
+            self.problem = f"output is no longer kept in a file: {error}"
+            if self._file:
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                self._file = None
+
+
+class Console:
+    """Prints the output of processes from one thread, each line with the name of its process."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[str, str, bool, Callable[[], None]]] = deque()
+        self._there = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+
+    def show(self, who: str, text: str, is_error: bool, on_shown: Callable[[], None]) -> None:
+        """Print lines of a process soon; `on_shown` is called when they are out. From the loop's thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
+            self._thread.start()
+        self._lines.append((who, text, is_error, on_shown))
+        self._there.release()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Print what is left and end; may be called twice."""
+        if self._thread:
+            self._lines.append(("", "", False, lambda: None))
+            self._there.release()
+            if self._thread is not threading.current_thread():
+                self._thread.join(timeout_s)
+            self._thread = None
+
+    def _print_all(self) -> None:
+        while True:
+            self._there.acquire()
+            who, text, is_error, on_shown = self._lines.popleft()
+            if not who:
+                return
+            target = sys.stderr if is_error else sys.stdout
+            with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
+                target.write(prefixed(who, text, colour=_is_terminal(target)))
+                target.flush()
+            on_shown()
+
+
+def prefixed(who: str, text: str, *, colour: bool) -> str:
+    """Every line of `text` with `[who]` before it; control characters that move the cursor are shown, not sent."""
+    prefix = f"[{who}]"
+    if colour:
+        prefix = f"\x1b[{_COLOURS[sum(who.encode()) % len(_COLOURS)]}m{prefix}\x1b[0m"
+    lines = text.removesuffix("\n").split("\n")
+    return "".join(f"{prefix} {_CONTROL.sub(_visible, line.removesuffix(chr(13)))}\n" for line in lines)
+
+
+def _visible(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]
+
+
+def _is_terminal(stream: object) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    with contextlib.suppress(Exception):
+        return bool(stream.isatty())  # type: ignore[attr-defined]
+    return False

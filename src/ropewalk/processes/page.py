@@ -1,0 +1,185 @@
+"""The task page: what a worker is doing, in memory that outlives it.
+
+Each process shares one small memory file with its agent. Before each task the
+worker writes which task it starts; after each task it writes the result, if it is
+small. So when a worker is killed at any instant, its agent still knows which task
+it was in and what it had finished, and a death is laid on the right task.
+
+    words │ current · started · fence from · fence to · version · base · spill used
+    codes │ one byte per slot: what kind of result, 0 while unfinished
+    values│ eight bytes per slot: a small number, or where in `spill` the pickle lies
+    spill │ pickled results
+
+Tasks of one worker are numbered; slot k belongs to task `base + k`. When the worker
+has sent its results it clears the slots and moves `base` (the version is odd
+meanwhile, so that a reader notices).
+
+The fence takes tasks back from a worker without its help, even while it is deep in
+C code. It is an asymmetric Dekker protocol: the worker writes `current` and then
+reads the fence; the agent writes the fence, makes every CPU pass a memory barrier
+(membarrier(2), the expensive half on the rare side), and then reads `current`. At
+least one of them sees the other. A task that both might claim is left to the
+worker, which reports it as skipped if it did not run it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import struct
+import sys
+import time
+
+import msgspec
+
+SLOTS = 2048
+PAGE_BYTES = 64 * 1024
+
+CURRENT, STARTED_NS, FENCE_FROM, FENCE_TO, VERSION, BASE, SPILL_USED = range(7)
+_NUM_WORDS = 16
+_CODES_AT = 8 * _NUM_WORDS
+_VALUES_AT = _CODES_AT + SLOTS
+_SPILL_AT = _VALUES_AT + 8 * SLOTS
+SPILL_BYTES = PAGE_BYTES - _SPILL_AT
+
+#: `current` while the worker is between tasks.
+IDLE = -1
+#: The fence while nothing is recalled.
+OPEN = 2**62
+
+#: Kinds of results in a slot.
+UNFINISHED, NONE, INT, FLOAT, BOOL, PICKLED, ERROR = range(7)
+
+
+class PageReport(msgspec.Struct, frozen=True, array_like=True):
+    """What an agent read from a page."""
+
+    current: int
+    """The task it is in, or IDLE."""
+    running_s: float
+    """Seconds since it began that task."""
+    base: int
+    """The number of the task in the first slot."""
+    codes: bytes
+    """Kinds of the finished tasks, in order, up to the first unfinished one."""
+    values: bytes
+    spill: bytes
+
+
+class TaskPage:
+    """A task page mapped into this process: the worker writes it, the agent reads it."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, PAGE_BYTES)
+        view = memoryview(self._map)
+        self.words = view[:_CODES_AT].cast("q")
+        self.codes = view[_CODES_AT:_VALUES_AT]
+        self.values = view[_VALUES_AT:_SPILL_AT].cast("q")
+        self.floats = view[_VALUES_AT:_SPILL_AT].cast("d")
+        self.spill = view[_SPILL_AT:]
+
+    def report(self) -> PageReport:
+        """A consistent copy of what is there; without results if the worker is just clearing them."""
+        words = self.words
+        for _ in range(8):
+            version = words[VERSION]
+            full_barrier()
+            current, started, base = words[CURRENT], words[STARTED_NS], words[BASE]
+            codes = bytes(self.codes).split(b"\0", 1)[0]
+            full_barrier()  # what was stored before a code that we saw is visible now
+            values = bytes(self.values[: len(codes)])
+            spill = bytes(self.spill[: min(words[SPILL_USED], SPILL_BYTES)])
+            if version % 2 == 0 and words[VERSION] == version:
+                break
+        else:
+            codes = values = spill = b""
+        running_s = max(0, time.monotonic_ns() - started) / 1e9 if current != IDLE else 0.0
+        return PageReport(current, running_s, base, codes, values, spill)
+
+    def fence(self, until: int) -> int:
+        """Take back half of the tasks before `until` that have not started; returns the first of them.
+
+        Returns `until` when there is nothing to take. Only the agent calls this.
+        """
+        words = self.words
+        current = words[CURRENT]
+        if current == IDLE or not can_fence() or current + 1 >= until:
+            return until
+        first = current + 1 + (until - current - 1) // 2
+        words[FENCE_FROM] = OPEN
+        words[FENCE_TO] = until
+        words[FENCE_FROM] = first
+        full_barrier()
+        current = words[CURRENT]
+        return until if current == IDLE else max(first, current + 1)
+
+    def clear(self, count: int, base: int) -> None:
+        """Forget `count` results that were sent; the first slot is task `base` from now on."""
+        words = self.words
+        words[VERSION] += 1
+        self.codes[:count] = bytes(count)
+        words[BASE] = base
+        words[SPILL_USED] = 0
+        words[VERSION] += 1
+
+    def close(self) -> None:
+        """Unmap; may be called twice."""
+        for view in (self.words, self.codes, self.values, self.floats, self.spill):
+            view.release()
+        self._map.close()
+
+
+def create_page() -> int:
+    """A new, idle page; returns the descriptor of its memory file, which the caller owns."""
+    fd = os.memfd_create("ropewalk-page", os.MFD_CLOEXEC)
+    os.ftruncate(fd, PAGE_BYTES)
+    os.pwrite(fd, struct.pack("<7q", IDLE, 0, OPEN, 0, 0, 0, 0), 0)
+    return fd
+
+
+def results_of(report: PageReport) -> list[tuple[int, object]]:
+    """The finished tasks of a report, in order: (kind, value or pickle)."""
+    values = struct.unpack(f"<{len(report.codes)}q", report.values)
+    results: list[tuple[int, object]] = []
+    for code, value in zip(report.codes, values, strict=True):
+        if code == NONE:
+            results.append((code, None))
+        elif code == FLOAT:
+            results.append((code, struct.unpack("<d", struct.pack("<q", value))[0]))
+        elif code == BOOL:
+            results.append((code, bool(value)))
+        elif code == INT:
+            results.append((code, value))
+        else:
+            at, length = value >> 32, value & 0xFFFFFFFF
+            results.append((code, report.spill[at : at + length]))
+    return results
+
+
+# membarrier(2) has no wrapper in libc; the numbers are those of Linux (include/uapi/linux/membarrier.h).
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine()) if sys.platform == "linux" else None
+_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
+_libc = ctypes.CDLL(None, use_errno=True)
+_registered = False
+
+
+def join_barriers() -> None:
+    """Make this process one that `full_barrier` of others reaches; a worker calls it once, after the fork."""
+    global _registered
+    if _MEMBARRIER is not None:
+        _registered = _libc.syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
+
+
+def full_barrier() -> None:
+    """A memory barrier on every CPU that runs a process which has joined (about a microsecond)."""
+    if _MEMBARRIER is not None:
+        _libc.syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0)
+
+
+def can_fence() -> bool:
+    """Whether tasks can be recalled here: needs membarrier (Linux 4.16, and no seccomp filter against it)."""
+    if not _registered:
+        join_barriers()
+    return _registered

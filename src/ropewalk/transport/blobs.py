@@ -1,0 +1,153 @@
+"""Blobs: large bytes that live once in a host's memory.
+
+Large buffers travel between processes of one host as sealed memory files
+(`memfd_create`): one copy in, none out, no name in any file system and nothing
+to sweep afterwards. Their size is not bounded by /dev/shm.
+
+    parts of a payload ──pack──▶ memory file ──descriptor──▶ other process ──open_parts──▶ views
+
+A constant (code, weights) is named by the hash of its content, so the same bytes
+are sent to a host once however often they are used; its views are read-only.
+The arguments and results of tasks are mapped privately: writable, independent of
+the sender, copied page by page only where they are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import mmap
+import os
+import resource
+import tempfile
+from collections.abc import Sequence
+
+import msgspec
+
+from ropewalk.transport.frames import Part
+
+#: Parts smaller than this together travel inside the frame: a mapping costs more than copying them.
+SHARED_MIN_BYTES = 512 * 1024
+_ALIGN = 64
+_MMAP_MIN_BYTES = 4 << 20
+
+
+class BlobRef(msgspec.Struct, frozen=True, array_like=True):
+    """The name of a blob and how its parts lie in it."""
+
+    id: str
+    lengths: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes it takes in memory."""
+        return _layout(self.lengths)[1]
+
+
+def name_of(parts: Sequence[Part]) -> str:
+    """The content hash of some parts (SHA-256: it has hardware support, BLAKE2 does not)."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def total_bytes(parts: Sequence[Part]) -> int:
+    """The size of some parts together."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+
+
+def pack(parts: Sequence[Part], name: str = "ropewalk") -> int:
+    """Copy parts into a sealed memory file and return its descriptor, which the caller owns.
+
+    Raises:
+        OSError: the host is out of memory or descriptors.
+    """
+    lengths = [memoryview(part).nbytes for part in parts]
+    offsets, size = _layout(lengths)
+    fd = _memory_file(name)
+    try:
+        os.ftruncate(fd, max(size, 1))
+        if size >= _MMAP_MIN_BYTES:
+            # Huge pages, where the kernel grants them, make the first touch of the copy about twice as fast.
+            with mmap.mmap(fd, size) as target:
+                if hasattr(mmap, "MADV_HUGEPAGE"):
+                    with contextlib.suppress(OSError):
+                        target.madvise(mmap.MADV_HUGEPAGE)
+                for part, offset, length in zip(parts, offsets, lengths, strict=True):
+                    target[offset : offset + length] = memoryview(part).cast("B") if length else b""
+        else:
+            for part, offset in zip(parts, offsets, strict=True):
+                _write_all(fd, memoryview(part).cast("B"), offset)
+        if hasattr(fcntl, "F_ADD_SEALS"):
+            with contextlib.suppress(OSError):  # a plain temporary file cannot be sealed
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+        return fd
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memoryview]:
+    """Views of the parts of a memory file; takes ownership of `fd`.
+
+    Writable views are private to this process; read-only ones share the host's
+    one copy. The memory is freed with the last view.
+
+    Raises:
+        ValueError: the file is smaller than `lengths` say.
+    """
+    offsets, size = _layout(lengths)
+    try:
+        if os.fstat(fd).st_size < size:
+            raise ValueError(f"a blob of {os.fstat(fd).st_size} bytes cannot hold parts of {size} bytes")
+        if size == 0:
+            return [memoryview(b"") for _ in lengths]
+        if writable and _descriptors_are_scarce(fd):
+            whole = memoryview(bytearray(size))
+            _read_all(fd, whole)
+        else:
+            access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
+            whole = memoryview(mmap.mmap(fd, size, access=access))
+    finally:
+        os.close(fd)
+    return [whole[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
+
+
+def _layout(lengths: Sequence[int]) -> tuple[list[int], int]:
+    offsets: list[int] = []
+    at = 0
+    for length in lengths:
+        offsets.append(at)
+        at += (length + _ALIGN - 1) // _ALIGN * _ALIGN
+    return offsets, at
+
+
+def _memory_file(name: str) -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with tempfile.TemporaryFile() as file:  # macOS: no name either, but on disk until memory pressure says otherwise
+        return os.dup(file.fileno())
+
+
+def _write_all(fd: int, view: memoryview, offset: int) -> None:
+    while view.nbytes:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _read_all(fd: int, view: memoryview) -> None:
+    offset = 0
+    while offset < view.nbytes:
+        count = os.preadv(fd, [view[offset:]], offset)
+        if count == 0:
+            raise ValueError("a blob ended early")
+        offset += count
+
+
+def _descriptors_are_scarce(fd: int) -> bool:
+    """Whether so many descriptors are open that a mapping should not keep one more (Python's mmap does)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft != resource.RLIM_INFINITY and fd > soft // 2

@@ -1,0 +1,223 @@
+"""Frames: one typed header and the parts that follow it, as bytes on a stream.
+
+    ┌───────┬─────────┬─────┬───────┬────────────┬──────────────┬────────┬─────────┐
+    │ magic │ version │ fds │ parts │ header size│ part sizes   │ header │ parts … │
+    │ 2     │ 1       │ 1   │ 2     │ 4          │ 8 each       │        │         │
+    └───────┴─────────┴─────┴───────┴────────────┴──────────────┴────────┴─────────┘
+
+Little endian. The header is one msgspec struct; parts are opaque bytes, read
+straight into memory of their own when they are large. Limits hold before
+anything is allocated, and are small until the peer is known (`Limits`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.errors import FrameError
+from ropewalk.transport.streams.stream import Stream
+
+MAGIC = b"rw"
+#: Changes whenever the bytes of a frame or of the handshake change.
+PROTOCOL = 1
+_PREFIX = struct.Struct("<2sBBHI")
+_BUFFER_BYTES = 64 * 1024
+
+Part = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one frame may hold."""
+
+    header_bytes: int
+    num_parts: int
+    frame_bytes: int
+
+
+#: Before the handshake is over: one small header and nothing else.
+STRANGER = Limits(header_bytes=4096, num_parts=0, frame_bytes=8192)
+#: Afterwards. The size of a frame is bounded by what a process may reasonably hold, not by the format.
+MEMBER = Limits(header_bytes=64 << 20, num_parts=65535, frame_bytes=64 << 30)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One received frame; the receiver owns the parts and the descriptors."""
+
+    header: Part
+    parts: list[Part]
+    fds: list[int]
+
+
+def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int) -> bytes:
+    """Everything of a frame that comes before its parts.
+
+    Raises:
+        FrameError: more parts, or a longer header, than any peer would accept.
+    """
+    if len(parts) > MEMBER.num_parts or len(header) > MEMBER.header_bytes:
+        raise FrameError(
+            f"a frame of {len(parts)} parts and a header of {len(header)} bytes is over the limit of "
+            f"{MEMBER.num_parts} parts and {MEMBER.header_bytes} bytes; send it in pieces"
+        )
+    prefix = _PREFIX.pack(MAGIC, PROTOCOL, num_fds, len(parts), len(header))
+    if not parts:
+        return prefix + header
+    sizes = struct.pack(f"<{len(parts)}Q", *[part.nbytes if type(part) is memoryview else len(part) for part in parts])
+    return prefix + sizes + header
+
+
+class FrameReader:
+    """Takes frames off a stream; keeps what arrived of the next one between calls."""
+
+    def __init__(self, stream: Stream, limits: Limits = STRANGER) -> None:
+        self.limits = limits
+        self._stream = stream
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._fds: list[int] = []
+        self._large: _LargeFrame | None = None
+
+    def next(self, *, wait: bool) -> Frame | None:
+        """The next frame, or None when the peer has closed between frames.
+
+        Raises:
+            BlockingIOError: no whole frame is here yet and `wait` is false.
+            FrameError: what arrived is not a frame, is over a limit, or was cut off in the middle.
+            LinkClosed: the connection broke.
+        """
+        while True:
+            frame = self._parse()
+            if frame is not None:
+                return frame
+            target = self._large.wanted() if self._large else self._room()
+            count = self._stream.receive_into(target, wait=wait)
+            if count == 0:
+                if self._large or self._start != self._end:
+                    raise FrameError("the peer closed in the middle of a frame")
+                return None
+            self._fds += self._stream.take_fds()
+            if self._large:
+                self._large.advance(count)
+            else:
+                self._end += count
+
+    def take_fds(self) -> list[int]:
+        """Descriptors that no frame has claimed (to be closed when the link ends)."""
+        fds, self._fds = self._fds, []
+        return fds
+
+    def _parse(self) -> Frame | None:
+        if self._large:
+            return self._finish(self._large.frame, self._large.num_fds) if self._large.complete else None
+        start, available = self._start, self._end - self._start
+        if available < _PREFIX.size:
+            return None
+        magic, version, num_fds, num_parts, header_size = _PREFIX.unpack_from(self._buffer, start)
+        if magic != MAGIC:
+            raise FrameError(f"these bytes are not a Ropewalk frame (they begin with {bytes(magic)!r})")
+        if version != PROTOCOL:
+            raise FrameError(f"the peer speaks protocol {version} and this side {PROTOCOL}; upgrade the older side")
+        limits = self.limits
+        if header_size > limits.header_bytes or num_parts > limits.num_parts:
+            raise FrameError(
+                f"a frame announces a header of {header_size} bytes and {num_parts} parts; "
+                f"the limit here is {limits.header_bytes} bytes and {limits.num_parts} parts"
+            )
+        body = start + _PREFIX.size + 8 * num_parts
+        parts_at = body + header_size
+        if parts_at > self._end:
+            self._reserve(parts_at - start)
+            return None
+        if not num_parts:
+            self._start = parts_at
+            return self._finish(Frame(bytes(self._view[body:parts_at]), [], []), num_fds)
+        sizes = struct.unpack_from(f"<{num_parts}Q", self._buffer, start + _PREFIX.size)
+        total = sum(sizes)
+        if total > limits.frame_bytes:
+            raise FrameError(f"a frame announces {total} bytes; the limit here is {limits.frame_bytes}")
+        if parts_at + total <= self._end:
+            frame = Frame(bytes(self._view[body:parts_at]), [], [])
+            at = parts_at
+            for size in sizes:
+                frame.parts.append(bytes(self._view[at : at + size]))
+                at += size
+            self._start = at
+            return self._finish(frame, num_fds)
+        if parts_at - start + total <= _BUFFER_BYTES:
+            self._reserve(parts_at - start + total)
+            return None
+        # A large frame: each part gets memory of its own and is read into place.
+        header = bytes(self._view[body:parts_at])
+        self._large = _LargeFrame(header, sizes, num_fds)
+        self._start = self._large.take(self._view[parts_at : self._end]) + parts_at
+        return self._parse()
+
+    def _finish(self, frame: Frame, num_fds: int) -> Frame:
+        self._large = None
+        if num_fds:
+            if len(self._fds) < num_fds:
+                raise FrameError(f"a frame announces {num_fds} descriptors but only {len(self._fds)} arrived")
+            frame.fds, self._fds = self._fds[:num_fds], self._fds[num_fds:]
+        return frame
+
+    def _reserve(self, size: int) -> None:
+        """Make the buffer large enough for a frame of `size` bytes that begins at `_start`."""
+        if size <= len(self._buffer):
+            return
+        grown = bytearray(size)
+        count = self._end - self._start
+        grown[:count] = self._view[self._start : self._end]
+        self._buffer, self._view, self._start, self._end = grown, memoryview(grown), 0, count
+
+    def _room(self) -> memoryview:
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > _BUFFER_BYTES:
+                self._buffer = bytearray(_BUFFER_BYTES)
+                self._view = memoryview(self._buffer)
+        elif len(self._buffer) - self._end < 4096 and self._start:
+            count = self._end - self._start
+            self._buffer[:count] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, count
+        if self._end == len(self._buffer):
+            self._reserve(2 * len(self._buffer))
+        return self._view[self._end :]
+
+
+class _LargeFrame:
+    """A frame whose parts are being read straight into place."""
+
+    def __init__(self, header: bytes, sizes: Sequence[int], num_fds: int) -> None:
+        self.num_fds = num_fds
+        self.frame = Frame(header, [bytearray(size) for size in sizes], [])
+        self._left = [memoryview(part) for part in self.frame.parts if len(part)]
+        self._left.reverse()
+
+    @property
+    def complete(self) -> bool:
+        return not self._left
+
+    def wanted(self) -> memoryview:
+        return self._left[-1]
+
+    def advance(self, count: int) -> None:
+        view = self._left.pop()
+        if count < view.nbytes:
+            self._left.append(view[count:])
+
+    def take(self, available: memoryview) -> int:
+        """Copy what is already here into place; returns how much was used."""
+        used = 0
+        while self._left and used < available.nbytes:
+            wanted = self.wanted()
+            count = min(wanted.nbytes, available.nbytes - used)
+            wanted[:count] = available[used : used + count]
+            self.advance(count)
+            used += count
+        return used

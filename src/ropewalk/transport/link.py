@@ -1,0 +1,211 @@
+"""Links: typed messages over a stream, sent from any thread and received in one.
+
+A link is used in one of two ways. A worker's main thread calls `receive` and
+waits in the kernel. A serving process gives its links to a `Loop`, which calls
+`read_ready` and `write_ready`; then `send` never waits for the peer: what does
+not go out at once is kept in order and sent by the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ropewalk.errors import LinkClosed
+from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_head
+from ropewalk.transport.streams.stream import Stream
+
+#: Above this much unsent data, `send(..., patient=True)` waits for the peer to read.
+HIGH_WATER_BYTES = 16 << 20
+
+
+class Codec:
+    """Encodes and decodes one protocol: a union of tagged msgspec structs."""
+
+    def __init__(self, messages: Any) -> None:
+        self.encode = msgspec.msgpack.Encoder().encode
+        self.decode: Callable[[Part], Any] = msgspec.msgpack.Decoder(messages).decode
+
+
+class Received:
+    """A message with the parts and file descriptors that came with it."""
+
+    __slots__ = ("fds", "message", "parts")
+
+    def __init__(self, message: Any, parts: list[Part], fds: list[int]) -> None:
+        self.message = message
+        self.parts = parts
+        self.fds = fds
+
+
+class Link:
+    """One end of a conversation between two processes."""
+
+    def __init__(self, stream: Stream, codec: Codec, peer: str, limits: Limits = MEMBER) -> None:
+        self.stream = stream
+        self.peer = peer
+        self.codec = codec
+        self.limits = limits
+        self.closed = False
+        self._reader = FrameReader(stream, limits)
+        self._sending = threading.Lock()
+        self._room = threading.Condition(self._sending)
+        self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
+        self._unsent_bytes = 0
+        #: Set by the loop that serves this link: called, from any thread, when unsent data waits.
+        self.want_write: Callable[[], None] | None = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that were sent here but not yet taken by the kernel."""
+        return self._unsent_bytes
+
+    def relabel(self, codec: Codec, limits: Limits) -> None:
+        """Change protocol and limits: the handshake is over."""
+        self.codec = codec
+        self.limits = self._reader.limits = limits
+
+    def send(
+        self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = (), *, patient: bool = False
+    ) -> None:
+        """Send one message. The descriptors are duplicated if they have to wait; the caller keeps its own.
+
+        Args:
+            message: a struct of this link's protocol.
+            parts: bytes-like, contiguous; they must not change until sent.
+            fds: descriptors to pass along (plain streams only).
+            patient: wait while more than `HIGH_WATER_BYTES` are unsent (never from the loop's thread).
+
+        Raises:
+            LinkClosed: the peer is gone.
+        """
+        head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
+        buffers = [memoryview(head)]
+        for part in parts:
+            if len(part):
+                buffers.append(memoryview(part).cast("B"))
+        with self._sending:
+            if self.closed:
+                raise LinkClosed(f"the link to {self.peer} is closed")
+            if patient and self.want_write:
+                while self._unsent_bytes > HIGH_WATER_BYTES and not self.closed:
+                    self._room.wait()
+            if self._unsent:
+                self._keep(buffers, fds)
+            else:
+                sent = self.stream.send(buffers, fds)
+                self._keep_rest(buffers, sent, fds)
+            if self.want_write is None:
+                self._drain()
+            elif self._unsent or not self.stream.flush():
+                self.want_write()
+
+    def receive(self) -> Received | None:
+        """Wait for the next message; None when the peer has closed. For links without a loop."""
+        return self._received(wait=True)
+
+    def read_ready(self) -> Received | None:
+        """The next message that has arrived; None when the peer has closed.
+
+        Raises:
+            BlockingIOError: no whole message is here.
+        """
+        return self._received(wait=False)
+
+    def write_ready(self) -> bool:
+        """Send what waits, as far as it goes; True when nothing is left."""
+        with self._sending:
+            if self.closed:
+                return True
+            done = self.stream.flush()
+            while done and self._unsent:
+                views: list[memoryview] = []
+                first_fds = self._unsent[0][1]
+                for view, fds in self._unsent:
+                    if views and fds:
+                        break  # descriptors travel with the first byte of their own frame
+                    views.append(view)
+                    if len(views) == 256:
+                        break
+                sent = self.stream.send(views, first_fds)
+                if sent == 0:
+                    done = False
+                else:
+                    self._advance(sent)
+                    done = self.stream.flush()
+            self._room.notify_all()
+            return done
+
+    def close(self) -> None:
+        """Close both directions; may be called twice and from any thread."""
+        with self._sending:
+            if self.closed:
+                return
+            self.closed = True
+            for _, fds in self._unsent:
+                for fd in fds:
+                    os.close(fd)
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            self._room.notify_all()
+        self.stream.close()
+        for fd in self._reader.take_fds():
+            os.close(fd)
+
+    def close_copy(self) -> None:
+        """In a forked child: close our copy of the socket, without a word to the peer."""
+        self.closed = True
+        fd = self.stream.fileno()
+        if fd >= 0:
+            os.close(fd)
+
+    def _received(self, *, wait: bool) -> Received | None:
+        frame = self._reader.next(wait=wait)
+        if frame is None:
+            return None
+        return Received(self.codec.decode(frame.header), frame.parts, frame.fds)
+
+    def _keep_rest(self, buffers: list[memoryview], sent: int, fds: Sequence[int]) -> None:
+        if sent:
+            fds = ()
+        for index, view in enumerate(buffers):
+            if sent < view.nbytes:
+                self._keep([view[sent:], *buffers[index + 1 :]], fds)
+                return
+            sent -= view.nbytes
+
+    def _keep(self, buffers: list[memoryview], fds: Sequence[int]) -> None:
+        waiting_fds = tuple(os.dup(fd) for fd in fds)
+        for view in buffers:
+            self._unsent.append((view, waiting_fds))
+            self._unsent_bytes += view.nbytes
+            waiting_fds = ()
+
+    def _advance(self, sent: int) -> None:
+        self._unsent_bytes -= sent
+        while sent or (self._unsent and not self._unsent[0][0].nbytes):
+            view, fds = self._unsent.popleft()
+            for fd in fds:
+                os.close(fd)  # our duplicate; the kernel has its own now
+            if sent < view.nbytes:
+                self._unsent.appendleft((view[sent:], ()))
+                return
+            sent -= view.nbytes
+
+    def _drain(self) -> None:
+        """Wait until everything is out: the sending half of a link without a loop."""
+        while self._unsent or not self.stream.flush():
+            poller = select.poll()
+            poller.register(self.stream.fileno(), select.POLLOUT)
+            poller.poll()
+            if self._unsent and self.stream.flush():
+                view, fds = self._unsent[0]
+                sent = self.stream.send([view], fds)
+                if sent:
+                    self._advance(sent)

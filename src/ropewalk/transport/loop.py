@@ -1,0 +1,226 @@
+"""The loop of a serving process: one thread waits in epoll and acts on what comes.
+
+Everything that a session or an agent hears of, it hears of here: messages on
+links, readable descriptors, timers, and calls handed over by other threads. The
+loop never runs user code and never waits for a peer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.transport.link import Link, Received
+
+logger = logging.getLogger(__name__)
+
+#: How many messages of one link are handled before the others get their turn.
+_TURN = 64
+
+
+class Timer:
+    """A call that will be made later unless it is cancelled."""
+
+    __slots__ = ("call", "due")
+
+    def __init__(self, due: float, call: Callable[[], None]) -> None:
+        self.due = due
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Do not make the call; may be called twice, and after it was made."""
+        self.call = None
+
+
+class Loop:
+    """Waits for many things at once and handles them one at a time."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._awake = False
+        self._running = True
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._links: dict[Link, tuple[int, Callable[[Received], None], Callable[[str], None]]] = {}
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
+        self.thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        """Run in a thread of its own."""
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self.thread.start()
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Have the loop make a call; from any thread."""
+        self._calls.append(call)
+        if not self._awake:
+            self._awake = True
+            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is left to wake
+                os.write(self._wake_write, b"x")
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        """Have the loop make a call after a delay; from the loop's thread."""
+        timer = Timer(time.monotonic() + delay_s, call)
+        heapq.heappush(self._timers, (timer.due, next(self._order), timer))
+        return timer
+
+    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+        """Call whenever `fd` can be read; from the loop's thread."""
+        self._watched[fd] = on_readable
+        self._selector.register(fd, selectors.EVENT_READ, on_readable)
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`; may be called twice."""
+        if self._watched.pop(fd, None):
+            with contextlib.suppress(KeyError, ValueError, OSError):
+                self._selector.unregister(fd)
+
+    def add_link(self, link: Link, on_message: Callable[[Received], None], on_closed: Callable[[str], None]) -> None:
+        """Serve a link: `on_message` for each message, `on_closed(why)` once when the peer is gone.
+
+        From the loop's thread. The loop closes the link when the peer is gone.
+        """
+        fd = link.stream.fileno()
+        self._links[link] = (fd, on_message, on_closed)
+        self._selector.register(fd, selectors.EVENT_READ, lambda: self._read(link))
+        link.want_write = lambda: self.call_soon(lambda: self._write(link))
+        if link.unsent_bytes:
+            self._write(link)
+        self._read(link)  # a stream may hold bytes that were read with the handshake
+
+    def remove_link(self, link: Link) -> None:
+        """Stop serving a link, and close it, without a call to `on_closed`; from the loop's thread."""
+        served = self._links.pop(link, None)
+        if served:
+            with contextlib.suppress(KeyError, ValueError, OSError):
+                self._selector.unregister(served[0])
+        link.close()
+
+    def release_link(self, link: Link) -> None:
+        """Stop serving a link and leave it open; from the loop's thread."""
+        served = self._links.pop(link, None)
+        if served:
+            self._selector.unregister(served[0])
+
+    def drain(self, link: Link) -> None:
+        """Handle everything that has arrived on a link already; from the loop's thread."""
+        while link in self._links and self._read(link):
+            pass
+
+    def stop(self) -> None:
+        """End the loop after the call it is in; from any thread."""
+        self._running = False
+        self.call_soon(lambda: None)
+
+    def run(self) -> None:
+        """Serve until `stop` is called; then close every link."""
+        try:
+            while self._running:
+                self._turn()
+        finally:
+            for link in list(self._links):
+                self.remove_link(link)
+            self._selector.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def forget(self) -> None:
+        """In a forked child: close our copies of every descriptor, touching nothing shared with the parent."""
+        for fd in [self._wake_read, self._wake_write, *(fd for fd, _, _ in self._links.values())]:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        with contextlib.suppress(OSError):
+            self._selector.close()
+
+    def _turn(self) -> None:
+        for key, events in self._selector.select(self._wait_s()):
+            if events & selectors.EVENT_WRITE:
+                self._guard(lambda key=key: self._write_by_fd(key.fd))
+            if events & selectors.EVENT_READ:
+                self._guard(key.data)
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            call = heapq.heappop(self._timers)[2].call
+            if call:
+                self._guard(call)
+        for _ in range(len(self._calls)):
+            self._guard(self._calls.popleft())
+
+    def _wait_s(self) -> float | None:
+        if self._calls:
+            return 0.0
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def _drain_wakes(self) -> None:
+        self._awake = False
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:  # the loop must outlive any one of its duties; the log is read by whoever looks for a hang
+            logger.exception("a call on the loop failed")
+
+    def _read(self, link: Link) -> bool:
+        """Handle messages of a link; True if there may be more."""
+        served = self._links.get(link)
+        if served is None:
+            return False
+        for _ in range(_TURN):
+            try:
+                received = link.read_ready()
+            except BlockingIOError:
+                return False
+            except (LinkClosed, FrameError, ValueError) as error:  # ValueError: a header that does not decode
+                self._lost(link, str(error))
+                return False
+            if received is None:
+                self._lost(link, "the peer closed the link")
+                return False
+            self._guard(lambda received=received: served[1](received))
+            if link not in self._links:
+                return False
+        self.call_soon(lambda: self._read(link))
+        return True
+
+    def _lost(self, link: Link, why: str) -> None:
+        served = self._links.get(link)
+        self.remove_link(link)
+        if served:
+            self._guard(lambda: served[2](why))
+
+    def _write_by_fd(self, fd: int) -> None:
+        for link, served in self._links.items():
+            if served[0] == fd:
+                self._write(link)
+                return
+
+    def _write(self, link: Link) -> None:
+        served = self._links.get(link)
+        if served is None:
+            return
+        try:
+            done = link.write_ready()
+        except LinkClosed as error:
+            # The peer may have left words before it went: read them, then end.
+            while self._read(link):
+                pass
+            self._lost(link, str(error))
+            return
+        events = selectors.EVENT_READ if done else selectors.EVENT_READ | selectors.EVENT_WRITE
+        key = self._selector.get_key(served[0])
+        if key.events != events:
+            self._selector.modify(served[0], events, key.data)
