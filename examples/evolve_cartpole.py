@@ -34,7 +34,6 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -171,7 +170,7 @@ class Progress:
         self.probes.append(probe)
 
 
-def evolve(pool: Any, seed: int, progress: Progress, show: Callable[[], None] | None) -> tuple[np.ndarray, float]:
+def evolve(pool: rw.Pool, seed: int, progress: Progress, show: Callable[[], None] | None) -> tuple[np.ndarray, float]:
     """Learn until solved or out of generations; returns the parameters and their mean over the final episodes."""
     parameters = draw((seed, FIRST_PARAMETERS, 0, 0))[0] / np.sqrt(HIDDEN)
     optimizer = Adam()
@@ -213,7 +212,7 @@ def evolve(pool: Any, seed: int, progress: Progress, show: Callable[[], None] | 
 class Killer(threading.Thread):
     """Sends SIGKILL to one worker of the pool every second, while its `with` block runs."""
 
-    def __init__(self, pool: Any, progress: Progress) -> None:
+    def __init__(self, pool: rw.Pool, progress: Progress) -> None:
         super().__init__(name="killer", daemon=True)
         self._pool, self._progress, self._stopped = pool, progress, threading.Event()
 
@@ -233,22 +232,21 @@ class Killer(threading.Thread):
         self.join()
 
 
-def line(progress: Progress, pool: Any) -> str:
-    """One generation in one line, for a log."""
+def line(progress: Progress, pool: rw.Pool) -> str:
+    """One generation in one line, for a log; nobody is busy at this moment, so that is not told."""
     status = pool.status()
-    busy = sum(worker.task is not None for worker in status.workers)
     return (
         f"generation {progress.generation:3d}  mean {progress.means[-1]:5.1f}  max {progress.maxima[-1]:3.0f}"
         f"  eval {progress.probes[-1]:5.1f}  {progress.episodes / progress.seconds:4.0f} episodes/s"
-        f"  workers {len(status.workers)} up, {busy} busy, {len(status.deaths)} died"
+        f"  workers {len(status.workers)} up, {status.num_deaths} died"
         f"  at most {progress.remaining_s:.0f} s more"
     )
 
 
-def panel(progress: Progress, pool: Any) -> Group:
+def panel(progress: Progress, pool: rw.Pool) -> Group:
     """The same as a live panel, for a terminal."""
     status = pool.status()
-    busy = sum(worker.task is not None for worker in status.workers)
+    busy = sum(worker.state == "running" for worker in status.workers)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", justify="right")
     facts.add_column(min_width=46)
@@ -261,7 +259,7 @@ def panel(progress: Progress, pool: Any) -> Group:
         )
         curve = "".join("▁▂▃▄▅▆▇█"[min(int(mean / 500 * 8), 7)] for mean in progress.means[-60:])
         facts.add_row("", Text(curve, style="green"))
-    deaths = f"[red]{len(status.deaths)} died[/]" if status.deaths else "none died"
+    deaths = f"[red]{status.num_deaths} died[/]" if status.num_deaths else "none died"
     facts.add_row("workers", f"{len(status.workers)} up   {busy} busy   {deaths}   {status.retried} tasks tried again")
     facts.add_row(
         "time",
@@ -342,6 +340,7 @@ def main(argv: list[str] | None = None) -> int:
         "seconds": round(seconds, 2),
         "workers": len(status.workers),
         "killed": len(progress.kills),
+        "died": status.num_deaths,
         "retried": status.retried,
         "seed": arguments.seed,
         "digest": hashlib.sha256(parameters.tobytes()).hexdigest()[:12],

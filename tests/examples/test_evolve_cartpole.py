@@ -105,7 +105,8 @@ def test_cartpole_is_solved_with_the_same_result_while_workers_are_killed(tmp_pa
     killed_code, _, killed = evolve(tmp_path, "--workers", "3", "--kill-workers", "--picture", str(picture))
     assert (code, killed_code) == (0, 0)
     assert calm["solved"] and calm["mean_return"] >= 475 and any(line.startswith("solved") for line in lines)
-    assert killed["killed"] >= 2 and calm["killed"] == 0
+    assert killed["killed"] >= 2 and calm["killed"] == calm["died"] == 0
+    assert killed["died"] >= killed["killed"] - 1  # the pool may not have seen the last one yet
     same = ("digest", "mean_return", "generations", "episodes")
     assert [killed[name] for name in same] == [calm[name] for name in same]
     assert picture.stat().st_size > 10_000
