@@ -444,6 +444,52 @@ def test_definitions_may_need_one_another_in_circles(folder: pathlib.Path) -> No
     )
 
 
+def test_hooks_for_subclasses_of_main_do_not_run_again_and_those_of_libraries_run_once(folder: pathlib.Path) -> None:
+    (folder / "library.py").write_text(
+        "made = []\nclass Plugin:\n    def __init_subclass__(cls): made.append(cls.__name__)\n"
+    )
+    run_script(
+        folder,
+        """
+        import library
+        from courier import Worker
+        registry = []
+        class Base:
+            def __init_subclass__(cls, *, tag): registry.append(tag)
+        class Derived(Base, tag="derived"): pass
+        class Mine(library.Plugin): attribute = 1
+        registry.clear()  # what the hook did at home is data; this is the data now
+        def check(): return registry, Derived.__mro__[1] is Base, library.made, Mine.attribute
+        worker = Worker()
+        assert worker(check) == ([], True, ["Mine"], 1), worker(check)
+        Mine.attribute = 2  # the class is changed in place, not made again
+        assert worker(check) == ([], True, ["Mine"], 2), worker(check)
+        worker.close()
+        """,
+    )
+
+
+def test_types_that_annotations_name_in_words_are_there_to_be_resolved(folder: pathlib.Path) -> None:
+    run_script(
+        folder,
+        """
+        from __future__ import annotations
+        import dataclasses, threading, typing
+        from courier import Worker
+        lock = threading.Lock()  # not a type: not taken along
+        class Leaf: pass
+        @dataclasses.dataclass
+        class Tree:
+            leaves: list[Leaf]
+        def hints(x: typing.Optional[Tree] = None) -> lock:
+            return list(typing.get_type_hints(Tree))
+        worker = Worker()
+        assert worker(hints) == ["leaves"]
+        worker.close()
+        """,
+    )
+
+
 def test_a_worker_can_send_on_what_it_received(folder: pathlib.Path) -> None:
     run_script(
         folder,

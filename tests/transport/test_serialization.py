@@ -450,6 +450,32 @@ def test_what_the_users_own_reduce_raises_arrives_unchanged(error: Exception) ->
     assert caught.value is error
 
 
+def test_a_reduce_that_raises_is_called_once() -> None:
+    calls: list[int] = []
+
+    class Counts:
+        def __reduce__(self) -> Any:
+            calls.append(1)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        dumps_result(Counts())
+    assert len(calls) == 1
+    value = ImportableCounts(calls)
+    with pytest.raises(RuntimeError):
+        dumps(value)
+    assert len(calls) == 2
+
+
+class ImportableCounts:
+    def __init__(self, calls: list[int]) -> None:
+        self.calls = calls
+
+    def __reduce__(self) -> Any:
+        self.calls.append(1)
+        raise RuntimeError
+
+
 def test_results_refuse_code_that_has_no_name() -> None:
     class Local:
         pass
@@ -626,6 +652,20 @@ def test_kept_code_is_made_anew_when_anything_it_reaches_has_changed(main: types
     assert not kept("constant")
     d["TABLE"].append(2)
     assert loads(dumps_code(d["mutable"]).definitions["TABLE"].pickle) == [1, 2]
+
+
+def test_kept_code_notices_a_submodule_imported_since(
+    main: types.ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_package").mkdir()
+    (tmp_path / "some_package" / "__init__.py").touch()
+    (tmp_path / "some_package" / "part.py").touch()
+    monkeypatch.delitem(sys.modules, "some_package", raising=False)
+    monkeypatch.delitem(sys.modules, "some_package.part", raising=False)
+    define_in(main, "import some_package\ndef f(): return some_package.part")
+    before = dumps_code(main.__dict__["f"])
+    define_in(main, "import some_package.part")
+    assert dumps_code(main.__dict__["f"]).definitions["f"] != before.definitions["f"]
 
 
 def test_kept_code_does_not_keep_its_function_alive(main: types.ModuleType) -> None:
