@@ -143,6 +143,7 @@ class Dispatcher:
             options.arguments.id if options.arguments else "",
         )
         self._finishing = False
+        self._ending = False
         self._watching = False
         with self.lock:
             self._fill_up()
@@ -243,10 +244,15 @@ class Dispatcher:
         with self.lock:
             worker = self.workers[id]
             worker.link = link
+            if worker.stopping and self._ending:  # it was given up before it was here
+                self._send(worker, Stop())
+                return
             for constant in (self._options.initializer, self._options.arguments):
                 if constant:
                     self._provide(worker, constant, writable=constant is self._options.arguments)
             self._send(worker, self._setup)
+            if worker.stopping:  # nothing to do, but its initializer runs, as in multiprocessing
+                self._send(worker, Stop())
 
     def on_message(self, id: str, received: Received) -> None:
         with self.lock:
@@ -294,8 +300,7 @@ class Dispatcher:
             else:
                 self._accept_page(worker, exited.page)
                 self._died(worker, exited, now)
-            if not self._finishing:
-                self._fill_up()
+            self._fill_up()
             self._assign()
             self._stop_if_finished()
             self.changed.notify_all()
@@ -477,7 +482,7 @@ class Dispatcher:
     # Workers
 
     def _fill_up(self) -> None:
-        if self.broken:
+        if self.broken or self._ending or (self._finishing and self.table.idle):
             return
         for rank in self.scaling.missing():
             spec = ProcessSpec(
@@ -497,8 +502,6 @@ class Dispatcher:
         worker.ready = True
         self.scaling.ready(worker.rank, now)
         self.table.worker_up(worker.id, now, self._options.units_per_worker)
-        if worker.stopping:
-            self.table.drain(worker.id)
         self.changed.notify_all()
 
     def _drain(self, worker: Worker) -> None:
@@ -515,11 +518,8 @@ class Dispatcher:
         worker.stopping = True
         self.table.drain(worker.id)
         self._send(worker, Stop())
-        if not worker.link:
-            self._session.signal(worker.id, signal.SIGKILL)
         self.scaling.leaving(worker.rank)
-        if not self._finishing:
-            self._fill_up()
+        self._fill_up()
 
     def _stop_if_finished(self) -> None:
         if self._finishing and (self.table.idle or self.broken):
@@ -527,6 +527,7 @@ class Dispatcher:
                 self._stop(worker)
 
     def _end_workers(self) -> None:
+        self._ending = True
         for worker in self.workers.values():
             worker.stopping = True
             self._session.signal(worker.id, signal.SIGTERM if worker.link else signal.SIGKILL)
@@ -582,8 +583,7 @@ class Dispatcher:
     def _delay_over(self) -> None:
         with self.lock:
             self.scaling.delay_over()
-            if not self._finishing:
-                self._fill_up()
+            self._fill_up()
 
     def _break(self, error: BaseException) -> None:
         if self.broken is None:

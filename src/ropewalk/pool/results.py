@@ -128,6 +128,7 @@ class AsyncResult(Job, Generic[T]):
                  call_back: Callable[[Callable[[], None]], None]) -> None:
         self._there = threading.Lock()
         self._there.acquire()
+        self._arrived = False
         self._done = False
         self._success = False
         self._outcome: Any = None
@@ -209,17 +210,22 @@ class AsyncResult(Job, Generic[T]):
         self._finish()
 
     def abandon(self, error: BaseException) -> None:
-        if not self._done:
+        if not self._arrived:
             self._raw = Batch.of([Raised(error)]), 0
             self._finish()
 
     def _finish(self) -> None:
+        self._arrived = True
+        if self._callback or self._error_callback:
+            self._call_back(self._run_callbacks)
+        else:
+            self._release()
+
+    def _release(self) -> None:
         self._done = True
         self._there.release()
         for hook in self._hooks:
             hook()
-        if self._callback or self._error_callback:
-            self._call_back(self._run_callbacks)
 
     def _unpickle(self) -> None:
         with self._unpickling:
@@ -233,11 +239,15 @@ class AsyncResult(Job, Generic[T]):
         self._outcome = entry if self._success else entry.error
 
     def _run_callbacks(self) -> None:
-        self._unpickle()
-        if self._success and self._callback:
-            self._callback(self._outcome)
-        elif not self._success and self._error_callback:
-            self._error_callback(self._outcome)
+        """Callbacks come first: who has the value knows that they have run, as in multiprocessing."""
+        try:
+            self._unpickle()
+            if self._success and self._callback:
+                self._callback(self._outcome)
+            elif not self._success and self._error_callback:
+                self._error_callback(self._outcome)
+        finally:
+            self._release()
 
 
 class MapResult(AsyncResult[list[T]]):
@@ -252,7 +262,7 @@ class MapResult(AsyncResult[list[T]]):
             self._finish()
 
     def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
-        if self._done:
+        if self._arrived:
             return
         self._segments.append((first, count, batch, offset))
         self._num_left -= count
@@ -260,7 +270,7 @@ class MapResult(AsyncResult[list[T]]):
             self._finish()
 
     def abandon(self, error: BaseException) -> None:
-        if not self._done:
+        if not self._arrived:
             self._segments = [(0, self._num_tasks, Batch.of([Raised(error)] * self._num_tasks), 0)]
             self._finish()
 

@@ -94,6 +94,7 @@ class Agent:
         self._last_sample = time.monotonic()
         self._memory_kills = count_kills()
         self._launcher: Link | None = None
+        self._told_to_end = False
         self._listener = UnixListener(
             self._loop,
             os.path.join(boot.folder, f"{boot.agent_id}.sock"),
@@ -112,7 +113,7 @@ class Agent:
             GetBlob: lambda link, received: self._blobs.get(link, received.message.id),
             OutputSeen: self._output_seen,
             Ping: lambda link, received: self._tell(link, Pong()),
-            Shutdown: lambda link, received: self._owner_gone(link),
+            Shutdown: self._shut_down,
         }
 
     def run(self) -> None:
@@ -155,6 +156,10 @@ class Agent:
             self._kill(process, "its owner is gone")
         self._blobs.forget(link)
         self._output_under_way.pop(link, None)
+
+    def _shut_down(self, link: Link, _received: Received) -> None:
+        self._told_to_end = self._told_to_end or link is self._launcher
+        self._owner_gone(link)
 
     def _watch_launcher(self) -> None:
         """End with the launcher even if a forked child of it keeps our link open."""
@@ -335,7 +340,7 @@ class Agent:
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
-        if not _is_alive(self._boot.launcher_pid):
+        if not self._told_to_end and _ends_soon(self._boot.launcher_pid):
             shutil.rmtree(self._boot.folder, ignore_errors=True)  # nobody else is left to do it
 
     # Watching
@@ -430,8 +435,17 @@ def _is_leader(pid: int) -> bool:
         return False
 
 
-def _is_alive(pid: int) -> bool:
-    return bool(pid) and psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+def _ends_soon(pid: int) -> bool:
+    """Whether a process is gone, or will be within two seconds (its descriptors close before it is)."""
+    deadline = time.monotonic() + 2
+    while pid and time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.Error:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def main() -> None:
