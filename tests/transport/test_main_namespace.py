@@ -478,13 +478,15 @@ def test_types_that_annotations_name_in_words_are_there_to_be_resolved(folder: p
         from courier import Worker
         lock = threading.Lock()  # not a type: not taken along
         class Leaf: pass
-        @dataclasses.dataclass
         class Tree:
             leaves: list[Leaf]
-        def hints(x: typing.Optional[Tree] = None) -> lock:
-            return list(typing.get_type_hints(Tree))
+        @dataclasses.dataclass
+        class Wood:
+            trees: list[Tree]
+        def hints(x: typing.Optional[Wood] = None) -> lock:
+            return typing.get_type_hints(Wood)["trees"], typing.get_type_hints(Tree)["leaves"]
         worker = Worker()
-        assert worker(hints) == ["leaves"]
+        assert worker(hints) == (list[Tree], list[Leaf])
         worker.close()
         """,
     )

@@ -85,8 +85,9 @@ def dumps(value: Any, *, what: str = "value") -> Payload:
         NotPicklable: a part of the value cannot be sent; `path` says which.
         Exception: what a `__reduce__` or `__getstate__` of the user raised.
     """
-    if type(value) is tuple and _ATOMS.issuperset(map(type, value)):  # pyright: ignore[reportUnknownArgumentType]
-        return Payload(pickle.dumps(value, _PROTOCOL), (), _NO_NAMES)
+    plain = dumps_plain(value)
+    if plain is not None:
+        return Payload(plain, (), _NO_NAMES)
     if not _by_value_modules:
         try:
             return _dump(FastPickler, value)
@@ -98,6 +99,18 @@ def dumps(value: Any, *, what: str = "value") -> Payload:
     return _dump_code(value, what)
 
 
+def dumps_plain(value: Any) -> bytes | None:
+    """The pickle of a tuple of numbers, strings and the like, or of one such tuple in a tuple; None of all else.
+
+    Most tasks have such arguments, and nothing in them needs a reducer: this takes a quarter of the time of `dumps`.
+    """
+    if type(value) is tuple:
+        inner: Any = value[0] if len(value) == 1 and type(value[0]) is tuple else value
+        if _ATOMS.issuperset(map(type, inner)):
+            return pickle.dumps(value, _PROTOCOL)
+    return None
+
+
 def dumps_result(value: Any) -> Payload:
     """Pickle a result or an exception, as multiprocessing does: a lambda or nested function is an error.
 
@@ -105,6 +118,8 @@ def dumps_result(value: Any) -> Payload:
         NotPicklable: a part of the result cannot be sent; `path` says which.
         Exception: what a `__reduce__` or `__getstate__` of the user raised.
     """
+    if type(value) in _ATOMS:
+        return Payload(pickle.dumps(value, _PROTOCOL), (), _NO_NAMES)
     try:
         return _dump(ResultPickler, value)
     except Exception as error:
