@@ -144,14 +144,25 @@ class Signals:
             kill_all_and_exit(128 + number)
         self._received = number
         name, again = ("Ctrl-C", "press it again") if number == signal.SIGINT else ("SIGTERM", "send it again")
-        _say(f"{name} received, stopping; {again} to kill everything at once")
+        _say_beside_display(f"{name} received, stopping; {again} to kill everything at once")
         raise KeyboardInterrupt
 
 
 def _say(message: str) -> None:
-    # Not through sys.stderr: the signal may have interrupted a write to it, and that must not be entered twice.
+    # Not through Python's own sys.stderr: the signal may have interrupted a write to it, which must not be entered twice.
     with contextlib.suppress(OSError):
         os.write(2, f"\nropewalk: {message}\n".encode())
+
+
+def _say_beside_display(message: str) -> None:
+    """Say it through what replaced sys.stderr, if anything: a live display there would paint over bytes from below."""
+    if sys.stderr is sys.__stderr__:
+        _say(message)
+        return
+    try:
+        print(f"ropewalk: {message}", file=sys.stderr, flush=True)
+    except Exception:  # whatever the script's own object raises in the middle of a write; the message still comes
+        _say(message)
 
 
 def kill_all_and_exit(code: int) -> None:

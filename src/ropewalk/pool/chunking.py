@@ -23,10 +23,10 @@ def default_chunksize(num_items: int, num_workers: int) -> int:
     return max(1, -(-num_items // (num_workers * _CHUNKS_PER_WORKER)))
 
 
-def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of `size` items; the last may be shorter. An exception of the iterable loses the unfinished list."""
+def chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
+    """Tuples of `size` items; the last may be shorter. An exception of the iterable loses the unfinished one."""
     iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
+    while chunk := tuple(islice(iterator, size)):
         yield chunk
 
 

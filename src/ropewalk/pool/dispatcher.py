@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -150,7 +150,7 @@ class Dispatcher:
 
     # The user's threads
 
-    def submit(self, units: Iterable[Unit]) -> None:
+    def submit(self, units: Sequence[Unit]) -> None:
         """Run these; their job hears of the results.
 
         Raises:
@@ -161,7 +161,6 @@ class Dispatcher:
             self.raise_if_broken()
             if self._finishing:
                 raise PoolClosed("this pool is closed and takes no more tasks")
-            units = list(units)
             for unit in units:
                 self._jobs[unit.job] = self._jobs.get(unit.job, 0) + unit.count
                 for constant in unit.content.needs:
@@ -421,7 +420,7 @@ class Dispatcher:
 
     def _give_up(self, given_up: list[GivenUp], worker: Worker, exited: Exited) -> None:
         for unit, item, deaths in given_up:
-            index = None if unit.content.kind == CallKind.APPLY else unit.first_index + item
+            index = None if unit.content.kind in CallKind.SINGLE else unit.first_index + item
             error = self._error_for(index, deaths, worker, exited)
             unit.job.accept(unit.first_index + item, 1, Batch.of([Raised(error)]), 0)
             self._count_off(unit, 1)
@@ -546,7 +545,7 @@ class Dispatcher:
         current = None if exited.page.current == IDLE else exited.page.current
         located = None if current is None else self.table.locate(worker.id, current)
         index = None
-        if located and located[0].content.kind != CallKind.APPLY:
+        if located and located[0].content.kind not in CallKind.SINGLE:
             index = located[0].first_index + located[1]
         record = DeathRecord(
             name=worker.name,

@@ -15,7 +15,10 @@ from ropewalk.transport.link import Codec
 class CallKind:
     """How an item of a unit becomes a call."""
 
-    ONE, STAR, APPLY = range(3)
+    #: f(item) · f(*item) · f(*item[0], **item[1]) of one `apply` · f(*item) of one `apply`
+    ONE, STAR, APPLY, APPLY_PLAIN = range(4)
+    #: Kinds whose task has no position in a map.
+    SINGLE = (APPLY, APPLY_PLAIN)
 
 
 class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):

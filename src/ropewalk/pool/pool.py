@@ -36,7 +36,7 @@ from ropewalk.pool.task_table import Unit
 from ropewalk.processes.session import Session, default_session
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
 from ropewalk.transport.frames import Part
-from ropewalk.transport.serialization import Code, define, dumps, dumps_code
+from ropewalk.transport.serialization import Code, define, dumps, dumps_code, dumps_plain
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 #: Unconsumed results of one `imap`, in bytes, before it reads no further.
 _WINDOW_BYTES = 32 << 20
 _WINDOW_ITEMS = 4096
+#: A map hands over so many chunks at a time.
+_SLICE_UNITS = 500
 _pool_numbers = itertools.count(1)
 
 
@@ -163,7 +165,9 @@ class Pool:
             seed: what `task_seed` derives from; by default the number of this call in the pool.
         """
         job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put)
-        self._submit(job, func, [[(tuple(args), dict(kwds or {}))]], CallKind.APPLY, seed)
+        arguments = tuple(args)
+        call = (arguments, dict(kwds)) if kwds else arguments
+        self._submit(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)
         return job
 
     # Many calls
@@ -392,7 +396,7 @@ class Pool:
         _check_chunksize(chunksize)
         job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
         if items:
-            cut = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
+            cut = [tuple(items[at : at + chunksize]) for at in range(0, len(items), chunksize)]
             self._submit(job, func, cut, kind, seed)
         return job
 
@@ -429,7 +433,7 @@ class Pool:
             while job.wait_for_room() and (chunk := next(waiting, None)) is not None:
                 first = job.sent(len(chunk))
                 try:
-                    unit = self._unit(job, code, chunk, first, CallKind.ONE, seed, what="the iterable's item")
+                    unit = self._unit(job, code, chunk, first, CallKind.ONE, seed, what="iterable")
                     self._dispatcher.submit([unit])
                 except BaseException:
                     job.sent(-len(chunk))
@@ -453,17 +457,27 @@ class Pool:
     ) -> None:
         self._check_running()
         code, seed = self._code(func), self._seed(seed)
-        what = "args" if kind == CallKind.APPLY else "iterable"
+        what = "args" if kind in CallKind.SINGLE else "iterable"
         units: list[Unit] = []
         first = 0
-        for items in cut:
-            units.append(self._unit(job, code, items, first, kind, seed, what=what))
-            first += len(items)
-        self._dispatcher.submit(units)
+        try:
+            for items in cut:
+                units.append(self._unit(job, code, items, first, kind, seed, what=what))
+                first += len(items)
+                if len(units) == _SLICE_UNITS:  # workers begin while the rest is pickled
+                    self._dispatcher.submit(units)
+                    units = []
+            self._dispatcher.submit(units)
+        except BaseException as error:
+            self._dispatcher.cancel(job, error)
+            raise
 
     def _unit(
         self, job: Job, code: Constant, items: Sequence[Any], first: int, kind: int, seed: int, *, what: str
     ) -> Unit:
+        plain = dumps_plain(items)
+        if plain is not None:
+            return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (code,), [plain]))
         with collecting() as constants:
             payload = dumps(items, what=what)
         needs = [*constants.values()]

@@ -311,10 +311,13 @@ class TaskTable:
         """Give an idle worker one unit; fill a worker up to its credit otherwise."""
         fair = max(1, self.num_pending // (2 * len(self._workers)))
         num_items = size_bytes = 0
+        code, pace_ns = "", None
         while self._pending and worker.units_left != 0:
             span = self._pending[0]
             count = span.stop - span.start
-            pace_ns = self.pace.expected_ns(span.unit.code)
+            if span.unit.code is not code:
+                code = span.unit.code
+                pace_ns = self.pace.expected_ns(code)
             if not first:
                 if pace_ns is None or worker.load_ns + pace_ns * count > self.pace.high_ns:
                     return

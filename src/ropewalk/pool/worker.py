@@ -318,9 +318,9 @@ class Worker:
 def _caller(function: Callable[..., Any], kind: int) -> Callable[[Any], Any]:
     if kind == CallKind.ONE:
         return function
-    if kind == CallKind.STAR:
-        return lambda item: function(*item)
-    return lambda item: function(*item[0], **item[1])
+    if kind == CallKind.APPLY:
+        return lambda item: function(*item[0], **item[1])
+    return lambda item: function(*item)
 
 
 class _Seeding:
