@@ -149,7 +149,7 @@ class Signals:
 
 
 def _say(message: str) -> None:
-    # Not through Python's own sys.stderr: the signal may have interrupted a write to it, which must not be entered twice.
+    # Not through Python's own sys.stderr: the signal may have interrupted a write, and that must not be entered twice.
     with contextlib.suppress(OSError):
         os.write(2, f"\nropewalk: {message}\n".encode())
 
