@@ -105,7 +105,8 @@ def dumps_plain(value: Any) -> bytes | None:
     Most tasks have such arguments, and nothing in them needs a reducer: this takes a quarter of the time of `dumps`.
     """
     if type(value) is tuple:
-        inner: Any = value[0] if len(value) == 1 and type(value[0]) is tuple else value
+        outer: tuple[Any, ...] = value
+        inner: Any = outer[0] if len(outer) == 1 and type(outer[0]) is tuple else outer
         if _ATOMS.issuperset(map(type, inner)):
             return pickle.dumps(value, _PROTOCOL)
     return None
