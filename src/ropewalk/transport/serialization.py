@@ -23,7 +23,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import cloudpickle.cloudpickle
 
@@ -105,7 +105,7 @@ def dumps_plain(value: Any) -> bytes | None:
     Most tasks have such arguments, and nothing in them needs a reducer: this takes a quarter of the time of `dumps`.
     """
     if type(value) is tuple:
-        outer: tuple[Any, ...] = value
+        outer: Any = cast("Any", value)  # else a checker narrows it to a tuple of unknown things
         inner: Any = outer[0] if len(outer) == 1 and type(outer[0]) is tuple else outer
         if _ATOMS.issuperset(map(type, inner)):
             return pickle.dumps(value, _PROTOCOL)
