@@ -47,7 +47,8 @@ def many_workers(name: str, count: int) -> dict[str, float]:
             functools.partial(work.check_in, register.name, count), range(count), chunksize=1
         )
     workers = {pid for pid, _ in arrivals}
-    assert len(workers) == count, f"{len(workers)} workers for {count} tasks that run at once"
+    status = str(contender.pool.status()) if hasattr(contender.pool, "status") else ""
+    assert len(workers) == count, f"{len(workers)} workers for {count} tasks that ran at once: a worker died?\n{status}"
     hosts = set(probes.family()[1:]) - workers
     pss = [probes.rollup(pid)["Pss"] for pid in workers]
     others = [probes.rollup(pid) for pid in hosts]

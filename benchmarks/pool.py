@@ -44,6 +44,8 @@ def main() -> int:
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["BENCHMARK_POOL"] = options.pool
+    # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     bench = Bench(quick=options.quick, floor=options.floor)
     if options.here:
         with options.here.open("w") as file:

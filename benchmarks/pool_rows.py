@@ -315,11 +315,6 @@ def broadcast_of(bench: Bench, kind: str, make: Callable[[], Any]) -> Iterator[L
         small = {name: part[:10] for name, part in small.items()} if isinstance(small, dict) else small[:10]
         contender.map(functools.partial(work.read_and_hold, small), range(8), 1)
 
-    with opened(ALL, 8, warm_up) as contenders:
-        wall = medians(in_turn(contenders, bench.rounds(3), run))
-    ratio = wall[OURS] / wall["multiprocessing"]
-    yield Line(f"{what}: time", "<= 0.06 x multiprocessing's", f"{ratio:.3f} x", ratio <= 0.06, shown(wall, seconds))
-
     extra = {name: extra_bytes(name, make, warm_up) / 100e6 for name in ("multiprocessing", OURS)}
     yield Line(
         f"{what}: extra memory",
@@ -329,16 +324,20 @@ def broadcast_of(bench: Bench, kind: str, make: Callable[[], Any]) -> Iterator[L
         shown(extra, lambda value: f"{value * 100:.0f} MB"),
     )
 
+    with opened(ALL, 8, warm_up) as contenders:
+        wall = medians(in_turn(contenders, bench.rounds(3), run))
+    ratio = wall[OURS] / wall["multiprocessing"]
+    yield Line(f"{what}: time", "<= 0.06 x multiprocessing's", f"{ratio:.3f} x", ratio <= 0.06, shown(wall, seconds))
+
 
 def extra_bytes(name: str, make: Callable[[], Any], warm_up: Callable[[Contender], None]) -> float:
     """By how much the memory of launcher and workers grows while 8 workers hold a constant the launcher has too."""
     with opened([name], 8, warm_up) as contenders:
         constant = make()
-        pids = probes.family()
-        before = most = probes.held_bytes(pids)
+        before = most = probes.held_bytes(probes.family())
         answer = contenders[name].pool.map_async(functools.partial(work.read_and_hold, constant), range(16), 1)
         while not answer.ready():
-            most = max(most, probes.held_bytes(pids))
+            most = max(most, probes.held_bytes(probes.family()))
             time.sleep(0.02)
         assert len(set(answer.get())) == 1, "wrong results"
         return most - before
