@@ -12,6 +12,8 @@ may not; it runs no user code in either.
 from __future__ import annotations
 
 import contextlib
+import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -62,6 +64,8 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import main_facts
 
+logger = logging.getLogger(__name__)
+
 _WATCH_S = 0.005
 #: After SIGTERM, a worker has this long before SIGKILL.
 _TERMINATE_S = 1.0
@@ -103,6 +107,8 @@ class Worker:
     stopping: bool = False
     known: set[str] = field(default_factory=set[str])
     num_done: int = 0
+    where: str = ""
+    """Its name and host, for notes on errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +139,14 @@ class Dispatcher:
         self.num_deaths = 0
         self.events: deque[str] = deque(maxlen=100)
         self.broken: BaseException | None = None
+        #: By the hash of their content; the most recently used is last.
+        self.constants: dict[str, Constant] = {}
         self._session = session
         self._options = options
         self._jobs: dict[Job, int] = {}
-        self._constants: dict[str, Constant] = {}
         self._setup = Setup(
             msgspec.msgpack.encode(main_facts()),
+            bytes(multiprocessing.current_process().authkey),
             options.initializer.id if options.initializer else "",
             options.arguments.id if options.arguments else "",
         )
@@ -210,10 +218,6 @@ class Dispatcher:
             self._abandon_all(error)
             self._end_workers()
 
-    def known(self, id: str) -> Constant | None:
-        """A constant of that content that is here already."""
-        return self._constants.get(id)
-
     def hold(self, constant: Constant) -> None:
         """Keep a constant until `let_go`."""
         with self.lock:
@@ -227,10 +231,10 @@ class Dispatcher:
     def close(self) -> None:
         """All workers are gone: give back what is left."""
         with self.lock:
-            for constant in self._constants.values():
+            for constant in self.constants.values():
                 self._session.drop_blob(constant.id)
                 constant.close()
-            self._constants.clear()
+            self.constants.clear()
 
     @property
     def finished(self) -> bool:
@@ -243,6 +247,7 @@ class Dispatcher:
         with self.lock:
             worker = self.workers[id]
             worker.link = link
+            worker.where = f"{worker.name} on {self._session.host_of(id) or 'this host'}"
             if worker.stopping and self._ending:  # it was given up before it was here
                 self._send(worker, Stop())
                 return
@@ -270,7 +275,7 @@ class Dispatcher:
                         f"the pool's initializer raised {failure.type_name}: {failure.message} (in {worker.name}); "
                         "no worker can start"
                     )
-                    error.__cause__ = rebuild_error(failure, self._where(worker))
+                    error.__cause__ = rebuild_error(failure, worker.where)
                     worker.stopping = True
                     self._break(error)
                 case _:
@@ -386,7 +391,7 @@ class Dispatcher:
         parts: Sequence[Part] = received.parts
         if done.shared:
             parts = open_parts(received.fds[0], done.shared, writable=True)
-        batch = Batch(parts, done.count, self._where(worker))
+        batch = Batch(parts, done.count, worker.where)
         worker.num_done += done.count
         self._accept(self.table.done(worker.id, done.first, done.count, done.elapsed_ns, time.monotonic()), batch)
 
@@ -394,7 +399,7 @@ class Dispatcher:
         if page.codes:
             finished = self.table.done(worker.id, page.base, len(page.codes), 0, time.monotonic())
             if finished:
-                self._accept(finished, Batch.of_page(page, self._where(worker)))
+                self._accept(finished, Batch.of_page(page, worker.where))
 
     def _accept(self, finished: list[Finished], batch: Batch) -> None:
         for (unit, start, stop), offset in finished:
@@ -586,6 +591,7 @@ class Dispatcher:
 
     def _break(self, error: BaseException) -> None:
         if self.broken is None:
+            logger.error("%s is broken: %s", self._options.name, error)
             self.broken = error
             self._abandon_all(error)
             self._end_workers()
@@ -597,14 +603,11 @@ class Dispatcher:
             self._end_job(job)
             job.abandon(error)
 
-    def _where(self, worker: Worker) -> str:
-        return f"{worker.name} on {self._session.host_of(worker.id) or 'this host'}"
-
     # Constants
 
     def _use(self, constant: Constant) -> None:
-        self._constants.pop(constant.id, None)
-        self._constants[constant.id] = constant  # the most recently used is last
+        self.constants.pop(constant.id, None)
+        self.constants[constant.id] = constant
         constant.users += 1
 
     def _unuse(self, constant: Constant) -> None:
@@ -614,13 +617,13 @@ class Dispatcher:
 
     def _forget_oldest(self) -> None:
         """Keep constants that are not in use for the next map, within bounds."""
-        unused = [constant for constant in self._constants.values() if not constant.users]
+        unused = [constant for constant in self.constants.values() if not constant.users]
         size = sum(constant.size_bytes for constant in unused)
         dropped: list[str] = []
         while unused and (len(unused) > _KEPT_CONSTANTS or size > _KEPT_BYTES):
             constant = unused.pop(0)
             size -= constant.size_bytes
-            del self._constants[constant.id]
+            del self.constants[constant.id]
             dropped.append(constant.id)
             if constant.blob:
                 self._session.drop_blob(constant.id)

@@ -25,6 +25,8 @@ class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """The first message: the sender's `__main__`, and the initializer if there is one (a constant's id)."""
 
     main: bytes
+    authkey: bytes
+    """multiprocessing's key of the sender, so that its managers' proxies work in the worker."""
     initializer: str
     arguments: str
     """The constant that holds the arguments of the initializer."""

@@ -112,6 +112,7 @@ class Pool:
         self.name = name or f"pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._num_maps = 0
+        self._named: dict[bytes, Constant] = {}
         self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._imaps: weakref.WeakSet[ImapJob] = weakref.WeakSet()
         self._callbacks = _Callbacks()
@@ -504,14 +505,20 @@ class Pool:
             raise TypeError(f"a pool calls functions; {func!r} cannot be called")
         with collecting() as constants:
             code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
-        return self._constant(code, constants.values())
+        if code.definitions or code.payload.buffers or constants:
+            return self._constant(code, constants.values())
+        # A function that is imported by name: its pickle tells all, and hashing can be spared.
+        named = self._named.get(code.payload.pickle)
+        if named is None or named.id not in self._dispatcher.constants:
+            named = self._named[code.payload.pickle] = self._constant(code, ())
+        return named
 
     def _constant(self, code: Code, needs: Iterable[Constant]) -> Constant:
         return self._constant_from(parts_of(code.payload, code.definitions), needs)
 
     def _constant_from(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
         id = name_of(parts)
-        return self._dispatcher.known(id) or Constant(id, parts, needs)
+        return self._dispatcher.constants.get(id) or Constant(id, parts, needs)
 
     def _seed(self, seed: int | None) -> int:
         self._num_maps += 1

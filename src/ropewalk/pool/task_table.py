@@ -111,6 +111,7 @@ class TaskTable:
         self.num_retried = 0
         self._pending: deque[Span] = deque()
         self._workers: dict[str, _Worker] = {}
+        self._idle: dict[_Worker, None] = {}
 
     # What comes in
 
@@ -122,12 +123,15 @@ class TaskTable:
 
     def worker_up(self, id: str, now: float, units_left: int | None = None) -> None:
         """A worker is ready; it takes at most `units_left` units."""
-        self._workers[id] = _Worker(id, units_left, heard=now)
+        self._workers[id] = worker = _Worker(id, units_left, heard=now)
+        self._idle[worker] = None
 
     def drain(self, id: str) -> None:
         """Give this worker nothing more."""
-        if id in self._workers:
-            self._workers[id].draining = True
+        worker = self._workers.get(id)
+        if worker:
+            worker.draining = True
+            self._idle.pop(worker, None)
 
     def done(self, id: str, first: int, count: int, elapsed_ns: int, now: float) -> list[Finished]:
         """A worker has results of `count` items from `first` on; those it does not hold are ignored."""
@@ -168,6 +172,7 @@ class TaskTable:
         worker = self._workers.pop(id, None)
         if worker is None:
             return []
+        self._idle.pop(worker, None)
         given_up: list[GivenUp] = []
         for seq, span in reversed(self._take(worker, 0, worker.next_seq)):
             if current is None or not seq <= current < seq + span.stop - span.start:
@@ -191,8 +196,11 @@ class TaskTable:
         No item is to blame, so all of them start again, unless tasks run at most once.
         """
         worker = self._workers.pop(id, None)
+        if worker is None:
+            return []
+        self._idle.pop(worker, None)
         given_up: list[GivenUp] = []
-        for _, span in reversed(self._take(worker, 0, worker.next_seq) if worker else []):
+        for _, span in reversed(self._take(worker, 0, worker.next_seq)):
             if not self.at_most_once:
                 self._again(span)
                 continue
@@ -220,25 +228,24 @@ class TaskTable:
     def assign(self) -> list[Assignment]:
         """Decide who gets what now."""
         assignments: list[Assignment] = []
-        if not self._pending:
-            return assignments
-        hungry = [worker for worker in self._workers.values() if self._wants(worker)]
-        # The idle ones first, one unit each, then those that will be idle soonest.
-        hungry.sort(key=_load)
-        for top_up in (False, True):
-            for worker in hungry:
-                if not self._pending:
-                    return assignments
-                if top_up or not worker.num_items:
-                    self._feed(worker, assignments, first=not top_up)
+        # The idle ones first, one unit each...
+        while self._pending and self._idle:
+            worker, _ = self._idle.popitem()
+            self._feed(worker, assignments, first=True)
+        # ...then, if these tasks are short, those that will be idle soonest.
+        if self._pending:
+            pace_ns = self.pace.expected_ns(self._pending[0].unit.code)
+            if pace_ns is not None and pace_ns <= self.pace.high_ns:
+                hungry = [worker for worker in self._workers.values() if self._wants(worker)]
+                hungry.sort(key=_load)
+                for worker in hungry:
+                    self._feed(worker, assignments, first=False)
         return assignments
 
     def recallable(self, now: float) -> list[tuple[str, int]]:
         """Workers from which half of the tasks should be taken back, because others idle: (worker, until)."""
-        if self._pending:
-            return []
-        num_idle = sum(1 for w in self._workers.values() if not w.num_items and not w.draining and w.units_left != 0)
-        if not num_idle:
+        num_idle = len(self._idle)
+        if self._pending or not num_idle or self.num_running < 2:
             return []
         victims = [worker for worker in self._workers.values() if worker.num_items > 1 and not worker.recalling]
         victims = [worker for worker in victims if self.pace.worth_recalling(worker.load_ns, now - worker.heard)]
@@ -262,7 +269,7 @@ class TaskTable:
     @property
     def watchful(self) -> bool:
         """Whether `recallable` or `silent` may have something to say later."""
-        return any(worker.num_items > 1 for worker in self._workers.values())
+        return self.num_running > 1 and any(worker.num_items > 1 for worker in self._workers.values())
 
     @property
     def idle(self) -> bool:
@@ -303,9 +310,7 @@ class TaskTable:
     # Inside
 
     def _wants(self, worker: _Worker) -> bool:
-        if worker.draining or worker.units_left == 0:
-            return False
-        return not worker.num_items or worker.load_ns < self.pace.low_ns
+        return not worker.draining and worker.units_left != 0 and worker.load_ns < self.pace.low_ns
 
     def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> None:
         """Give an idle worker one unit; fill a worker up to its credit otherwise."""
@@ -366,6 +371,8 @@ class TaskTable:
         worker.num_items -= count
         self.num_running -= count
         self._weigh(worker)
+        if not worker.num_items and not worker.draining and worker.units_left != 0 and worker.id in self._workers:
+            self._idle[worker] = None
         return taken
 
     def _weigh(self, worker: _Worker) -> None:
@@ -390,4 +397,4 @@ class TaskTable:
 
 
 def _load(worker: _Worker) -> float:
-    return worker.load_ns if worker.num_items else -1.0
+    return worker.load_ns

@@ -10,6 +10,7 @@ agent does from outside.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import sys
@@ -118,16 +119,15 @@ class Worker:
 
     def _next(self) -> Received | None:
         """The next message; results go out before this waits."""
-        if self._results:
-            try:
-                return self._link.read_ready()
-            except BlockingIOError:
-                self._flush()
+        if self._results and not self._link.may_hold_more:
+            self._flush()
         return self._link.receive()
 
     def _set_up(self, received: Received) -> bool:
         setup: Setup = received.message
         self._namespace = MainNamespace(msgspec.msgpack.decode(setup.main, type=MainFacts))
+        multiprocessing.current_process().authkey = setup.authkey
+        multiprocessing.current_process().name = self._context.name
         try:
             if setup.initializer:
                 self._value(setup.initializer)(*self._value(setup.arguments))

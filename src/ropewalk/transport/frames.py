@@ -82,6 +82,7 @@ class FrameReader:
         self._end = 0
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
+        self._filled = False
 
     def next(self, *, wait: bool) -> Frame | None:
         """The next frame, or None when the peer has closed between frames.
@@ -91,21 +92,29 @@ class FrameReader:
             FrameError: what arrived is not a frame, is over a limit, or was cut off in the middle.
             LinkClosed: the connection broke.
         """
-        while True:
-            frame = self._parse()
-            if frame is not None:
-                return frame
-            target = self._large.wanted() if self._large else self._room()
+        frame = self._parse() if self._start != self._end or self._large else None
+        while frame is None:
+            large = self._large
+            target = large.wanted() if large else self._room()
             count = self._stream.receive_into(target, wait=wait)
             if count == 0:
-                if self._large or self._start != self._end:
+                if large or self._start != self._end:
                     raise FrameError("the peer closed in the middle of a frame")
                 return None
-            self._fds += self._stream.take_fds()
-            if self._large:
-                self._large.advance(count)
+            if self._stream.carries_fds:
+                self._fds += self._stream.take_fds()
+            if large:
+                large.advance(count)
             else:
                 self._end += count
+            self._filled = count == target.nbytes
+            frame = self._parse()
+        return frame
+
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether there may be another frame without the kernel saying so again."""
+        return self._start != self._end or self._filled or not self._stream.carries_fds
 
     def take_fds(self) -> list[int]:
         """Descriptors that no frame has claimed (to be closed when the link ends)."""
@@ -181,7 +190,8 @@ class FrameReader:
             if len(self._buffer) > _BUFFER_BYTES:
                 self._buffer = bytearray(_BUFFER_BYTES)
                 self._view = memoryview(self._buffer)
-        elif len(self._buffer) - self._end < 4096 and self._start:
+            return self._view
+        if len(self._buffer) - self._end < 4096 and self._start:
             count = self._end - self._start
             self._buffer[:count] = self._buffer[self._start : self._end]
             self._start, self._end = 0, count

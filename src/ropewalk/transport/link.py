@@ -25,6 +25,10 @@ from ropewalk.transport.streams.stream import Stream
 HIGH_WATER_BYTES = 16 << 20
 
 
+#: Frames smaller than this are sent as one piece.
+_JOIN_BYTES = 16 * 1024
+
+
 class Codec:
     """Encodes and decodes one protocol: a union of tagged msgspec structs."""
 
@@ -86,6 +90,9 @@ class Link:
             LinkClosed: the peer is gone.
         """
         head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
+        if parts and sum(map(len, parts)) < _JOIN_BYTES:
+            head = b"".join((head, *parts))  # copying a little is cheaper than handing over many pieces
+            parts = ()
         buffers = [memoryview(head)]
         for part in parts:
             if len(part):
@@ -117,6 +124,11 @@ class Link:
             BlockingIOError: no whole message is here.
         """
         return self._received(wait=False)
+
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether `read_ready` may find another message that the kernel will not announce."""
+        return self._reader.may_hold_more
 
     def write_ready(self) -> bool:
         """Send what waits, as far as it goes; True when nothing is left."""
@@ -161,9 +173,7 @@ class Link:
     def close_copy(self) -> None:
         """In a forked child: close our copy of the socket, without a word to the peer."""
         self.closed = True
-        fd = self.stream.fileno()
-        if fd >= 0:
-            os.close(fd)
+        self.stream.close_copy()
 
     def _received(self, *, wait: bool) -> Received | None:
         frame = self._reader.next(wait=wait)

@@ -133,14 +133,18 @@ class Loop:
             for link in list(self._links):
                 self.remove_link(link)
             self._selector.close()
+            self._awake = True  # nobody shall write to these numbers any more: they are given out again
             os.close(self._wake_read)
             os.close(self._wake_write)
 
     def forget(self) -> None:
         """In a forked child: close our copies of every descriptor, touching nothing shared with the parent."""
-        for fd in [self._wake_read, self._wake_write, *(fd for fd, _, _ in self._links.values())]:
+        self._awake = True  # as in `run`
+        for fd in (self._wake_read, self._wake_write):
             with contextlib.suppress(OSError):
                 os.close(fd)
+        for link in self._links:
+            link.close_copy()
         with contextlib.suppress(OSError):
             self._selector.close()
 
@@ -164,9 +168,10 @@ class Loop:
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
     def _drain_wakes(self) -> None:
-        self._awake = False
+        # Read first: a byte written after the flag fell would be read away, and nobody would write another one.
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+        self._awake = False
 
     def _guard(self, call: Callable[[], None]) -> None:
         try:
@@ -190,8 +195,11 @@ class Loop:
             if received is None:
                 self._lost(link, "the peer closed the link")
                 return False
-            self._guard(lambda received=received: served[1](received))
-            if link not in self._links:
+            try:
+                served[1](received)
+            except Exception:  # as in `_guard`, without a closure for each message
+                logger.exception("a message from %s could not be handled", link.peer)
+            if not link.may_hold_more or link not in self._links:
                 return False
         self.call_soon(lambda: self._read(link))
         return True

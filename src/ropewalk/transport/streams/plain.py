@@ -20,6 +20,8 @@ from ropewalk.transport.streams.stream import Stream
 MAX_BUFFERS = 1024
 #: Room for descriptors in one read; a frame carries at most a few.
 _FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+_SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_READ_FLAGS = {True: socket.MSG_CMSG_CLOEXEC, False: socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT}
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
 
@@ -37,9 +39,11 @@ class PlainStream(Stream):
         return self._sock.fileno()
 
     def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            return self._sock.sendmsg(buffers[:MAX_BUFFERS], ancillary, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            if len(buffers) == 1 and not fds:
+                return self._sock.send(buffers[0], _SEND_FLAGS)
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+            return self._sock.sendmsg(buffers[:MAX_BUFFERS], ancillary, _SEND_FLAGS)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -51,7 +55,7 @@ class PlainStream(Stream):
     def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
         try:
             count, ancillary, _, _ = self._sock.recvmsg_into(
-                [buffer], _FD_SPACE, socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
+                [buffer], _FD_SPACE, _READ_FLAGS[wait]
             )
         except BlockingIOError:
             raise
@@ -69,6 +73,9 @@ class PlainStream(Stream):
     def take_fds(self) -> list[int]:
         fds, self._fds = self._fds, []
         return fds
+
+    def close_copy(self) -> None:
+        self._sock.close()  # not its number: the object would close that again later, whoever has it then
 
     def close(self) -> None:
         # A thread that waits in `recvmsg` is only woken by shutdown, not by close.
