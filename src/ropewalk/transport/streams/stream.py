@@ -57,5 +57,9 @@ class Stream(abc.ABC):
         return []
 
     @abc.abstractmethod
+    def close_copy(self) -> None:
+        """In a forked child: close this process's descriptor only; the parent's connection goes on."""
+
+    @abc.abstractmethod
     def close(self) -> None:
         """Close at once; may be called twice and from any thread. A waiting `receive_into` ends."""

@@ -194,6 +194,9 @@ class TlsStream(Stream):
             if arrived == 0:
                 return 0
 
+    def close_copy(self) -> None:
+        self._sock.close()
+
     def close(self) -> None:
         self._closed = True
         # A thread that waits in `recv` is only woken by shutdown, not by close.
