@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import operator
 import os
 import queue
 import threading
@@ -264,7 +265,7 @@ class Pool:
         Raises:
             ValueError: fewer than one worker.
         """
-        if processes < 1:
+        if operator.index(processes) < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {processes}")
         self._check_running()
         self._dispatcher.resize(processes)
@@ -295,7 +296,7 @@ class Pool:
 
     def close(self) -> None:
         """Take no more tasks; the workers end when all is done. May be called twice."""
-        if self._state == RUN:
+        if self._state == RUN and self._pid == os.getpid():
             self._state = CLOSE
             if not self._feeding():
                 self._dispatcher.finish()
@@ -315,10 +316,10 @@ class Pool:
         Raises:
             ValueError: the pool still runs.
         """
+        if self._pid != os.getpid():
+            return  # a forked child: nothing here is its own
         if self._state == RUN:
             raise ValueError("Pool is still running: call close() or terminate() before join()")
-        if self._pid != os.getpid():
-            return
         if self._state == CLOSE:
             for job in list(self._imaps):
                 job.lift_window()
@@ -571,7 +572,7 @@ def _check_chunksize(chunksize: int) -> None:
 
 
 def _lease(session: Session | None, engine: str | None, processes: int | None) -> tuple[Session, int]:
-    if processes is not None and processes < 1:
+    if processes is not None and operator.index(processes) < 1:
         raise ValueError(f"Number of processes must be at least 1, not {processes}")
     if session is not None:
         session.lease()

@@ -41,12 +41,14 @@ class Raised:
 class Batch:
     """The results of some tasks as they arrived; unpickled once, by whoever asks first."""
 
-    __slots__ = ("_entries", "_lock", "_parts", "share_bytes", "where")
+    __slots__ = ("_entries", "_lock", "_parts", "all_values", "share_bytes", "where")
 
     def __init__(self, parts: Sequence[Part], count: int, where: str) -> None:
         self._parts: Sequence[Part] = parts
         self._entries: list[Any] | None = None
         self._lock = threading.Lock()
+        #: Whether no entry is a `Raised`; known once unpickled.
+        self.all_values = False
         self.where = where
         #: What one entry takes in memory, about.
         self.share_bytes = total_bytes(parts) // max(1, count)
@@ -75,6 +77,7 @@ class Batch:
                     # Only the last entry of a batch can have buffers: its worker sent it at once.
                     buffers = self._parts[1:] if at == len(values) - 1 else ()
                     values[at] = self._rebuild(kind, values[at], buffers)
+                self.all_values = not any(type(values[at]) is Raised for at in nested)
                 self._entries, self._parts = values, ()
             return self._entries  # type: ignore[return-value]
 
@@ -283,7 +286,8 @@ class MapResult(AsyncResult[list[T]]):
             for first, count, batch, offset in self._segments:
                 entries = batch.entries()
                 values[first : first + count] = entries[offset : offset + count]
-                failed = min(failed, _first_raised(entries, offset, count) + first - offset)
+                if not batch.all_values:
+                    failed = min(failed, _first_raised(entries, offset, count) + first - offset)
             self._segments = []
             self._success = failed == self._num_tasks
             # As everywhere, all tasks were run; of several exceptions the one with the lowest index is shown.

@@ -66,10 +66,11 @@ from ropewalk.transport.serialization import dumps_result, loads
 
 #: Results wait no longer than this for company, once a task ends after it.
 FLUSH_NS = 5_000_000
+#: Tasks that take less than this each are run in bursts of so many between two looks at the clock.
+_TINY_NS = 3_000
+_TINY_BURST = 32
 #: A larger pickle does not go into the page; it is sent at once.
 _SPILL_MAX_BYTES = 8 * 1024
-
-_MISSING = object()
 
 
 def main(context: ProcessContext) -> None:
@@ -206,48 +207,68 @@ class Worker:
         self._run_items(items, call, unit.seq)
 
     def _run_items(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int) -> None:
-        """The hot loop: a task that does nothing costs about a third of a microsecond here."""
-        page, now_ns = self._page, time.monotonic_ns
-        words, codes, values, floats = page.words, page.codes, page.values, page.floats
+        """Run tasks in bursts: one at a time, or several between two looks at the clock if they are tiny."""
+        words, now_ns = self._page.words, time.monotonic_ns
+        then = words[STARTED_NS]
+        at, total, burst = 0, len(items), 1
+        while at < total:
+            stop = min(at + burst, total, at + SLOTS - len(self._results))
+            fenced = self._run_burst(items[at:stop], call, seq + at)
+            if fenced is not None:
+                self._skip(fenced, seq + total - fenced)
+                return
+            words[STARTED_NS] = now = now_ns()
+            if now - self._flushed_ns > FLUSH_NS or len(self._results) == SLOTS:
+                self._flush()
+            burst = _TINY_BURST if now - then < _TINY_NS * (stop - at) else 1
+            at, then = stop, now
+
+    def _run_burst(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int) -> int | None:
+        """Run tasks from number `seq` on; returns the number of one that was recalled before it began.
+
+        The hot loop: around a task that does nothing it takes an eighth of a microsecond.
+        """
+        page = self._page
+        words, codes = page.words, page.codes
         results = self._results
         slot = len(results)
-        last = seq + len(items)
         for item in items:
             words[CURRENT] = seq
             if words[FENCE_FROM] <= seq < words[FENCE_TO]:
-                self._skip(seq, last - seq)
-                return
+                return seq
             try:
                 value = call(item)
             except Exception as error:
                 self._append_failure(_failure(error, 2))
                 results, slot = self._results, len(self._results)
             else:
-                kind = type(value)
                 if value is None:
                     codes[slot] = NONE
-                elif kind is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
-                    values[slot] = value
-                    codes[slot] = INT
-                elif kind is float:
-                    floats[slot] = value
-                    codes[slot] = FLOAT
-                elif kind is bool:
-                    values[slot] = value
-                    codes[slot] = BOOL
+                    results.append(None)
+                    slot += 1
                 else:
-                    self._append_pickled(value)
-                    del value
-                    value = _MISSING
-                    results = self._results
-                if value is not _MISSING:
-                    results.append(value)
-                slot = len(results)
+                    self._append_value(value, slot)
+                    results, slot = self._results, len(self._results)
+                    value = None  # or it would live until the next task ends
             seq += 1
-            words[STARTED_NS] = now = now_ns()
-            if slot == SLOTS or (now - self._flushed_ns > FLUSH_NS and slot):
-                self._flush()
-                results, slot = self._results, 0
+        return None
+
+    def _append_value(self, value: Any, slot: int) -> None:
+        page = self._page
+        kind = type(value)
+        if kind is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+            page.values[slot] = value
+            page.codes[slot] = INT
+        elif kind is float:
+            page.floats[slot] = value
+            page.codes[slot] = FLOAT
+        elif kind is bool:
+            page.values[slot] = value
+            page.codes[slot] = BOOL
+        else:
+            self._append_pickled(value)
+            return
+        self._results.append(value)
 
     def _append_pickled(self, value: Any) -> None:
         try:
