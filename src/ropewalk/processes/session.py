@@ -483,7 +483,10 @@ class Session:
         self._loop.add_link(
             link, lambda received: self._heard(agent, received), lambda why: self._agent_lost(agent, why)
         )
-        if self._parent is not None:
+        if self._closed:  # it came up while the session was ending, and would be waited for
+            with contextlib.suppress(LinkClosed):
+                link.send(Shutdown())
+        elif self._parent is not None:
             self._place_waiting()
 
     def _heard(self, agent: _Agent, received: Received) -> None:

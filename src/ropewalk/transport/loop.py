@@ -147,6 +147,7 @@ class Loop:
             link.close_copy()
         with contextlib.suppress(OSError):
             self._selector.close()
+        self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
     def _turn(self) -> None:
         for key, events in self._selector.select(self._wait_s()):
