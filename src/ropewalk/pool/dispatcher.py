@@ -198,7 +198,7 @@ class Dispatcher:
             if job not in self._jobs:
                 return
             for holder in self.table.cancel(job):
-                self._session.recall(holder, self.table.next_seq(holder))
+                self._session.recall(holder, self.table.next_seq(holder), everything=True)
             self._end_job(job)
             if error:
                 job.abandon(error)
@@ -511,7 +511,7 @@ class Dispatcher:
     def _drain(self, worker: Worker) -> None:
         self.table.drain(worker.id)
         if self.table.num_items(worker.id) > 1:
-            self._session.recall(worker.id, self.table.next_seq(worker.id))
+            self._session.recall(worker.id, self.table.next_seq(worker.id), everything=True)
         if not self.table.num_items(worker.id):
             self._stop(worker)
 

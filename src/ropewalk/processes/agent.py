@@ -384,7 +384,7 @@ class Agent:
         recall: Recall = received.message
         process = self._processes.get(recall.id)
         if process:
-            first = process.page.fence(recall.until)
+            first = process.page.fence(recall.until, everything=recall.everything)
             self._tell(link, Report(recall.id, process.page.report(), first, recall.until))
 
     def _peek(self, link: Link, received: Received) -> None:

@@ -41,10 +41,11 @@ class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
 
 
 class Recall(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """Take back half of the tasks before `until` that have not started; answered by `Report`."""
+    """Take back tasks before `until` that have not started, half of them or all; answered by `Report`."""
 
     id: str
     until: int
+    everything: bool = False
 
 
 class Peek(msgspec.Struct, tag=4, array_like=True, frozen=True):

@@ -98,18 +98,28 @@ class TaskPage:
         running_s = max(0, time.monotonic_ns() - started) / 1e9 if current != IDLE else 0.0
         return PageReport(current, running_s, base, codes, values, spill)
 
-    def fence(self, until: int) -> int:
-        """Take back half of the tasks before `until` that have not started; returns the first of them.
+    def fence(self, until: int, *, everything: bool = False) -> int:
+        """Take back tasks before `until` that have not started: half of them, or all; returns the first of them.
 
-        Returns `until` when there is nothing to take. Only the agent calls this.
+        What an earlier fence holds back stays behind it: those tasks are somebody else's by now. Returns
+        `until` when there is nothing to take. Only the agent calls this.
+
+            current │ not started ... │ fenced before ... │ not started ... │ until
         """
         words = self.words
         current = words[CURRENT]
         if current == IDLE or not can_fence() or current + 1 >= until:
             return until
-        first = current + 1 + (until - current - 1) // 2
-        words[FENCE_FROM] = OPEN
-        words[FENCE_TO] = until
+        fenced_from, fenced_to = words[FENCE_FROM], words[FENCE_TO]
+        still_fenced = fenced_from < fenced_to and fenced_to > current + 1
+        if not still_fenced:
+            fenced_from = fenced_to = until
+        num_before = max(0, fenced_from - current - 1)
+        num_left = 0 if everything else min(num_before, (num_before + max(0, until - fenced_to)) // 2)
+        first = min(fenced_from, current + 1 + num_left)
+        if not still_fenced:
+            words[FENCE_FROM] = OPEN
+        words[FENCE_TO] = max(until, fenced_to)  # a fence that stands only grows: it is never open for a moment
         words[FENCE_FROM] = first
         full_barrier()
         current = words[CURRENT]

@@ -261,9 +261,9 @@ class Session:
         """Send a signal to a process; SIGKILL also ends all that it started."""
         self._tell_agent_of(id, SignalProcess(id, number))
 
-    def recall(self, id: str, until: int) -> None:
-        """Take back half of a process's tasks before `until` that have not started; see `Owner.on_report`."""
-        self._tell_agent_of(id, Recall(id, until))
+    def recall(self, id: str, until: int, *, everything: bool = False) -> None:
+        """Take back tasks before `until` that have not started, half of them or all; see `Owner.on_report`."""
+        self._tell_agent_of(id, Recall(id, until, everything))
 
     def peek(self, id: str) -> None:
         """Ask what a process is doing and has finished; see `Owner.on_report`."""
