@@ -25,7 +25,7 @@ from ropewalk.errors import SettingsError
 PREFIX = "ROPEWALK_"
 
 #: Variables that Ropewalk itself gives to the processes of a run. They are no settings; new ones are listed here.
-OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS"})
+OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

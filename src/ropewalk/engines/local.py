@@ -19,6 +19,8 @@ from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 
 _LOG_TAIL_BYTES = 64 * 1024
+#: A variable that all descendants of a job inherit.
+_MARK = "ROPEWALK_JOB"
 
 
 class LocalEngine(Engine):
@@ -56,6 +58,8 @@ class LocalEngine(Engine):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(job.process.pid, signal.SIGKILL)
             job.process.wait()
+            if job.process.returncode:  # it could not end what it had started
+                _end_marked(job.mark)
 
     def find(self, run_id: str) -> list[str]:
         with self._lock:
@@ -96,8 +100,9 @@ class LocalEngine(Engine):
 
 
 class _Job:
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str, mark: str) -> None:
         self.process = process
+        self.mark = mark
         self.log = log
         self.run_id = run_id
 
@@ -105,13 +110,14 @@ class _Job:
 def _start(spec: JobSpec, run_id: str) -> _Job:
     # The log has no name: nothing is left when this process is killed.
     log = tempfile.TemporaryFile(dir=spec.folder or None, prefix="job-")
+    mark = f"{_MARK}={os.urandom(8).hex()}"
     try:
         process = subprocess.Popen(
             list(spec.command),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id},
+            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id, _MARK: mark.partition("=")[2]},
             cwd=Path.cwd() if Path.cwd().exists() else "/",
             start_new_session=True,
         )
@@ -122,4 +128,15 @@ def _start(spec: JobSpec, run_id: str) -> _Job:
     with contextlib.suppress(BrokenPipeError):  # it died at once; `poll` tells
         process.stdin.write(spec.stdin)
         process.stdin.close()
-    return _Job(process, log, run_id)
+    return _Job(process, log, run_id, mark)
+
+
+def _end_marked(mark: str) -> None:
+    """End the processes whose environment bears a mark: descendants of a job, in whatever session they are.
+
+    A cluster manager does this with a control group, for which one needs rights that a user may not have.
+    """
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+            if mark.encode() in environ.read_bytes().split(b"\0"):
+                os.kill(int(environ.parent.name), signal.SIGKILL)

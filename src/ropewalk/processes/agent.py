@@ -73,6 +73,11 @@ _LIMIT_CHECK_S = 0.05
 STOPPED_LIMIT_S = 3.0
 #: A process whose task ran out of time has this long to print its stacks.
 _STACK_DUMP_S = 0.1
+#: At its own end, an agent takes so long at most to see the last of its descendants go.
+_END_S = 1.0
+_READ_BYTES = 64 * 1024
+#: More than a pipe can hold (a mebibyte) is not read after the end of its process.
+_LAST_READS = 17
 #: This much output of one owner may be under way before its processes wait.
 _OUTPUT_CREDIT = 1 << 20
 
@@ -91,6 +96,8 @@ class Agent:
         self._fork_channels: dict[tuple[str, ...], ForkChannel] = {}
         self._blobs = BlobShelf()
         self._output_under_way: dict[Link, int] = {}
+        self._output_problem = ""
+        self._orphans_wait = False
         self._last_sample = time.monotonic()
         self._memory_kills = count_kills()
         self._launcher: Link | None = None
@@ -123,22 +130,25 @@ class Agent:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
         signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon(self._reap))
-        self._fork_channel(())
+        try:
+            self._fork_channel(())
+            self._join_launcher()
+            self._loop.call_later(_SAMPLE_S, self._sample)
+            self._loop.run()
+        finally:  # also if the launcher is gone before we met it
+            self._end_everything()
+
+    def _join_launcher(self) -> None:
+        self._watch_launcher()
         launcher = dial(
             parse_address(self._boot.address),
             Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret),
             CONTROL,
         )
         self._launcher = launcher
-        self._watch_launcher()
         self._listener.open()
         self._serve("launcher", launcher)
         self._tell(launcher, AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus()))
-        self._loop.call_later(_SAMPLE_S, self._sample)
-        try:
-            self._loop.run()
-        finally:
-            self._end_everything()
 
     # Owners
 
@@ -248,6 +258,9 @@ class Agent:
             self._ended(process, self._early_exits.pop(reply.pid))
         if all(other.pid is not None for other in self._processes.values()):
             self._early_exits.clear()  # these were orphans; their numbers may be given out again
+            if self._orphans_wait:
+                self._orphans_wait = False
+                self._end_orphans()
 
     # Ending
 
@@ -285,11 +298,14 @@ class Agent:
                     self._early_exits[pid] = code
 
     def _ended(self, process: HostedProcess, exit_code: int) -> None:
+        assert process.pid is not None
+        self._by_pid.pop(process.pid, None)
+        self._end_group(process.pid)  # first: what it started may go on printing for ever
         for fd in process.pipes:
             self._loop.unwatch(fd)
-            self._relay(process, fd, everything=True)
-        assert process.pid is not None
-        self._end_group(process.pid)
+            self._relay(process, fd, reads=_LAST_READS)
+        for owned in [each for each in self._processes.values() if each.owner.peer == process.start.id]:
+            self._kill(owned, "its owner is gone")  # even if a child of the owner keeps the link open
         kills = count_kills()
         out_of_memory = evidence(self._memory_kills, kills) if exit_code == -signal.SIGKILL else ""
         self._memory_kills = kills
@@ -320,28 +336,47 @@ class Agent:
         """End what a dead process left: its group, and orphans that came to us from it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        known = {channel.pid for channel in self._fork_channels.values()} | self._by_pid.keys()
-        if any(process.pid is None for process in self._processes.values()):
-            known |= self._unannounced(known)
-        for child in psutil.Process().children():
-            if child.pid not in known:
-                with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL) if os.getpgid(child.pid) == child.pid else child.kill()
+        self._orphans_wait = any(process.pid is None for process in self._processes.values())
+        self._end_orphans()
 
-    def _unannounced(self, known: set[int]) -> set[int]:
-        """Children that may be workers whose fork reply is still under way: those that lead a session of ours."""
-        return {child.pid for child in psutil.Process().children() if child.pid not in known and _is_leader(child.pid)}
+    def _end_orphans(self) -> None:
+        names = {process.start.name for process in self._by_pid.values()}
+        for orphan in psutil.Process().children():
+            if not self._is_expected(orphan.pid, names):
+                _kill_tree(orphan)
+
+    def _is_expected(self, pid: int, names: set[str]) -> bool:
+        """Whether a child of ours is a process of ours, or an orphan of one that still runs."""
+        if pid in self._by_pid or any(pid == channel.pid for channel in self._fork_channels.values()):
+            return True
+        try:
+            leader = os.getsid(pid)
+        except ProcessLookupError:
+            return True  # it ended, and is reaped in a moment
+        if leader in self._by_pid or _process_name(pid) in names:
+            return True
+        # Perhaps a worker whose fork reply is still under way; if it is not, the reply calls us again.
+        return leader in (pid, os.getsid(0)) and any(process.pid is None for process in self._processes.values())
 
     def _end_everything(self) -> None:
         for process in list(self._processes.values()):
             if process.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                child.kill()
+        deadline = time.monotonic() + _END_S
+        while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+            for child in children:  # again and again: what they leave behind becomes ours
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+            self._wait_for_some()
         if not self._told_to_end and _ends_soon(self._boot.launcher_pid):
             shutil.rmtree(self._boot.folder, ignore_errors=True)  # nobody else is left to do it
+
+    def _wait_for_some(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.002)
 
     # Watching
 
@@ -394,23 +429,28 @@ class Agent:
 
     # Output
 
-    def _relay(self, process: HostedProcess, fd: int, *, everything: bool = False) -> None:
-        while True:
+    def _relay(self, process: HostedProcess, fd: int, *, reads: int = 1) -> None:
+        for _ in range(reads):
             try:
-                data = os.read(fd, 64 * 1024)
+                data = os.read(fd, _READ_BYTES)
             except BlockingIOError:
                 return
             if not data:
                 self._loop.unwatch(fd)
                 return
             is_error, text = process.feed(fd, data)
+            self._notice_output_problem(process)
             if text:
                 self._send_output(process, is_error, text)
-            if not everything:
-                break
         if self._output_under_way.get(process.owner, 0) > _OUTPUT_CREDIT:
             self._loop.unwatch(fd)
             process.paused.add(fd)
+
+    def _notice_output_problem(self, process: HostedProcess) -> None:
+        problem = process.output_problem()
+        if problem and not self._output_problem:  # a full disk concerns all of them: one event
+            self._output_problem = problem
+            self._host_event(f"the output of {process.start.name} {problem}")
 
     def _send_output(self, process: HostedProcess, is_error: bool, text: str) -> None:
         size = len(text)
@@ -428,11 +468,20 @@ class Agent:
                 process.paused.clear()
 
 
-def _is_leader(pid: int) -> bool:
-    try:
-        return os.getsid(pid) == pid or os.getsid(pid) == os.getsid(0)
-    except ProcessLookupError:
-        return False
+def _process_name(pid: int) -> str:
+    """The name of the process that a program was started by, if it was one of ours and the kernel tells."""
+    with contextlib.suppress(OSError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(b"ROPEWALK_PROCESS="):
+                return variable.partition(b"=")[2].decode(errors="replace")
+    return ""
+
+
+def _kill_tree(root: psutil.Process) -> None:
+    with contextlib.suppress(psutil.Error):
+        for process in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 def _ends_soon(pid: int) -> bool:

@@ -110,12 +110,20 @@ def _exit_code(stop: SystemExit) -> int:
 def _join_agent(agent_pid: int) -> None:
     deadline = time.monotonic() + 5
     while os.getppid() != agent_pid:
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or not _exists(agent_pid):
             os._exit(1)
         time.sleep(0.0001)
     die_with_parent()
     if os.getppid() != agent_pid:
         os._exit(1)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _arrange(request: ForkRequest, fds: list[int]) -> None:

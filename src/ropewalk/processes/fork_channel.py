@@ -22,6 +22,8 @@ _REPLIES = msgspec.msgpack.Decoder(ForkReply)
 #: A fork server that dies more often than this in `_WINDOW_S` is given up.
 _MAX_DEATHS = 5
 _WINDOW_S = 10.0
+#: How long the process between a dead fork server and a worker may take to say which worker it forked.
+_LAST_WORDS_S = 0.5
 
 
 class ForkChannel:
@@ -47,17 +49,17 @@ class ForkChannel:
 
     def request(self, request: ForkRequest, fds: Sequence[int]) -> None:
         """Ask for a process; the answer comes by `on_reply`. The descriptors stay open until then."""
-        if not self.pid:
-            self._begin()
         self._asked[request.start.id] = (request, fds)
         self._unsent.append(request.start.id)
+        if not self.pid:
+            self._begin()
         self._send()
 
     def ended(self, pid: int, exit_code: int) -> bool:
         """A child of the agent ended; returns whether it was this fork server, which is replaced then."""
         if pid != self.pid:
             return False
-        self._read()  # replies it sent before it died
+        self._read_rest()
         self._close()
         self._deaths.append(time.monotonic())
         if len(self._deaths) == _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _WINDOW_S:
@@ -66,13 +68,23 @@ class ForkChannel:
         if not self._asked and not self._ready:
             return True  # it could not import `preload`, and said so
         self._on_event(f"the fork server (pid {pid}) ended with exit code {exit_code} and was replaced")
-        self._begin()
         self._unsent = deque(self._asked)
+        self._begin()
         return True
 
     def _begin(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()  # the agent has one thread
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._fail_all(f"the agent cannot start a fork server: {error}")
+            return
+        try:
+            pid = os.fork()  # the agent has one thread
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            self._fail_all(f"the agent cannot start a fork server: {error}")
+            return
         if pid == 0:
             _become_fork_server(theirs, self._preload)
         theirs.close()
@@ -111,6 +123,13 @@ class ForkChannel:
                 self._send()
             else:
                 self._fail_all(reply.reason)
+
+    def _read_rest(self) -> None:
+        """Read all replies up to the end: of a fork that was under way when it died, the process in between tells."""
+        self._loop.unwatch(self._socket.fileno())
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(_LAST_WORDS_S)
+        self._read()
 
     def _fail_all(self, reason: str) -> None:
         asked, self._asked = list(self._asked), {}

@@ -65,6 +65,10 @@ class HostedProcess:
         """Take output from a pipe; returns (is it stderr, the whole lines that are now there)."""
         return fd == self.pipes[1], self._lines[fd].feed(data)
 
+    def output_problem(self) -> str:
+        """Why output is no longer kept in a file; empty if it is."""
+        return next((lines.problem for lines in self._lines.values() if lines.problem), "")
+
     def finish_output(self) -> list[tuple[bool, str]]:
         """Last lines that nothing ended."""
         rests = [(fd == self.pipes[1], self._lines[fd].finish()) for fd in self.pipes]

@@ -41,9 +41,6 @@ class LineAssembler:
 
     def feed(self, data: bytes) -> str:
         """Take bytes; returns the whole lines that are now there."""
-        if self._file:
-            with self._noting_problems():
-                self._file.write(data)
         self._partial += data
         end = self._partial.rfind(b"\n") + 1
         if not end and len(self._partial) >= _LONGEST_LINE:
@@ -52,7 +49,7 @@ class LineAssembler:
 
     def finish(self) -> str:
         """The process is gone: the last line counts although nothing ends it. Closes the file."""
-        rest = self._take(len(self._partial))
+        rest = self._take(len(self._partial), end_line=True)
         if self._file:
             self._file.close()
             self._file = None
@@ -63,9 +60,13 @@ class LineAssembler:
         lines = [*self._tail, bytes(self._partial)] if self._partial else list(self._tail)
         return b"\n".join(lines)[-_TAIL_BYTES:].decode(errors="replace")
 
-    def _take(self, end: int) -> str:
+    def _take(self, end: int, *, end_line: bool = False) -> str:
         whole = bytes(self._partial[:end])
         del self._partial[:end]
+        if self._file and whole:
+            with self._noting_problems():
+                # Whole lines: the other pipe of the process writes to the same file.
+                self._file.write(whole + b"\n" if end_line else whole)
         self._tail.extend(line[-_TAIL_BYTES:] for line in whole.splitlines())
         return whole.decode(errors="replace")
 
@@ -74,7 +75,7 @@ class LineAssembler:
         try:
             yield
         except OSError as error:  # a full disk must not end the run; the session says so once
-            self.problem = f"output is no longer kept in a file: {error}"
+            self.problem = f"is no longer kept in a file: {error}"
             if self._file:
                 with contextlib.suppress(OSError):
                     self._file.close()

@@ -414,6 +414,8 @@ class Session:
         self._agents[agent.id] = agent
         assert self._engine
         with self._engine_lock:
+            if self._closed:
+                return
             agent.job = self._engine.submit(spec, 1, self.run_id, agent.id)[0]
 
     def _join_agent(self, parent: bootstrap.ProcessContext) -> None:
@@ -434,6 +436,7 @@ class Session:
         jobs = [agent.job for agent in self._agents.values() if agent.job]
         deadline = time.monotonic() + _END_S
         with self._engine_lock, contextlib.suppress(EngineError):
+            jobs += [job for job in self._engine.find(self.run_id) if job not in jobs]  # lost ones that still run
             while time.monotonic() < deadline:
                 states = self._engine.poll(jobs)
                 if all(status.state in (JobState.ENDED, JobState.LOST) for status in states.values()):
@@ -720,7 +723,9 @@ def default_session(engine: str | None = None) -> Session:
         for session in _sessions.values():
             if not session.closed and session.settings.engine == settings.engine:
                 return session
-    return Session(settings=settings)
+        session = Session(settings=settings)
+        _sessions[id(session)] = session  # before it opens: two threads that make pools at once share it
+        return session
 
 
 def close_all() -> None:
