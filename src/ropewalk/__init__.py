@@ -30,8 +30,9 @@ from ropewalk.errors import (
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import task_seed
 from ropewalk.processes.session import Session
+from ropewalk.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CrashLoop",

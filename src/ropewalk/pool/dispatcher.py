@@ -39,6 +39,7 @@ from ropewalk.errors import (
 from ropewalk.pool.constants import Constant
 from ropewalk.pool.messages import (
     POOL,
+    Begin,
     CallKind,
     Done,
     Forget,
@@ -59,6 +60,7 @@ from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.processes.session import ProcessSpec, Session
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.supervision.restart import GiveUp, Restart
+from ropewalk.supervision.shutdown import Graces, Instruction, Rung, Shutdown, Terminate
 from ropewalk.transport.blobs import open_parts
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
@@ -107,8 +109,12 @@ class Worker:
     stopping: bool = False
     known: set[str] = field(default_factory=set[str])
     num_done: int = 0
-    where: str = ""
-    """Its name and host, for notes on errors."""
+    host: str = "this host"
+
+    @property
+    def where(self) -> str:
+        """Its name and host, for notes on errors."""
+        return f"{self.name} on {self.host}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +150,14 @@ class Dispatcher:
         self._session = session
         self._options = options
         self._jobs: dict[Job, int] = {}
+        authkey = bytes(multiprocessing.current_process().authkey)
+        self._begin = Begin(msgspec.msgpack.encode(main_facts()), authkey)
         self._setup = Setup(
-            msgspec.msgpack.encode(main_facts()),
-            bytes(multiprocessing.current_process().authkey),
             options.initializer.id if options.initializer else "",
             options.arguments.id if options.arguments else "",
         )
         self._finishing = False
-        self._ending = False
+        self._shutdown: Shutdown | None = None
         self._watching = False
         with self.lock:
             self._fill_up()
@@ -247,10 +253,11 @@ class Dispatcher:
         with self.lock:
             worker = self.workers[id]
             worker.link = link
-            worker.where = f"{worker.name} on {self._session.host_of(id) or 'this host'}"
-            if worker.stopping and self._ending:  # it was given up before it was here
+            worker.host = self._session.host_of(id) or worker.host
+            if worker.stopping and self._shutdown:  # it was given up before it was here
                 self._send(worker, Stop())
                 return
+            self._send(worker, self._begin)
             for constant in (self._options.initializer, self._options.arguments):
                 if constant:
                     self._provide(worker, constant, writable=constant is self._options.arguments)
@@ -298,6 +305,8 @@ class Dispatcher:
             if worker is None:
                 return
             now = time.monotonic()
+            if self._shutdown:
+                self._shutdown.exited(id)
             if host_lost:
                 self._give_up(self.table.vanished(id, exited.ended_by), worker, exited)
                 self.scaling.host_lost(worker.rank)
@@ -486,7 +495,7 @@ class Dispatcher:
     # Workers
 
     def _fill_up(self) -> None:
-        if self.broken or self._ending or (self._finishing and self.table.idle):
+        if self.broken or self._shutdown or (self._finishing and self.table.idle):
             return
         for rank in self.scaling.missing():
             spec = ProcessSpec(
@@ -531,19 +540,31 @@ class Dispatcher:
                 self._stop(worker)
 
     def _end_workers(self) -> None:
-        self._ending = True
+        """SIGTERM, so that exit handlers run, then SIGKILL; those that are only starting go at once."""
+        if self._shutdown:
+            return
         for worker in self.workers.values():
             worker.stopping = True
-            self._session.signal(worker.id, signal.SIGTERM if worker.link else signal.SIGKILL)
-        remaining = list(self.workers)
-        self._session.loop.call_soon(
-            lambda: self._session.loop.call_later(_TERMINATE_S, lambda: self._insist(remaining))
-        )
+            if not worker.link:
+                self._session.signal(worker.id, signal.SIGKILL)
+        self._shutdown = Shutdown(self.workers, Graces(terminate_s=_TERMINATE_S))
+        self._go_on_ending(self._shutdown.begin(time.monotonic(), at=Rung.TERMINATE))
 
-    def _insist(self, ids: list[str]) -> None:
-        for id in ids:
-            if id in self.workers:
-                self._session.signal(id, signal.SIGKILL)
+    def _go_on_ending(self, instructions: Sequence[Instruction]) -> None:
+        shutdown = self._shutdown
+        assert shutdown
+        for instruction in instructions:
+            number = signal.SIGTERM if isinstance(instruction, Terminate) else signal.SIGKILL
+            for id in instruction.names:
+                self._session.signal(id, number)
+        if shutdown.next_due is not None:
+            loop, delay_s = self._session.loop, max(0.0, shutdown.next_due - time.monotonic())
+            loop.call_soon(lambda: loop.call_later(delay_s, self._still_ending))
+
+    def _still_ending(self) -> None:
+        with self.lock:
+            if self._shutdown and self.workers:
+                self._go_on_ending(self._shutdown.tick(time.monotonic()))
 
     def _died(self, worker: Worker, exited: Exited, now: float) -> None:
         planned = worker.stopping or self._finishing
@@ -554,7 +575,7 @@ class Dispatcher:
             index = located[0].first_index + located[1]
         record = DeathRecord(
             name=worker.name,
-            host=self._session.host_of(worker.id) or "this host",
+            host=worker.host,
             pid=exited.pid,
             exit_code=exited.exit_code if exited.exit_code >= 0 else None,
             signal=-exited.exit_code if exited.exit_code < 0 else None,

@@ -1,6 +1,6 @@
 """What a pool and its workers say to each other on data links.
 
-    pool ──▶ worker    Setup Constant Tasks Forget Stop
+    pool ──▶ worker    Begin Constant Setup Tasks Forget Stop
     worker ──▶ pool    Ready SetupFailed Done Skipped
 """
 
@@ -21,15 +21,20 @@ class CallKind:
     SINGLE = (APPLY, APPLY_PLAIN)
 
 
-class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """The first message: the sender's `__main__`, and the initializer if there is one (a constant's id)."""
+class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
+    """The first message: what user code must find when it is loaded."""
 
     main: bytes
+    """The facts of the sender's `__main__`."""
     authkey: bytes
     """multiprocessing's key of the sender, so that its managers' proxies work in the worker."""
+
+
+class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """Call the initializer, if there is one, and be ready. Ids of constants that were sent before."""
+
     initializer: str
     arguments: str
-    """The constant that holds the arguments of the initializer."""
 
 
 class Constant(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -112,6 +117,6 @@ class Skipped(msgspec.Struct, tag=13, array_like=True, frozen=True):
     count: int
 
 
-POOL = Codec(Setup | Constant | Tasks | Forget | Stop | Ready | SetupFailed | Done | Skipped)
+POOL = Codec(Begin | Setup | Constant | Tasks | Forget | Stop | Ready | SetupFailed | Done | Skipped)
 FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
 ENCODE = msgspec.msgpack.Encoder().encode

@@ -430,12 +430,13 @@ class Pool:
     def _feed(self, job: ImapJob, code: Constant, iterable: Iterable[Any], chunksize: int, seed: int) -> None:
         """Read the iterable of an imap, in a thread of its own: user code may block, and may depend on results."""
         problem: BaseException | None = None
+        defined: dict[frozenset[str], Constant] = {}
         try:
             waiting = chunks(iterable, chunksize)
             while job.wait_for_room() and (chunk := next(waiting, None)) is not None:
                 first = job.sent(len(chunk))
                 try:
-                    unit = self._unit(job, code, chunk, first, CallKind.ONE, seed, what="iterable")
+                    unit = self._unit(job, code, chunk, first, CallKind.ONE, seed, what="iterable", defined=defined)
                     self._dispatcher.submit([unit])
                 except BaseException:
                     job.sent(-len(chunk))
@@ -461,10 +462,11 @@ class Pool:
         code, seed = self._code(func), self._seed(seed)
         what = "args" if kind in CallKind.SINGLE else "iterable"
         units: list[Unit] = []
+        defined: dict[frozenset[str], Constant] = {}
         first = 0
         try:
             for items in cut:
-                units.append(self._unit(job, code, items, first, kind, seed, what=what))
+                units.append(self._unit(job, code, items, first, kind, seed, what=what, defined=defined))
                 first += len(items)
                 if len(units) == _SLICE_UNITS:  # workers begin while the rest is pickled
                     self._dispatcher.submit(units)
@@ -475,7 +477,16 @@ class Pool:
             raise
 
     def _unit(
-        self, job: Job, code: Constant, items: Sequence[Any], first: int, kind: int, seed: int, *, what: str
+        self,
+        job: Job,
+        code: Constant,
+        items: Sequence[Any],
+        first: int,
+        kind: int,
+        seed: int,
+        *,
+        what: str,
+        defined: dict[frozenset[str], Constant],
     ) -> Unit:
         plain = dumps_plain(items)
         if plain is not None:
@@ -484,9 +495,9 @@ class Pool:
             payload = dumps(items, what=what)
         needs = [*constants.values()]
         if payload.names:
-            definitions = define(payload.names)
-            if definitions:
-                needs.append(self._constant_from(parts_of(None, definitions), ()))
+            if payload.names not in defined:  # once for a map: classes of `__main__` take long to pickle
+                defined[payload.names] = self._constant_from(parts_of(None, define(payload.names)), ())
+            needs.append(defined[payload.names])
         needs.append(code)
         parts: list[Part] = [payload.pickle, *payload.buffers]
         size = total_bytes(parts)

@@ -25,6 +25,7 @@ from ropewalk.pool.constants import arrive, arrived, depart
 from ropewalk.pool.messages import (
     ENCODE,
     POOL,
+    Begin,
     CallKind,
     Constant,
     Done,
@@ -88,7 +89,6 @@ class Worker:
         self._link = link
         self._page = context.page
         self._agent: Link | None = None
-        self._namespace: MainNamespace | None = None
         self._broken: dict[str, Exception] = {}
         self._results: list[Any] = []
         self._nested: dict[int, int] = {}
@@ -98,6 +98,13 @@ class Worker:
 
     def run(self) -> None:
         """Serve until the pool says stop or is gone."""
+        received = self._link.receive()
+        if received is None or not isinstance(received.message, Begin):
+            return  # the pool was terminated before this worker was there
+        begin = received.message
+        multiprocessing.current_process().authkey = begin.authkey
+        multiprocessing.current_process().name = self._context.name
+        self._namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
         while True:
             received = self._next()
             if received is None:
@@ -126,9 +133,6 @@ class Worker:
 
     def _set_up(self, received: Received) -> bool:
         setup: Setup = received.message
-        self._namespace = MainNamespace(msgspec.msgpack.decode(setup.main, type=MainFacts))
-        multiprocessing.current_process().authkey = setup.authkey
-        multiprocessing.current_process().name = self._context.name
         try:
             if setup.initializer:
                 self._value(setup.initializer)(*self._value(setup.arguments))
@@ -143,8 +147,6 @@ class Worker:
 
     def _receive_constant(self, received: Received) -> None:
         constant: Constant = received.message
-        if self._namespace is None:
-            self._namespace = MainNamespace(MainFacts())
         try:
             if constant.blob:
                 parts: Sequence[Part] = self._fetch(constant.id, constant.writable)

@@ -109,10 +109,13 @@ def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memor
             whole = memoryview(bytearray(size))
             _read_all(fd, whole)
         else:
-            access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
-            whole = memoryview(mmap.mmap(fd, size, access=access))
+            # Private for constants too: all share the pages as long as nobody writes, and code that ignores that a
+            # buffer is read-only (torch has no read-only tensors) gets its own copy instead of a segmentation fault.
+            whole = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
     finally:
         os.close(fd)
+    if not writable:
+        whole = whole.toreadonly()
     return [whole[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
 
 

@@ -17,8 +17,7 @@ from ropewalk.errors import TransportRefused
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.frames import PROTOCOL
 from ropewalk.transport.link import Codec
-
-PACKAGE = "0.1.0"
+from ropewalk.version import VERSION
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -51,7 +50,7 @@ def hello(credentials: Credentials) -> Hello:
     return Hello(
         protocol=PROTOCOL,
         python=sys.version_info[:2],
-        package=PACKAGE,
+        package=VERSION,
         run_id=credentials.run_id,
         process_id=credentials.process_id,
         secret=credentials.secret,
@@ -74,10 +73,10 @@ def judge(theirs: Hello, run_id: str, members: AllowList) -> str | None:
             f"{sys.version_info[0]}.{sys.version_info[1]}; code only travels between equal minor versions: "
             f"start that side with Python {sys.version_info[0]}.{sys.version_info[1]}"
         )
-    if theirs.package != PACKAGE:
+    if theirs.package != VERSION:
         return (
-            f"{where} has ropewalk {theirs.package} and the launcher {PACKAGE}; "
-            f"install ropewalk=={PACKAGE} on that side"
+            f"{where} has ropewalk {theirs.package} and the launcher {VERSION}; "
+            f"install ropewalk=={VERSION} on that side"
         )
     if theirs.run_id != run_id:
         return f"{where} belongs to another run; it was started with stale credentials"

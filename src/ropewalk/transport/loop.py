@@ -54,6 +54,9 @@ class Loop:
         self._running = True
         self._watched: dict[int, Callable[[], None]] = {}
         self._links: dict[Link, tuple[int, Callable[[Received], None], Callable[[str], None]]] = {}
+        self._by_fd: dict[int, Link] = {}
+        self._busy: dict[Link, None] = {}  # had more to say than one turn allows
+        self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
         self.thread: threading.Thread | None = None
 
@@ -79,13 +82,12 @@ class Loop:
     def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
         """Call whenever `fd` can be read; from the loop's thread."""
         self._watched[fd] = on_readable
-        self._selector.register(fd, selectors.EVENT_READ, on_readable)
+        self._register(fd, on_readable)
 
     def unwatch(self, fd: int) -> None:
         """Stop watching `fd`; may be called twice."""
         if self._watched.pop(fd, None):
-            with contextlib.suppress(KeyError, ValueError, OSError):
-                self._selector.unregister(fd)
+            self._unregister(fd)
 
     def add_link(self, link: Link, on_message: Callable[[Received], None], on_closed: Callable[[str], None]) -> None:
         """Serve a link: `on_message` for each message, `on_closed(why)` once when the peer is gone.
@@ -93,30 +95,30 @@ class Loop:
         From the loop's thread. The loop closes the link when the peer is gone.
         """
         fd = link.stream.fileno()
+        if fd < 0:  # another thread was quicker
+            self._guard(lambda: on_closed("the link was closed here"))
+            return
+        self._register(fd, lambda: self._read(link))
         self._links[link] = (fd, on_message, on_closed)
-        self._selector.register(fd, selectors.EVENT_READ, lambda: self._read(link))
+        self._by_fd[fd] = link
         link.want_write = lambda: self.call_soon(lambda: self._write(link))
-        if link.unsent_bytes:
-            self._write(link)
+        self._write(link)  # words of the handshake may still wait
         self._read(link)  # a stream may hold bytes that were read with the handshake
 
     def remove_link(self, link: Link) -> None:
         """Stop serving a link, and close it, without a call to `on_closed`; from the loop's thread."""
-        served = self._links.pop(link, None)
-        if served:
-            with contextlib.suppress(KeyError, ValueError, OSError):
-                self._selector.unregister(served[0])
+        self._leave(link)
+        link.want_write = None
         link.close()
 
     def release_link(self, link: Link) -> None:
         """Stop serving a link and leave it open; from the loop's thread."""
-        served = self._links.pop(link, None)
-        if served:
-            self._selector.unregister(served[0])
+        self._leave(link)
+        link.want_write = None
 
     def drain(self, link: Link) -> None:
         """Handle everything that has arrived on a link already; from the loop's thread."""
-        while link in self._links and self._read(link):
+        while link in self._links and self._read(link, everything=True):
             pass
 
     def stop(self) -> None:
@@ -150,10 +152,13 @@ class Loop:
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
     def _turn(self) -> None:
+        self._left.clear()
         for key, events in self._selector.select(self._wait_s()):
-            if events & selectors.EVENT_WRITE:
-                self._guard(lambda key=key: self._write_by_fd(key.fd))
-            if events & selectors.EVENT_READ:
+            if events & selectors.EVENT_WRITE and key.fd in self._by_fd:
+                link = self._by_fd[key.fd]
+                self._guard(lambda link=link: self._write(link))
+            # What was handled before in this turn may have closed the descriptor, and its number may be new again.
+            if events & selectors.EVENT_READ and key.fd not in self._left:
                 self._guard(key.data)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
@@ -162,9 +167,13 @@ class Loop:
                 self._guard(call)
         for _ in range(len(self._calls)):
             self._guard(self._calls.popleft())
+        if self._busy:
+            busy, self._busy = self._busy, {}
+            for link in busy:
+                self._guard(lambda link=link: self._read(link))
 
     def _wait_s(self) -> float | None:
-        if self._calls:
+        if self._calls or self._busy:
             return 0.0
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
 
@@ -180,8 +189,31 @@ class Loop:
         except Exception:  # the loop must outlive any one of its duties; the log is read by whoever looks for a hang
             logger.exception("a call on the loop failed")
 
-    def _read(self, link: Link) -> bool:
-        """Handle messages of a link; True if there may be more."""
+    def _register(self, fd: int, call: Callable[[], object]) -> None:
+        try:
+            self._selector.register(fd, selectors.EVENT_READ, call)
+        except KeyError:
+            # Somebody closed a link that is served here, and the kernel gave its number out again.
+            stale = self._by_fd.get(fd)
+            if stale is None or not stale.closed:
+                raise
+            self._lost(stale, "the link was closed here")
+            self._selector.register(fd, selectors.EVENT_READ, call)
+
+    def _unregister(self, fd: int) -> None:
+        self._left.add(fd)
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            self._selector.unregister(fd)
+
+    def _leave(self, link: Link) -> None:
+        served = self._links.pop(link, None)
+        if served:
+            self._by_fd.pop(served[0], None)
+            self._busy.pop(link, None)
+            self._unregister(served[0])
+
+    def _read(self, link: Link, *, everything: bool = False) -> bool:
+        """Handle messages of a link, for one turn; True if there may be more."""
         served = self._links.get(link)
         if served is None:
             return False
@@ -200,9 +232,12 @@ class Loop:
                 served[1](received)
             except Exception:  # as in `_guard`, without a closure for each message
                 logger.exception("a message from %s could not be handled", link.peer)
-            if not link.may_hold_more or link not in self._links:
+            if self._links.get(link) is not served:
+                return False  # (a link that was released and added again in the meantime is read by its new owner)
+            # A read ends early where descriptors travel, so that only the kernel knows whether that was everything.
+            if not (everything or link.may_hold_more):
                 return False
-        self.call_soon(lambda: self._read(link))
+        self._busy[link] = None
         return True
 
     def _lost(self, link: Link, why: str) -> None:
@@ -210,12 +245,6 @@ class Loop:
         self.remove_link(link)
         if served:
             self._guard(lambda: served[2](why))
-
-    def _write_by_fd(self, fd: int) -> None:
-        for link, served in self._links.items():
-            if served[0] == fd:
-                self._write(link)
-                return
 
     def _write(self, link: Link) -> None:
         served = self._links.get(link)
@@ -225,9 +254,11 @@ class Loop:
             done = link.write_ready()
         except LinkClosed as error:
             # The peer may have left words before it went: read them, then end.
-            while self._read(link):
-                pass
+            self.drain(link)
             self._lost(link, str(error))
+            return
+        if link.closed:
+            self._lost(link, "the link was closed here")
             return
         events = selectors.EVENT_READ if done else selectors.EVENT_READ | selectors.EVENT_WRITE
         key = self._selector.get_key(served[0])

@@ -1,0 +1,3 @@
+"""The version of the package; both ends of a link compare it."""
+
+VERSION = "0.1.0"
