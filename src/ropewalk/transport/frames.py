@@ -12,6 +12,8 @@ anything is allocated, and are small until the peer is known (`Limits`).
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +26,10 @@ MAGIC = b"rw"
 PROTOCOL = 1
 _PREFIX = struct.Struct("<2sBBHI")
 _BUFFER_BYTES = 64 * 1024
+#: Linux passes at most so many descriptors at once (SCM_MAX_FD).
+MAX_FDS = 253
+#: Parts of this size and more are read into pages that cost nothing before something arrives in them.
+_PAGES_MIN_BYTES = 1 << 20
 
 Part = bytes | bytearray | memoryview
 
@@ -35,12 +41,13 @@ class Limits:
     header_bytes: int
     num_parts: int
     frame_bytes: int
+    num_fds: int
 
 
 #: Before the handshake is over: one small header and nothing else.
-STRANGER = Limits(header_bytes=4096, num_parts=0, frame_bytes=8192)
+STRANGER = Limits(header_bytes=4096, num_parts=0, frame_bytes=8192, num_fds=0)
 #: Afterwards. The size of a frame is bounded by what a process may reasonably hold, not by the format.
-MEMBER = Limits(header_bytes=64 << 20, num_parts=65535, frame_bytes=64 << 30)
+MEMBER = Limits(header_bytes=64 << 20, num_parts=65535, frame_bytes=64 << 30, num_fds=MAX_FDS)
 
 
 @dataclass(slots=True)
@@ -56,8 +63,10 @@ def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int
     """Everything of a frame that comes before its parts.
 
     Raises:
-        FrameError: more parts, or a longer header, than any peer would accept.
+        FrameError: more parts or descriptors, or a longer header, than any peer would accept.
     """
+    if num_fds > MAX_FDS:
+        raise FrameError(f"a frame with {num_fds} file descriptors is over the limit of {MAX_FDS}; send it in pieces")
     if len(parts) > MEMBER.num_parts or len(header) > MEMBER.header_bytes:
         raise FrameError(
             f"a frame of {len(parts)} parts and a header of {len(header)} bytes is over the limit of "
@@ -103,6 +112,8 @@ class FrameReader:
                 return None
             if self._stream.carries_fds:
                 self._fds += self._stream.take_fds()
+                if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one behind it
+                    raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
             if large:
                 large.advance(count)
             else:
@@ -133,10 +144,10 @@ class FrameReader:
         if version != PROTOCOL:
             raise FrameError(f"the peer speaks protocol {version} and this side {PROTOCOL}; upgrade the older side")
         limits = self.limits
-        if header_size > limits.header_bytes or num_parts > limits.num_parts:
+        if header_size > limits.header_bytes or num_parts > limits.num_parts or num_fds > limits.num_fds:
             raise FrameError(
-                f"a frame announces a header of {header_size} bytes and {num_parts} parts; "
-                f"the limit here is {limits.header_bytes} bytes and {limits.num_parts} parts"
+                f"a frame announces a header of {header_size} bytes, {num_parts} parts and {num_fds} descriptors; "
+                f"the limit here is {limits.header_bytes} bytes, {limits.num_parts} parts and {limits.num_fds} descriptors"
             )
         body = start + _PREFIX.size + 8 * num_parts
         parts_at = body + header_size
@@ -171,7 +182,10 @@ class FrameReader:
         self._large = None
         if num_fds:
             if len(self._fds) < num_fds:
-                raise FrameError(f"a frame announces {num_fds} descriptors but only {len(self._fds)} arrived")
+                raise FrameError(
+                    f"a frame announces {num_fds} descriptors but only {len(self._fds)} arrived; "
+                    "this process may have run out of them (compare `ulimit -n`)"
+                )
             frame.fds, self._fds = self._fds[:num_fds], self._fds[num_fds:]
         return frame
 
@@ -205,7 +219,10 @@ class _LargeFrame:
 
     def __init__(self, header: bytes, sizes: Sequence[int], num_fds: int) -> None:
         self.num_fds = num_fds
-        self.frame = Frame(header, [bytearray(size) for size in sizes], [])
+        try:
+            self.frame = Frame(header, [_room_for(size) for size in sizes], [])
+        except (MemoryError, OSError) as error:
+            raise FrameError(f"a frame announces {sum(sizes)} bytes, which this process cannot hold: {error}") from error
         self._left = [memoryview(part) for part in self.frame.parts if len(part)]
         self._left.reverse()
 
@@ -231,3 +248,14 @@ class _LargeFrame:
             self.advance(count)
             used += count
         return used
+
+
+def _room_for(size: int) -> bytearray | memoryview:
+    if size < _PAGES_MIN_BYTES:
+        return bytearray(size)
+    # A bytearray is filled with zeros first, so a peer could make us use as much memory as it cares to announce.
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(pages)

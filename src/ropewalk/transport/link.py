@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ropewalk.errors import LinkClosed
+from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_head
 from ropewalk.transport.streams.stream import Stream
 
@@ -25,6 +25,8 @@ from ropewalk.transport.streams.stream import Stream
 HIGH_WATER_BYTES = 16 << 20
 
 
+#: A sender that waits for the peer looks this often whether the link was closed meanwhile.
+_LOOK_UP_MS = 1000
 #: Frames smaller than this are sent as one piece.
 _JOIN_BYTES = 16 * 1024
 
@@ -135,22 +137,7 @@ class Link:
         with self._sending:
             if self.closed:
                 return True
-            done = self.stream.flush()
-            while done and self._unsent:
-                views: list[memoryview] = []
-                first_fds = self._unsent[0][1]
-                for view, fds in self._unsent:
-                    if views and fds:
-                        break  # descriptors travel with the first byte of their own frame
-                    views.append(view)
-                    if len(views) == 256:
-                        break
-                sent = self.stream.send(views, first_fds)
-                if sent == 0:
-                    done = False
-                else:
-                    self._advance(sent)
-                    done = self.stream.flush()
+            done = self._push()
             self._room.notify_all()
             return done
 
@@ -169,6 +156,8 @@ class Link:
         self.stream.close()
         for fd in self._reader.take_fds():
             os.close(fd)
+        if self.want_write:
+            self.want_write()  # the loop that serves this link has to let go of it
 
     def close_copy(self) -> None:
         """In a forked child: close our copy of the socket, without a word to the peer."""
@@ -179,7 +168,13 @@ class Link:
         frame = self._reader.next(wait=wait)
         if frame is None:
             return None
-        return Received(self.codec.decode(frame.header), frame.parts, frame.fds)
+        try:
+            message = self.codec.decode(frame.header)
+        except (ValueError, RecursionError) as error:  # not of this protocol, or nested too deep
+            for fd in frame.fds:
+                os.close(fd)
+            raise FrameError(f"{self.peer} sent a header that is no message of this link: {error}") from error
+        return Received(message, frame.parts, frame.fds)
 
     def _keep_rest(self, buffers: list[memoryview], sent: int, fds: Sequence[int]) -> None:
         if sent:
@@ -208,14 +203,39 @@ class Link:
                 return
             sent -= view.nbytes
 
+    def _push(self) -> bool:
+        """Hand over to the kernel what waits, as far as it goes; True when nothing is left."""
+        done = self.stream.flush()
+        while done and self._unsent:
+            views: list[memoryview] = []
+            first_fds = self._unsent[0][1]
+            for view, fds in self._unsent:
+                if views and fds:
+                    break  # descriptors travel with the first byte of their own frame
+                views.append(view)
+                if len(views) == 256:
+                    break
+            sent = self.stream.send(views, first_fds)
+            if sent == 0:
+                done = False
+            else:
+                self._advance(sent)
+                done = self.stream.flush()
+        return done
+
     def _drain(self) -> None:
-        """Wait until everything is out: the sending half of a link without a loop."""
-        while self._unsent or not self.stream.flush():
+        """Wait until everything is out: the sending half of a link without a loop.
+
+        The lock is given up while this waits, so that `close` and other senders need not wait for the peer.
+        """
+        while not self._push():
             poller = select.poll()
             poller.register(self.stream.fileno(), select.POLLOUT)
-            poller.poll()
-            if self._unsent and self.stream.flush():
-                view, fds = self._unsent[0]
-                sent = self.stream.send([view], fds)
-                if sent:
-                    self._advance(sent)
+            self._sending.release()
+            try:
+                # Not for ever: once closed, the number may mean something else by the time it is looked at.
+                poller.poll(_LOOK_UP_MS)
+            finally:
+                self._sending.acquire()
+            if self.closed:
+                raise LinkClosed(f"the link to {self.peer} was closed here while a message waited")

@@ -32,9 +32,9 @@ class Timer:
 
     __slots__ = ("call", "due")
 
-    def __init__(self, due: float, call: Callable[[], None]) -> None:
+    def __init__(self, due: float, call: Callable[[], object]) -> None:
         self.due = due
-        self.call: Callable[[], None] | None = call
+        self.call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
         """Do not make the call; may be called twice, and after it was made."""
@@ -46,14 +46,14 @@ class Loop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._awake = False
         self._running = True
-        self._watched: dict[int, Callable[[], None]] = {}
-        self._links: dict[Link, tuple[int, Callable[[Received], None], Callable[[str], None]]] = {}
+        self._watched: dict[int, Callable[[], object]] = {}
+        self._links: dict[Link, tuple[int, Callable[[Received], object], Callable[[str], object]]] = {}
         self._by_fd: dict[int, Link] = {}
         self._busy: dict[Link, None] = {}  # had more to say than one turn allows
         self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
@@ -65,7 +65,7 @@ class Loop:
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         self.thread.start()
 
-    def call_soon(self, call: Callable[[], None]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         """Have the loop make a call; from any thread."""
         self._calls.append(call)
         if not self._awake:
@@ -73,13 +73,13 @@ class Loop:
             with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is left to wake
                 os.write(self._wake_write, b"x")
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
         """Have the loop make a call after a delay; from the loop's thread."""
         timer = Timer(time.monotonic() + delay_s, call)
         heapq.heappush(self._timers, (timer.due, next(self._order), timer))
         return timer
 
-    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Call whenever `fd` can be read; from the loop's thread."""
         self._watched[fd] = on_readable
         self._register(fd, on_readable)
@@ -89,7 +89,7 @@ class Loop:
         if self._watched.pop(fd, None):
             self._unregister(fd)
 
-    def add_link(self, link: Link, on_message: Callable[[Received], None], on_closed: Callable[[str], None]) -> None:
+    def add_link(self, link: Link, on_message: Callable[[Received], object], on_closed: Callable[[str], object]) -> None:
         """Serve a link: `on_message` for each message, `on_closed(why)` once when the peer is gone.
 
         From the loop's thread. The loop closes the link when the peer is gone.
@@ -183,7 +183,7 @@ class Loop:
             os.read(self._wake_read, 4096)
         self._awake = False
 
-    def _guard(self, call: Callable[[], None]) -> None:
+    def _guard(self, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception:  # the loop must outlive any one of its duties; the log is read by whoever looks for a hang

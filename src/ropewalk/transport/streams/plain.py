@@ -18,8 +18,8 @@ from ropewalk.transport.streams.stream import Stream
 
 #: `sendmsg` refuses more buffers than this (IOV_MAX on Linux).
 MAX_BUFFERS = 1024
-#: Room for descriptors in one read; a frame carries at most a few.
-_FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+#: Room for the descriptors of one read, which are those of one frame at most; what does not fit is lost (SCM_MAX_FD).
+_FD_SPACE = socket.CMSG_SPACE(253 * array.array("i").itemsize)
 _SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _READ_FLAGS = {True: socket.MSG_CMSG_CLOEXEC, False: socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT}
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
