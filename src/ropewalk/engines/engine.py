@@ -102,5 +102,5 @@ class Engine(abc.ABC):
     def check(self) -> list[Finding]:
         """What stands in the way of using this engine here, for `ropewalk doctor`."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Give back what the engine itself holds; jobs are not ended by it. May be called twice."""

@@ -19,7 +19,7 @@ _CHUNKS_PER_WORKER = 4
 
 
 def default_chunksize(num_items: int, num_workers: int) -> int:
-    """multiprocessing's rule: about four chunks for each worker."""
+    """The rule of multiprocessing: about four chunks for each worker."""
     return max(1, -(-num_items // (num_workers * _CHUNKS_PER_WORKER)))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -110,7 +110,7 @@ _collecting = threading.local()
 
 
 @contextlib.contextmanager
-def collecting() -> Iterator[dict[str, Constant]]:
+def collecting() -> Generator[dict[str, Constant]]:
     """Within this block, pickling notes which constants it met, in the dictionary given."""
     found: dict[str, Constant] = {}
     _collecting.constants = found

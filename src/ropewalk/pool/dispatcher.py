@@ -391,7 +391,9 @@ class Dispatcher:
             self._session.provide_blob(worker.id, constant.blob, constant.fd)
         self._send(worker, ConstantHere(constant.id, constant.blob, writable), constant.parts)
 
-    def _send(self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> None:
+    def _send(
+        self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
+    ) -> None:
         if worker.link:
             with contextlib.suppress(LinkClosed):  # its exit is on the way, and gives back what it held
                 worker.link.send(message, parts, fds)
@@ -456,8 +458,8 @@ class Dispatcher:
             )
         listing = "\n".join(f"  {number}. {death}" for number, death in enumerate(deaths, 1))
         return TaskPoisoned(
-            f"{task} killed {len(deaths)} workers in a row and is not tried again (max_deaths={self.table.max_deaths}); "
-            f"the others go on. The deaths:\n{listing}",
+            f"{task} killed {len(deaths)} workers in a row and is not tried again "
+            f"(max_deaths={self.table.max_deaths}); the others go on. The deaths:\n{listing}",
             deaths=deaths,
             **facts,
         )

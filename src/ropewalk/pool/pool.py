@@ -31,7 +31,7 @@ from ropewalk.pool.chunking import chunks, default_chunksize
 from ropewalk.pool.constants import Constant, Reference, collecting, parts_of
 from ropewalk.pool.dispatcher import Content, Dispatcher, WorkerOptions
 from ropewalk.pool.messages import CallKind
-from ropewalk.pool.results import AsyncResult, ImapJob, IMapIterator, Job, MapResult
+from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapResult
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
 from ropewalk.pool.task_table import Unit
 from ropewalk.processes.session import Session, default_session
@@ -175,7 +175,12 @@ class Pool:
     # Many calls
 
     def map(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None, *, seed: int | None = None
+        self,
+        func: Callable[[Any], T],
+        iterable: Iterable[Any],
+        chunksize: int | None = None,
+        *,
+        seed: int | None = None,
     ) -> list[T]:
         """`[func(item) for item in iterable]`, in the workers.
 

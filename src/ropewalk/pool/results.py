@@ -11,6 +11,7 @@ for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import threading
@@ -72,7 +73,7 @@ class Batch:
         """Values, or `Raised`, in the order of the tasks."""
         with self._lock:
             if self._entries is None:
-                values, nested = pickle.loads(self._parts[0])
+                values, nested = loads(self._parts[0])  # type: ignore[arg-type]
                 for at, kind in nested.items():
                     # Only the last entry of a batch can have buffers: its worker sent it at once.
                     buffers = self._parts[1:] if at == len(values) - 1 else ()
@@ -94,7 +95,8 @@ class Batch:
 
 def rebuild_error(failure: Failure, where: str) -> BaseException:
     """The exception of a task as its own type, with the remote traceback as its cause."""
-    from multiprocessing.pool import RemoteTraceback  # a slow import, for failures only
+    # A slow import, for failures only; the stubs do not know the class.
+    from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 
     try:
         error = loads(failure.pickle, failure.buffers)
@@ -197,10 +199,8 @@ class AsyncResult(Job, Generic[T]):
                 if not future.done():
                     future.set_result(None)
 
-            try:
+            with contextlib.suppress(RuntimeError):  # the event loop has ended: nobody waits
                 loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                pass  # the event loop has ended: nobody waits
 
         self._hooks.append(wake)
         if self._done:

@@ -13,11 +13,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -257,7 +256,7 @@ class Worker:
 
     def _append_value(self, value: Any, slot: int) -> None:
         page = self._page
-        kind = type(value)
+        kind = cast(Any, type(value))
         if kind is int and -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
             page.values[slot] = value
             page.codes[slot] = INT
@@ -388,12 +387,13 @@ def _failure(error: Exception, num_own_frames: int) -> Failure:
 
 def _not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
     """A result or an exception that cannot be pickled, as multiprocessing reports it."""
-    from multiprocessing.pool import MaybeEncodingError  # a slow import that most workers never need
+    from multiprocessing import pool  # a slow import that most workers never need
 
+    error = cast(Any, pool).MaybeEncodingError  # the stubs do not know it
     try:
-        stand_in = MaybeEncodingError(problem, value)
+        stand_in = error(problem, value)
     except Exception as broken:  # the value's own __repr__ raised
-        stand_in = MaybeEncodingError(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
+        stand_in = error(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
     text = text or "".join(traceback.format_exception_only(problem))
     return Failure("multiprocessing.pool.MaybeEncodingError", str(stand_in), text, pickle.dumps(stand_in), [])
 

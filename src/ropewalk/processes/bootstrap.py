@@ -91,7 +91,7 @@ def leave(code: int) -> NoReturn:
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
+        atexit._run_exitfuncs()  # type: ignore[attr-defined]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -41,7 +41,7 @@ def serve(channel: socket.socket, preload: tuple[str, ...]) -> None:
     bootstrap.die_with_parent()
     bootstrap.name_thread("rw-forkserver")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    atexit._clear()
+    atexit._clear()  # type: ignore[attr-defined]  # what the agent registered is not ours to run
     problem = _import_all(preload)
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
     if problem:

@@ -83,6 +83,7 @@ class TaskPage:
     def report(self) -> PageReport:
         """A consistent copy of what is there; without results if the worker is just clearing them."""
         words = self.words
+        current, started, base = IDLE, 0, 0
         for _ in range(8):
             version = words[VERSION]
             full_barrier()

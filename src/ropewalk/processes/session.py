@@ -318,7 +318,7 @@ class Session:
         return [agent.pid for agent in list(self._agents.values()) if agent.pid]
 
     def close(self) -> None:
-        """End every process and agent and remove the run folder; may be called twice, from any thread but the loop's."""
+        """End every process and agent and remove the run folder; may be called twice, but not from the loop."""
         with self._lock:
             if self._closed:
                 return

@@ -89,7 +89,9 @@ class Loop:
         if self._watched.pop(fd, None):
             self._unregister(fd)
 
-    def add_link(self, link: Link, on_message: Callable[[Received], object], on_closed: Callable[[str], object]) -> None:
+    def add_link(
+        self, link: Link, on_message: Callable[[Received], object], on_closed: Callable[[str], object]
+    ) -> None:
         """Serve a link: `on_message` for each message, `on_closed(why)` once when the peer is gone.
 
         From the loop's thread. The loop closes the link when the peer is gone.
