@@ -48,11 +48,19 @@ def test_failures_leave_the_window_once_something_was_ready() -> None:
 def test_failures_inside_the_window_count_although_others_were_ready() -> None:
     budget = RestartBudget(PLAIN)
     answers: list[Restart | GiveUp] = []
-    for now in range(4):
-        answers.append(budget.died(float(now), healthy=False))
+    for now in range(3):
+        answers += [budget.died(float(now), healthy=False), budget.died(now + 0.1, healthy=False)]
         budget.ready(now + 0.5)
         budget.died(now + 0.6, healthy=True)
-    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+    assert [type(answer) for answer in answers] == [Restart] * 5 + [GiveUp]
+
+
+def test_each_start_that_succeeds_makes_up_for_one_that_failed() -> None:
+    """Workers killed at random every 50 ms are sometimes killed before they are ready; that is no crash loop."""
+    budget = RestartBudget(PLAIN)
+    for now in range(1000):
+        assert isinstance(budget.died(now * 0.05, healthy=False), Restart)
+        budget.ready(now * 0.05 + 0.02)
 
 
 def test_a_crash_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:

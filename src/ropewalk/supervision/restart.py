@@ -86,9 +86,14 @@ class RestartBudget:
         self._given_up: GiveUp | None = None
 
     def ready(self, now: float) -> None:
-        """A process became ready: starting works, so old failures may leave the window."""
-        self._none_ready_since_failure = False
-        self._forget(now)
+        """A process became ready: starting works, which makes up for one start that failed.
+
+        So a loop in which most starts fail ends, while workers that somebody kills at
+        random, some of them before they were ready, are replaced for as long as it takes.
+        """
+        self._starting_works(now)
+        if self._failed:
+            self._failed.popleft()
 
     def died(self, now: float, healthy: bool, cause: str = "") -> Restart | GiveUp:
         """Decide what follows the death of one process.
@@ -101,7 +106,7 @@ class RestartBudget:
         if self._given_up is not None:
             return self._given_up
         if healthy:
-            self.ready(now)
+            self._starting_works(now)
             return Restart(0.0)
         # Starts that take long before they fail would never meet twice in a window: while nothing at all becomes
         # ready in between, no failure is forgotten. This is what makes every crash loop end.
@@ -116,6 +121,10 @@ class RestartBudget:
         # The exponent is bounded because 2.0 ** 1024 is an error, and `max_restarts` may be large.
         wait_s = min(self.policy.backoff_max_s, self.policy.backoff_s * 2.0 ** min(num_failed - 1, 64))
         return Restart(wait_s * (1 - self.policy.jitter * self._random.random()))
+
+    def _starting_works(self, now: float) -> None:
+        self._none_ready_since_failure = False
+        self._forget(now)
 
     def _forget(self, now: float) -> None:
         while self._failed and self._failed[0][0] <= now - self.policy.window_s:
