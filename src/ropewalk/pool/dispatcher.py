@@ -31,6 +31,7 @@ from ropewalk.errors import (
     LinkClosed,
     PoolClosed,
     ProcessLimit,
+    RopewalkError,
     StartFailed,
     TaskPoisoned,
     TaskTimeout,
@@ -458,7 +459,7 @@ class Dispatcher:
             )
         listing = "\n".join(f"  {number}. {death}" for number, death in enumerate(deaths, 1))
         return TaskPoisoned(
-            f"{task} killed {len(deaths)} workers in a row and is not tried again "
+            f"{task} killed {len(deaths)} worker{'s in a row' if len(deaths) > 1 else ''} and is not tried again "
             f"(max_deaths={self.table.max_deaths}); the others go on. The deaths:\n{listing}",
             deaths=deaths,
             **facts,
@@ -595,7 +596,7 @@ class Dispatcher:
             self.num_deaths += 1
             self._replace(worker, cause, CrashLoop)
 
-    def _replace(self, worker: Worker, cause: str, failure: type[Exception]) -> None:
+    def _replace(self, worker: Worker, cause: str, failure: type[RopewalkError]) -> None:
         match self.scaling.died(worker.rank, time.monotonic(), cause):
             case Restart(delay_s) if delay_s:
                 self._session.loop.call_soon(
@@ -603,7 +604,8 @@ class Dispatcher:
                 )
             case GiveUp(reason, deaths):
                 first = f" The first: {deaths[0]}" if deaths else ""
-                self._break(failure(f"the workers of {self._options.name} do not stay up: {reason}.{first}"))
+                message = f"the workers of {self._options.name} do not stay up: {reason}.{first}"
+                self._break(failure(message, deaths=deaths))
             case _:
                 pass
 

@@ -137,7 +137,7 @@ class Worker:
                 self._value(setup.initializer)(*self._value(setup.arguments))
                 depart([setup.initializer, setup.arguments])
         except Exception as error:
-            self._link.send(SetupFailed(_failure(error, 1)))
+            self._link.send(SetupFailed(_failure(error)))
             return False
         self._link.send(Ready())
         return True
@@ -198,7 +198,7 @@ class Worker:
             items = loads(parts[0], [memoryview(part) if type(part) is bytearray else part for part in parts[1:]])
             call = _caller(self._value(unit.code), unit.kind)
         except Exception as error:
-            failure = _failure(error, 1)
+            failure = _failure(error)
             for _ in range(count):
                 self._append_failure(failure)
             return
@@ -240,7 +240,7 @@ class Worker:
             try:
                 value = call(item)
             except Exception as error:
-                self._append_failure(_failure(error, 2))
+                self._append_failure(_failure(error))
                 results, slot = self._results, len(self._results)
             else:
                 if value is None:
@@ -366,11 +366,11 @@ def current_task() -> tuple[int, int] | None:
 # Failures
 
 
-def _failure(error: Exception, num_own_frames: int) -> Failure:
-    """An exception, ready to travel; `num_own_frames` of ours are left out of its traceback."""
+def _failure(error: Exception) -> Failure:
+    """An exception, ready to travel; our own frames above the user's are left out of its traceback."""
     trace = error.__traceback__
-    for _ in range(num_own_frames):
-        trace = trace.tb_next if trace else None
+    while trace and trace.tb_frame.f_globals.get("__name__") == __name__:
+        trace = trace.tb_next
     if isinstance(error, ValueError) and "read-only" in str(error):
         error.add_note(
             "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "

@@ -60,6 +60,7 @@ from ropewalk.processes.messages import (
 )
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.out_of_memory import count_kills, evidence
+from ropewalk.processes.page import CURRENT
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import AllowList, Credentials
@@ -311,16 +312,17 @@ class Agent:
         self._memory_kills = kills
         for is_error, text in process.finish_output():
             self._send_output(process, is_error, text)
+        page = process.page.report()
         exited = Exited(
             id=process.start.id,
             pid=process.pid,
             exit_code=exit_code,
             out_of_memory=out_of_memory,
             ended_by=process.ended_by,
-            timed_out=process.timed_out,
+            timed_out=process.overran is not None and process.overran == page.current,
             ran_s=time.monotonic() - process.started,
             last_output=process.last_output(),
-            page=process.page.report(),
+            page=page,
         )
         self._forget(process)
         self._tell(process.owner, exited)
@@ -385,15 +387,22 @@ class Agent:
             return
         limit_s = process.start.task_limit_s
         assert limit_s is not None
-        if process.running_s() > limit_s:
-            process.ended_by = f"its task ran longer than task_timeout_s={limit_s:g}"
-            process.timed_out = True
-            if process.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGUSR2)  # its stacks become the last output
-            self._loop.call_later(_STACK_DUMP_S, lambda: self._kill(process, process.ended_by))
+        task = process.page.words[CURRENT]
+        if process.running_s() > limit_s and process.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGUSR2)  # its stacks become the last output
+            self._loop.call_later(_STACK_DUMP_S, lambda: self._end_overrun(process, task))
             return
         self._loop.call_later(_LIMIT_CHECK_S, lambda: self._check_limit(process))
+
+    def _end_overrun(self, process: HostedProcess, task: int) -> None:
+        if process.start.id not in self._processes or process.ended_by:
+            return
+        if process.page.words[CURRENT] != task:  # it ended meanwhile, and the next one must not pay for it
+            self._check_limit(process)
+            return
+        process.overran = task
+        self._kill(process, f"its task ran longer than task_timeout_s={process.start.task_limit_s:g}")
 
     def _sample(self) -> None:
         now = time.monotonic()

@@ -29,7 +29,8 @@ class HostedProcess:
         self.pid: int | None = None
         self.started = time.monotonic()
         self.ended_by = ""
-        self.timed_out = False
+        self.overran: int | None = None
+        """The number of the task that ran out of time, for which this process was ended."""
         self.stopped_since: float | None = None
         self.paused: set[int] = set()
         self._child_fds: list[int] = []

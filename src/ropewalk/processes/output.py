@@ -21,7 +21,7 @@ from pathlib import Path
 
 #: The most of one line that is held back while its end has not come.
 _LONGEST_LINE = 64 * 1024
-_TAIL_LINES = 20
+_TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\r]|\x1b(?!\[[0-9;]*m)")
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)

@@ -19,6 +19,11 @@ _MEANING = {
     Signals.SIGFPE: "arithmetic fault",
     Signals.SIGILL: "illegal instruction",
 }
+#: The lower end of every stack that a crash prints (faulthandler): long enough to hide what the user must see.
+_OF_EVERY_STACK = re.compile(
+    r'\s*File "([^"]*/ropewalk/(pool|processes)/[^"]*|<frozen runpy>)", line \d+ in '
+    r"|Extension modules: |Current thread 0x[0-9a-f]+ \(most recent call first\):"
+)
 #: Last output shown in the one line of `describe`; the whole of it stays in the record.
 _SHOWN_CHARACTERS = 300
 # Terminal escapes (colours, titles, links) of a dead process must not act in somebody else's terminal or page.
@@ -92,7 +97,7 @@ def _signal_name(number: int) -> str:
 def _one_line(output: str) -> str:
     """The end of an output as one harmless line."""
     # Cut before cleaning: the end is what counts, and megabytes may have been kept.
-    lines = _ESCAPES.sub("", output[-8 * _SHOWN_CHARACTERS :]).splitlines()
-    shown = " | ".join(line.strip() for line in lines if line.strip())
+    lines = _ESCAPES.sub("", output[-32 * _SHOWN_CHARACTERS :]).splitlines()
+    shown = " | ".join(line.strip() for line in lines if line.strip() and not _OF_EVERY_STACK.match(line))
     shown = "".join(character if character.isprintable() else " " for character in shown)
     return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]
