@@ -1,13 +1,17 @@
 """Addresses: where a process can be reached, as text that travels.
 
-`unix:/run/user/0/ropewalk-x/launcher` on one host, `tls:10.0.0.1:4711` or
-`tls:[::1]:4711` between hosts. Hosts are always IP addresses: names resolve
-differently on different machines.
+`unix:/run/user/0/ropewalk-x/launcher` on one host, `tls:10.0.0.1:4711/3f2a…` or
+`tls:[::1]:4711/3f2a…` between hosts. Hosts are always IP addresses: names resolve
+differently on different machines. Behind the slash stands the fingerprint of the
+certificate that answers there, so that whoever took over a port is not mistaken
+for the process that was meant.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import re
 from dataclasses import dataclass
 
 
@@ -27,10 +31,15 @@ class TlsAddress:
 
     ip: str
     port: int
+    fingerprint: str
+    """SHA-256 of the certificate of the process that listens there, 64 hexadecimal digits."""
 
     def __str__(self) -> str:
-        return f"tls:[{self.ip}]:{self.port}" if ":" in self.ip else f"tls:{self.ip}:{self.port}"
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"tls:{host}:{self.port}/{self.fingerprint}"
 
+
+_TLS = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>[0-9]{1,5})/(?P<fingerprint>[0-9a-f]{64})")
 
 Address = UnixAddress | TlsAddress
 
@@ -42,13 +51,15 @@ def parse_address(text: str) -> Address:
         ValueError: the text is no address, or names a host by name.
     """
     scheme, _, rest = text.partition(":")
-    if scheme == "unix" and rest.startswith("/"):
+    if scheme == "unix" and rest.startswith("/") and "\0" not in rest:
         return UnixAddress(rest)
-    if scheme == "tls":
-        host, _, port = rest.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        try:
-            return TlsAddress(str(ipaddress.ip_address(host)), int(port))
-        except ValueError:
-            pass
-    raise ValueError(f"{text!r} is not an address; write unix:/PATH or tls:IP:PORT (an IP address, not a name)")
+    match = _TLS.fullmatch(rest) if scheme == "tls" else None
+    if match:
+        port = int(match["port"])
+        with contextlib.suppress(ValueError):
+            if 0 < port < 65536:
+                return TlsAddress(str(ipaddress.ip_address(match["v6"] or match["v4"])), port, match["fingerprint"])
+    raise ValueError(
+        f"{text!r} is not an address; write unix:/PATH or tls:IP:PORT/FINGERPRINT "
+        "(an IP address, not a name; IPv6 in brackets; 64 hexadecimal digits)"
+    )

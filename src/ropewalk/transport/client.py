@@ -3,51 +3,119 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import time
 
 from ropewalk.errors import FrameError, LinkClosed, TransportRefused
-from ropewalk.transport.address import Address, UnixAddress
-from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.address import Address, TlsAddress, UnixAddress
+from ropewalk.transport.credentials import Credentials, ProcessCertificate
 from ropewalk.transport.frames import MEMBER, STRANGER
 from ropewalk.transport.handshake import CODEC, accept_answer, hello
-from ropewalk.transport.link import Codec, Link
+from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.streams.plain import PlainStream
+from ropewalk.transport.streams.stream import Stream
 
 #: How long connecting and the handshake may take together.
 DIAL_S = 10.0
+#: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again.
+_KNOCK_S = 0.005
 
 
-def dial(address: Address, credentials: Credentials, codec: Codec, *, timeout_s: float = DIAL_S) -> Link:
+def dial(
+    address: Address,
+    credentials: Credentials,
+    codec: Codec,
+    *,
+    certificate: ProcessCertificate | None = None,
+    timeout_s: float = DIAL_S,
+) -> Link:
     """Connect, shake hands, and return the link; blocking.
 
+    Args:
+        address: whom to reach. A TLS address says which certificate must answer there.
+        credentials: who we are.
+        codec: the protocol of the link.
+        certificate: of this process; needed for TLS addresses only.
+        timeout_s: seconds for all of it, however slowly the peer answers.
+
     Raises:
-        TransportRefused: the server answered, and does not accept this process; the message says why.
+        TransportRefused: the server answered, and one side does not accept the other; the message says why.
         LinkClosed: nobody answers at the address, or not in time.
     """
-    if not isinstance(address, UnixAddress):
-        raise TransportRefused(f"{address}: links between hosts are not dialled from here yet")
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout_s)
-        sock.connect(address.path)
-    except OSError as error:
-        sock.close()
-        raise LinkClosed(f"nobody answers at {address}: {error}") from error
-    link = Link(PlainStream(sock), CODEC, str(address), STRANGER)
-    try:
-        sock.settimeout(timeout_s)
-        link.send(hello(credentials))
-        answer = link.receive()
-        sock.settimeout(None)
-    except (LinkClosed, FrameError, OSError) as error:
-        link.close()
-        raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
-    if answer is None:
-        link.close()
-        raise LinkClosed(f"{address} closed the connection during the handshake; is the launcher still running?")
+    deadline = time.monotonic() + timeout_s
+    if isinstance(address, UnixAddress):
+        stream = _connect_unix(address, deadline)
+    else:
+        stream = _connect_tls(address, certificate, deadline)
+    link = Link(stream, CODEC, str(address), STRANGER)
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
+        try:
+            with contextlib.suppress(LinkClosed):  # it may have said why before it hung up
+                link.send(hello(credentials))
+            answer = _wait_for_answer(link, deadline)
+        except (LinkClosed, FrameError, OSError) as error:
+            raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
+        if answer is None:
+            raise LinkClosed(f"{address} closed the connection during the handshake; is the launcher still running?")
         accept_answer(answer.message, str(address))
         on_error.pop_all()
     link.relabel(codec, MEMBER)
     return link
+
+
+def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        while True:
+            sock.settimeout(_left_s(deadline))
+            try:
+                sock.connect(address.path)
+                return PlainStream(sock)
+            except BlockingIOError:
+                time.sleep(min(_KNOCK_S, _left_s(deadline)))
+    except OSError as error:
+        sock.close()
+        raise LinkClosed(f"nobody answers at {address}: {error}") from error
+
+
+def _connect_tls(address: TlsAddress, certificate: ProcessCertificate | None, deadline: float) -> Stream:
+    # Only a run that reaches a second host pays for loading `ssl`.
+    from ropewalk.transport.streams.tls import TlsStream, client_context
+
+    if certificate is None:
+        raise TransportRefused(
+            f"{address} speaks TLS and this process has no certificate of the run; its agent has to be started with one"
+        )
+    context = client_context(certificate)
+    try:
+        sock = socket.create_connection((address.ip, address.port), timeout=_left_s(deadline))
+    except OSError as error:
+        raise LinkClosed(f"nobody answers at {address}: {error}") from error
+    try:
+        stream = TlsStream(sock, context, server_side=False)
+        left_s = _left_s(deadline)
+    except OSError as error:
+        sock.close()
+        raise LinkClosed(f"{address} was reached and lost again: {error}") from error
+    # Another process may have taken the port, be it a member of this run: only the one that was meant will do.
+    stream.handshake(left_s, lambda fingerprint: fingerprint == address.fingerprint)
+    return stream
+
+
+def _wait_for_answer(link: Link, deadline: float) -> Received | None:
+    while True:
+        try:
+            return link.read_ready()
+        except BlockingIOError:
+            poller = select.poll()
+            poller.register(link.stream.fileno(), select.POLLIN)
+            poller.poll(_left_s(deadline) * 1000)
+
+
+def _left_s(deadline: float) -> float:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("it took too long")
+    return left_s

@@ -147,7 +147,7 @@ class FrameReader:
         if header_size > limits.header_bytes or num_parts > limits.num_parts or num_fds > limits.num_fds:
             raise FrameError(
                 f"a frame announces a header of {header_size} bytes, {num_parts} parts and {num_fds} descriptors; "
-                f"the limit here is {limits.header_bytes} bytes, {limits.num_parts} parts and {limits.num_fds} descriptors"
+                f"the limit here is {limits.header_bytes} bytes, {limits.num_parts} and {limits.num_fds}"
             )
         body = start + _PREFIX.size + 8 * num_parts
         parts_at = body + header_size
@@ -222,7 +222,9 @@ class _LargeFrame:
         try:
             self.frame = Frame(header, [_room_for(size) for size in sizes], [])
         except (MemoryError, OSError) as error:
-            raise FrameError(f"a frame announces {sum(sizes)} bytes, which this process cannot hold: {error}") from error
+            raise FrameError(
+                f"a frame announces {sum(sizes)} bytes, which this process cannot hold: {error}"
+            ) from error
         self._left = [memoryview(part) for part in self.frame.parts if len(part)]
         self._left.reverse()
 

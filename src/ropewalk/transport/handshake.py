@@ -58,9 +58,16 @@ def hello(credentials: Credentials) -> Hello:
     )
 
 
-def judge(theirs: Hello, run_id: str, members: AllowList) -> str | None:
-    """Why a greeting is refused, in words that say which side to change; None if it is welcome."""
-    where = f"the process {theirs.process_id!r} on {theirs.host or 'an unnamed host'}"
+def judge(theirs: Hello, run_id: str, members: AllowList, *, fingerprint: str | None = None) -> str | None:
+    """Why a greeting is refused, in words that say which side to change; None if it is welcome.
+
+    Args:
+        theirs: the greeting.
+        run_id: the run of this side.
+        members: who may speak.
+        fingerprint: of the certificate that the peer has shown, where it had to show one.
+    """
+    where = f"the process {theirs.process_id!r} on {theirs.host!r}"
     if theirs.protocol != PROTOCOL:
         older = "that" if theirs.protocol < PROTOCOL else "this"
         return (
@@ -75,13 +82,15 @@ def judge(theirs: Hello, run_id: str, members: AllowList) -> str | None:
         )
     if theirs.package != VERSION:
         return (
-            f"{where} has ropewalk {theirs.package} and the launcher {VERSION}; "
+            f"{where} has ropewalk {theirs.package!r} and the launcher {VERSION}; "
             f"install ropewalk=={VERSION} on that side"
         )
     if theirs.run_id != run_id:
         return f"{where} belongs to another run; it was started with stale credentials"
     if not members.check(theirs.process_id, theirs.secret):
         return f"{where} is not a member of this run, or was retired from it"
+    if fingerprint is not None and members.check_fingerprint(fingerprint) != theirs.process_id:
+        return f"{where} shows the certificate of another process; start it with its own"
     return None
 
 

@@ -77,9 +77,7 @@ class Link:
         self.codec = codec
         self.limits = self._reader.limits = limits
 
-    def send(
-        self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = (), *, patient: bool = False
-    ) -> None:
+    def send(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = (), *, patient: bool = False) -> None:
         """Send one message. The descriptors are duplicated if they have to wait; the caller keeps its own.
 
         Args:

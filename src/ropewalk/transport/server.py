@@ -1,38 +1,208 @@
 """Listening: takes connections, sees the handshake through, hands over links that are up.
 
 A stranger costs one small buffer and a deadline, and there is a limit to how
-many may be undecided at once; members are served meanwhile. The handshake runs
-on the loop for unix sockets. A TLS handshake may block on a slow peer, so each
-has a short-lived thread of its own.
+many may be undecided at once; members are served meanwhile. Everything happens on
+the loop here. Between hosts a TLS handshake comes first (`transport/tls_server.py`),
+which only runs with a second host import.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from ropewalk.errors import LinkClosed
+from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.frames import MEMBER, STRANGER
 from ropewalk.transport.handshake import CODEC, Hello, Refused, Welcome, judge
-from ropewalk.transport.link import Codec, Link, Received
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.link import Codec, Link
+from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.streams.plain import PlainStream, peer_uid
+from ropewalk.transport.streams.stream import Stream
 
 #: A stranger has this long to say who it is.
 HANDSHAKE_S = 10.0
-#: More undecided connections than this are closed unheard, oldest first.
+#: More undecided connections than this are closed unheard: the oldest of whoever has most of them.
 MAX_UNDECIDED = 256
+#: How long a refused peer gets to read why and to hang up. If we close while bytes of it are still unread, TCP resets
+#: the connection and the reason may be lost.
+LINGER_S = 0.5
+#: Waiting connections that the kernel keeps for us.
+BACKLOG = 1024
+#: Accepting pauses this long when this process is out of descriptors, or the loop would spin on the waiting connection.
+_PAUSE_S = 0.1
 
 #: Called with the dialler's id and its link. It chooses the protocol (`relabel`) and adds the link to the loop.
 OnLink = Callable[[str, Link], None]
 
 
-class UnixListener:
-    """Accepts members of a run on a unix socket; everything happens on the loop."""
+@dataclass(slots=True, eq=False)
+class Stranger:
+    """A connection, from its first byte until its owner is let in or sent away."""
+
+    stream: Stream
+    source: str
+    """Where it comes from: an IP address; empty on a unix socket."""
+    deadline: Timer
+    link: Link | None = None
+    refused: bool = False
+
+
+class Listener(abc.ABC):
+    """Accepts members of a run and hands over their links, on the loop."""
+
+    def __init__(
+        self, loop: Loop, sock: socket.socket, run_id: str, members: AllowList, codec: Codec, on_link: OnLink
+    ) -> None:
+        """Take over a listening socket; call `open` from the loop's thread to begin."""
+        sock.setblocking(False)
+        self.num_refused = 0
+        self._socket = sock
+        self._loop = loop
+        self._run_id = run_id
+        self._members = members
+        self._codec = codec
+        self._on_link = on_link
+        self._strangers: dict[Stranger, None] = {}
+
+    @property
+    def num_undecided(self) -> int:
+        """How many connections are in the handshake."""
+        return len(self._strangers)
+
+    def open(self) -> None:
+        """Begin to accept; from the loop's thread."""
+        if self._socket.fileno() != -1:
+            self._loop.watch(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop accepting; links that are up stay so. From the loop's thread, may be called twice."""
+        if self._socket.fileno() != -1:
+            self._loop.unwatch(self._socket.fileno())
+            self._socket.close()
+        for stranger in list(self._strangers):
+            self._drop(stranger)
+
+    def forget(self) -> None:
+        """In a forked child: close our copies of the sockets and nothing else."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        for stranger in self._strangers:
+            with contextlib.suppress(OSError):
+                stranger.stream.close_copy()
+
+    @abc.abstractmethod
+    def _meet(self, sock: socket.socket, address: Any) -> None:
+        """Begin with a new connection: turn it away, or `_admit` it and in the end `_listen_to` it.
+
+        Args:
+            sock: accepted; now ours.
+            address: of the peer, as `accept` tells it.
+        """
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return
+        except OSError:
+            self._loop.unwatch(self._socket.fileno())
+            self._loop.call_later(_PAUSE_S, self.open)
+            return
+        self._meet(sock, address)
+
+    def _admit(self, stream: Stream, source: str) -> Stranger:
+        """Count a connection as undecided, and close one if there are too many."""
+        stranger = Stranger(stream, source, self._loop.call_later(HANDSHAKE_S, lambda: self._drop(stranger)))
+        self._strangers[stranger] = None
+        if len(self._strangers) > MAX_UNDECIDED:
+            # Whoever floods us crowds out itself first.
+            (busiest, _), *_ = Counter(stranger.source for stranger in self._strangers).most_common(1)
+            self._drop(next(stranger for stranger in self._strangers if stranger.source == busiest))
+        return stranger
+
+    def _listen_to(self, stranger: Stranger) -> None:
+        """Wait for the greeting of a connection."""
+        if stranger not in self._strangers:
+            return
+        stranger.link = Link(stranger.stream, CODEC, "a process that has not said who it is", STRANGER)
+        stranger.link.want_write = lambda: None  # our few words fit; the loop must not wait even if they do not
+        self._loop.watch(stranger.stream.fileno(), lambda: self._hear(stranger))
+        self._hear(stranger)  # a stream may hold bytes that came with its own handshake
+
+    def _drop(self, stranger: Stranger) -> None:
+        if stranger in self._strangers:
+            self._release(stranger)
+            self.num_refused += not stranger.refused
+            (stranger.link or stranger.stream).close()
+
+    def _release(self, stranger: Stranger) -> None:
+        del self._strangers[stranger]
+        stranger.deadline.cancel()
+        if stranger.link:
+            self._loop.unwatch(stranger.stream.fileno())
+
+    def _hear(self, stranger: Stranger) -> None:
+        link = stranger.link
+        assert link
+        try:
+            received = link.read_ready() if not stranger.refused else _discard(stranger.stream)
+        except BlockingIOError:
+            return
+        except FrameError as error:
+            self._refuse(stranger, str(error))
+            return
+        except LinkClosed:
+            received = None
+        if received is None:
+            self._drop(stranger)
+            return
+        theirs = received.message
+        reason = self._judge(theirs, stranger) if isinstance(theirs, Hello) else "a link begins with a greeting"
+        if reason:
+            self._refuse(stranger, reason)
+        else:
+            self._welcome(stranger, link, theirs.process_id)
+
+    def _judge(self, theirs: Hello, stranger: Stranger) -> str | None:
+        """Why a greeting is refused; None if it is welcome."""
+        return judge(theirs, self._run_id, self._members)
+
+    def _refuse(self, stranger: Stranger, reason: str) -> None:
+        """Say why, and give the peer a moment to hang up first."""
+        assert stranger.link
+        self.num_refused += 1
+        stranger.refused = True
+        stranger.deadline.cancel()
+        stranger.deadline = self._loop.call_later(LINGER_S, lambda: self._drop(stranger))
+        try:
+            stranger.link.send(Refused(reason[:900]))  # as bytes it must fit into what a stranger accepts
+        except LinkClosed:
+            self._drop(stranger)
+
+    def _welcome(self, stranger: Stranger, link: Link, process_id: str) -> None:
+        self._release(stranger)
+        with contextlib.suppress(LinkClosed):  # a peer that left at once is noticed by whoever serves the link
+            link.send(Welcome())
+        link.want_write = None
+        link.relabel(self._codec, MEMBER)
+        link.peer = process_id
+        try:
+            self._on_link(process_id, link)
+        except BaseException:
+            link.close()
+            raise
+
+
+class UnixListener(Listener):
+    """Accepts members of a run on a unix socket; only processes of this user get as far as a greeting."""
 
     def __init__(self, loop: Loop, path: str, run_id: str, members: AllowList, codec: Codec, on_link: OnLink) -> None:
         """Bind and listen; call `open` from the loop's thread to begin.
@@ -41,81 +211,36 @@ class UnixListener:
             OSError: the path cannot be bound.
         """
         self.address = UnixAddress(path)
-        self.num_refused = 0
-        self._loop = loop
-        self._run_id = run_id
-        self._members = members
-        self._codec = codec
-        self._on_link = on_link
-        self._undecided: dict[Link, None] = {}
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.bind(path)
+            sock.bind(path)
             os.chmod(path, 0o600)
-            self._socket.listen(1024)
-            self._socket.setblocking(False)
+            sock.listen(BACKLOG)
         except OSError:
-            self._socket.close()
+            sock.close()
             raise
-
-    def open(self) -> None:
-        """Begin to accept; from the loop's thread."""
-        self._loop.watch(self._socket.fileno(), self._accept)
+        super().__init__(loop, sock, run_id, members, codec, on_link)
 
     def close(self) -> None:
         """Stop accepting and remove the socket's path; from the loop's thread, may be called twice."""
         if self._socket.fileno() != -1:
-            self._loop.unwatch(self._socket.fileno())
-            self._socket.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.path)
-        for link in list(self._undecided):
-            self._loop.remove_link(link)
-        self._undecided.clear()
+        super().close()
 
-    def forget(self) -> None:
-        """In a forked child: close our copy of the socket and nothing else."""
-        with contextlib.suppress(OSError):
-            os.close(self._socket.detach())
-
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._socket.accept()
-        except OSError:
-            # Out of descriptors, or the peer left: pause, or the loop would spin on the readable socket.
-            self._loop.unwatch(self._socket.fileno())
-            self._loop.call_later(0.1, self.open)
-            return
+    def _meet(self, sock: socket.socket, address: Any) -> None:
         if peer_uid(sock) != os.getuid():
             self.num_refused += 1
             sock.close()
             return
-        link = Link(PlainStream(sock), CODEC, "a process that has not said who it is", STRANGER)
-        self._undecided[link] = None
-        if len(self._undecided) > MAX_UNDECIDED:
-            self._drop(next(iter(self._undecided)))
-        self._loop.call_later(HANDSHAKE_S, lambda: self._drop(link))
-        self._loop.add_link(link, lambda received: self._greeted(link, received), lambda _: self._drop(link))
+        self._listen_to(self._admit(PlainStream(sock), ""))
 
-    def _drop(self, link: Link) -> None:
-        if link in self._undecided:
-            del self._undecided[link]
-            self.num_refused += 1
-            self._loop.remove_link(link)
 
-    def _greeted(self, link: Link, received: Received) -> None:
-        self._undecided.pop(link, None)
-        theirs = received.message
-        reason = judge(theirs, self._run_id, self._members) if isinstance(theirs, Hello) else "expected a greeting"
-        if reason:
-            self.num_refused += 1
-            with contextlib.suppress(LinkClosed):
-                link.send(Refused(reason))
-            self._loop.remove_link(link)
-            return
-        with contextlib.suppress(LinkClosed):  # a peer that left at once is noticed by the loop
-            link.send(Welcome())
-        self._loop.release_link(link)
-        link.relabel(self._codec, MEMBER)
-        link.peer = theirs.process_id
-        self._on_link(theirs.process_id, link)
+_waste = memoryview(bytearray(4096))
+
+
+def _discard(stream: Stream) -> None:
+    """Read what a refused peer still says; returns when it has hung up."""
+    while stream.receive_into(_waste, wait=False):
+        for fd in stream.take_fds():
+            os.close(fd)

@@ -54,9 +54,7 @@ class PlainStream(Stream):
 
     def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
         try:
-            count, ancillary, _, _ = self._sock.recvmsg_into(
-                [buffer], _FD_SPACE, _READ_FLAGS[wait]
-            )
+            count, ancillary, _, _ = self._sock.recvmsg_into([buffer], _FD_SPACE, _READ_FLAGS[wait])
         except BlockingIOError:
             raise
         except _GONE:

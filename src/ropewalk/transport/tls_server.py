@@ -1,0 +1,105 @@
+"""Listening for other hosts: TLS first, then the greeting of every link.
+
+    accept (loop) ─▶ TLS handshake (a short-lived thread) ─▶ greeting (loop) ─▶ the link is up (loop)
+
+A TLS handshake waits for a peer that may be slow on purpose, and costs about a
+millisecond of cryptography; so each has a thread of its own, which ends with the
+deadline or when the connection is crowded out. Only a run that has a second host
+imports this module.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+
+from ropewalk.errors import LinkClosed, SettingsError, TransportRefused
+from ropewalk.transport import server
+from ropewalk.transport.address import TlsAddress
+from ropewalk.transport.credentials import AllowList, ProcessCertificate
+from ropewalk.transport.handshake import Hello, judge
+from ropewalk.transport.link import Codec
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.server import BACKLOG, Listener, OnLink, Stranger
+from ropewalk.transport.streams.tls import TlsStream, server_context
+
+logger = logging.getLogger(__name__)
+
+
+class TlsListener(Listener):
+    """Accepts members of a run from other hosts, each with the certificate and the secret of its process."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        ip: str,
+        port: int,
+        certificate: ProcessCertificate,
+        run_id: str,
+        members: AllowList,
+        codec: Codec,
+        on_link: OnLink,
+    ) -> None:
+        """Bind and listen; call `open` from the loop's thread to begin.
+
+        Args:
+            loop: serves the handshakes.
+            ip: one address of this host, never a wildcard.
+            port: 0 chooses a free one; see `address`.
+            certificate: of this process.
+            run_id: the run that diallers have to belong to.
+            members: who may speak, with secrets and fingerprints.
+            codec: the first protocol of links that are up.
+            on_link: gets the links that are up.
+
+        Raises:
+            SettingsError: the address means "every network that this host is on".
+            OSError: the address cannot be bound.
+        """
+        bind_to = ipaddress.ip_address(ip)
+        plain = getattr(bind_to, "ipv4_mapped", None) or bind_to
+        if plain.is_unspecified or plain.is_multicast:
+            raise SettingsError(
+                f"a run does not listen on {ip}, which is every network of this host; "
+                "name the address that the other hosts of the run reach it by"
+            )
+        context = server_context(certificate)
+        family = socket.AF_INET6 if bind_to.version == 6 else socket.AF_INET
+        sock = socket.create_server((ip, port), family=family, backlog=BACKLOG)
+        self.address = TlsAddress(str(bind_to), sock.getsockname()[1], certificate.fingerprint)
+        self._context = context
+        super().__init__(loop, sock, run_id, members, codec, on_link)
+
+    def _meet(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        try:
+            stream = TlsStream(sock, self._context, server_side=True)
+        except OSError:  # it left at once
+            sock.close()
+            return
+        stranger = self._admit(stream, address[0])
+        thread = threading.Thread(
+            target=self._shake_hands, args=(stranger, stream), name="ropewalk-tls-handshake", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads: as with descriptors, those who wait are served first
+            self._drop(stranger)
+
+    def _shake_hands(self, stranger: Stranger, stream: TlsStream) -> None:
+        """In a thread of its own; the loop may close the stream meanwhile."""
+        try:
+            stream.handshake(server.HANDSHAKE_S, lambda found: self._members.check_fingerprint(found) is not None)
+        except (TransportRefused, LinkClosed) as error:
+            logger.debug("a connection from %s was refused: %s", stranger.source, error)
+            self._loop.call_soon(lambda: self._drop(stranger))
+        except Exception:  # whatever a stranger sends must not keep its place; the log is read by whoever looks for it
+            logger.exception("the TLS handshake with %s failed", stranger.source)
+            self._loop.call_soon(lambda: self._drop(stranger))
+        else:
+            self._loop.call_soon(lambda: self._listen_to(stranger))
+
+    def _judge(self, theirs: Hello, stranger: Stranger) -> str | None:
+        assert isinstance(stranger.stream, TlsStream)
+        return judge(theirs, self._run_id, self._members, fingerprint=stranger.stream.peer_fingerprint)

@@ -1,0 +1,461 @@
+"""One suite for links over each kind of stream: typed messages, back-pressure, and ends that are noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+import pytest
+
+from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.transport.frames import MAX_FDS, encode_head
+from ropewalk.transport.link import HIGH_WATER_BYTES, Link, Received
+from tests.transport.ends import DEADLINE_S, NOTES, STREAMS, Note, Question, on_loop, running_loop
+
+Pair = tuple[Link, Link]
+
+
+@pytest.fixture(params=list(STREAMS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def pair(kind: str) -> Iterator[Pair]:
+    with made(kind) as links:
+        yield links
+
+
+@contextlib.contextmanager
+def made(kind: str) -> Generator[Pair]:
+    ours, theirs = STREAMS[kind]()
+    links = Link(ours, NOTES, "theirs"), Link(theirs, NOTES, "ours")
+    try:
+        yield links
+    finally:
+        for link in links:
+            link.close()
+
+
+@contextlib.contextmanager
+def threads(*links: Link) -> Generator[Callable[..., Any]]:
+    """Start calls in threads; if the test fails, close the links, so that none of the threads waits for ever."""
+    with ThreadPoolExecutor(8) as executor:
+        try:
+            yield executor.submit
+        except BaseException:
+            for link in links:
+                link.close()
+            raise
+
+
+def receive(link: Link) -> Received:
+    received = link.receive()
+    assert received is not None, "the peer closed"
+    return received
+
+
+def fill(link: Link) -> int:
+    """Send without waiting until the peer's side is full and bytes wait here; returns how many messages went."""
+    link.want_write = link.want_write or (lambda: None)
+    count = 0
+    while not link.unsent_bytes:
+        link.send(Note(count, "x" * 50_000))
+        count += 1
+    return count
+
+
+def test_messages_arrive_typed_with_their_parts(pair: Pair) -> None:
+    ours, theirs = pair
+    ours.send(Note(1, "one"), [b"", b"body", bytearray(b"more"), memoryview(b"\0\0\0\0").cast("i")])
+    ours.send(Question({"a": [1, 2]}))
+    first, second = receive(theirs), receive(theirs)
+    assert (first.message, list(map(bytes, first.parts))) == (Note(1, "one"), [b"", b"body", b"more", b"\0\0\0\0"])
+    assert (second.message, second.parts) == (Question({"a": [1, 2]}), [])
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 65_536, 1_000_000, 50_000_000])
+def test_parts_of_any_size_arrive_whole(pair: Pair, size: int) -> None:
+    ours, theirs = pair
+    part = random.Random(size).randbytes(min(size, 1_000_000)) * max(1, size // 1_000_000)
+    with threads(*pair) as start:
+        sent = start(ours.send, Note(size), [part, b"tail"])
+        received = receive(theirs)
+        sent.result(DEADLINE_S)
+    assert received.message == Note(size)
+    assert received.parts[0] == part and received.parts[1] == b"tail"
+
+
+def test_large_parts_are_writable_and_the_receivers_own(pair: Pair) -> None:
+    ours, theirs = pair
+    with threads(*pair) as start:
+        sent = start(ours.send, Note(1), [bytes(2_000_000)] * 2)
+        one, two = map(memoryview, receive(theirs).parts)
+        sent.result(DEADLINE_S)
+    one[0] = 7
+    assert (one[0], two[0]) == (7, 0)
+
+
+def test_two_threads_send_while_one_receives(pair: Pair) -> None:
+    """Both ends at the same time, so that a reader is never the only one to move."""
+    count = 300
+
+    def send(link: Link, first: int) -> None:
+        for number in range(first, first + count):
+            size = random.Random(number).choice([0, 10, 5_000, 100_000])
+            link.send(Note(number), [number.to_bytes(4, "little"), bytes(size)])
+
+    def receive_all(link: Link) -> list[int]:
+        numbers: list[int] = []
+        for _ in range(2 * count):
+            received = receive(link)
+            assert int.from_bytes(received.parts[0], "little") == received.message.number
+            numbers.append(received.message.number)
+        return numbers
+
+    with threads(*pair) as start:
+        received = [start(receive_all, link) for link in pair]
+        for link in pair:
+            for first in (0, 10_000):
+                start(send, link, first)
+        for numbers in [future.result(DEADLINE_S) for future in received]:
+            low, high = [n for n in numbers if n < 10_000], [n for n in numbers if n >= 10_000]
+            assert low == list(range(count)) and high == list(range(10_000, 10_000 + count))
+
+
+def test_a_message_that_is_not_of_the_protocol_is_a_frame_error_and_leaks_no_descriptor(kind: str) -> None:
+    with made(kind) as (ours, theirs):
+        before = psutil.Process().num_fds()
+        fds = [os.open(os.devnull, os.O_RDONLY)] if ours.stream.carries_fds else []
+        junk = b"\x93\x01\x02\x03"
+        ours.stream.send([memoryview(encode_head(junk, [], len(fds)) + junk[:0])], fds)
+        for fd in fds:
+            os.close(fd)
+        with pytest.raises(FrameError, match="no message of this link"):
+            theirs.receive()
+        assert psutil.Process().num_fds() == before
+
+
+def test_the_end_between_messages_is_none_and_in_the_middle_of_one_an_error(kind: str) -> None:
+    for cut in (False, True):
+        with made(kind) as (ours, theirs):
+            ours.send(Note(1))
+            if cut:
+                ours.stream.send([memoryview(encode_head(b"x" * 100, [], 0)[:50])])
+                ours.stream.flush()
+            ours.close()
+            assert receive(theirs).message == Note(1)
+            if cut:
+                with pytest.raises(FrameError, match="in the middle of a frame"):
+                    theirs.receive()
+            else:
+                assert theirs.receive() is None
+
+
+def test_the_end_in_the_middle_of_a_large_part_is_an_error(pair: Pair) -> None:
+    ours, theirs = pair
+    head = encode_head(NOTES.encode(Note(1)), [bytes(10_000_000)], 0)
+    ours.stream.send([memoryview(head + bytes(1000))])
+    ours.stream.flush()
+    ours.close()
+    with pytest.raises(FrameError, match="in the middle of a frame"):
+        theirs.receive()
+
+
+# --- back-pressure ----------------------------------------------------------------------------------------------------
+
+
+def test_a_send_without_a_loop_waits_for_a_slow_reader(pair: Pair) -> None:
+    ours, theirs = pair
+    with threads(*pair) as start:
+        sent = start(ours.send, Note(1), [bytes(30_000_000)])
+        time.sleep(0.1)
+        assert not sent.done()
+        assert len(receive(theirs).parts[0]) == 30_000_000
+        sent.result(DEADLINE_S)
+
+
+def test_an_impatient_send_keeps_what_the_peer_does_not_take_in_order(pair: Pair) -> None:
+    ours, theirs = pair
+    count = fill(ours)
+    for number in range(count, count + 200):
+        ours.send(Note(number), [b"p" * 1000])  # waits here, does not block
+    with threads(*pair) as start:
+
+        def pump() -> None:
+            while not ours.write_ready():
+                time.sleep(0.001)
+
+        pumped = start(pump)
+        assert [receive(theirs).message.number for _ in range(count + 200)] == list(range(count + 200))
+        pumped.result(DEADLINE_S)
+    assert ours.unsent_bytes == 0
+
+
+def test_a_patient_send_waits_above_the_high_water_mark_and_memory_stays_bounded(kind: str) -> None:
+    """A loop-served sender, a reader that takes its time: nothing is dropped and little is kept."""
+    total, size = 60, 1 << 20
+    with made(kind) as (ours, theirs), running_loop() as loop:
+        on_loop(loop, lambda: loop.add_link(ours, lambda _: None, lambda _: None) or True)
+        highest = 0
+
+        def send_all() -> None:
+            nonlocal highest
+            for number in range(total):
+                ours.send(Note(number), [bytes(size)], patient=True)
+                highest = max(highest, ours.unsent_bytes)
+
+        with threads(*(ours, theirs)) as start:
+            sent = start(send_all)
+            time.sleep(0.2)
+            assert not sent.done(), "nobody reads, so a patient sender waits"
+            for number in range(total):
+                assert receive(theirs).message.number == number
+                time.sleep(0.001)
+            sent.result(DEADLINE_S)
+        assert highest <= HIGH_WATER_BYTES + 2 * size
+        on_loop(loop, lambda: loop.remove_link(ours) or True)
+
+
+def test_a_patient_sender_is_woken_when_the_link_closes(kind: str) -> None:
+    with made(kind) as (ours, theirs), running_loop() as loop:
+        on_loop(loop, lambda: loop.add_link(ours, lambda _: None, lambda _: None) or True)
+        with threads(ours, theirs) as start:
+
+            def send_on() -> None:
+                while True:
+                    ours.send(Note(1), [bytes(1 << 20)], patient=True)
+
+            sending = start(send_on)
+            time.sleep(0.2)
+            ours.close()
+            with pytest.raises(LinkClosed):
+                sending.result(DEADLINE_S)
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_close_from_another_thread_ends_a_send_that_waits(pair: Pair) -> None:
+    """It used to wait for the sender, which held the lock and waited for the peer: for ever."""
+    ours, _ = pair
+    with threads(*pair) as start:
+        sending = start(ours.send, Note(1), [bytes(50_000_000)])
+        time.sleep(0.1)
+        began = time.monotonic()
+        ours.close()
+        assert time.monotonic() - began < 0.5
+        with pytest.raises(LinkClosed, match="closed"):
+            sending.result(DEADLINE_S)
+
+
+def test_close_from_another_thread_ends_a_receive_that_waits(pair: Pair) -> None:
+    ours, _ = pair
+    with threads(*pair) as start:
+        waiting = start(ours.receive)
+        time.sleep(0.1)
+        ours.close()
+        with contextlib.suppress(LinkClosed):
+            assert waiting.result(DEADLINE_S) is None
+
+
+def test_a_closed_link_says_so_and_closes_twice(pair: Pair) -> None:
+    ours, _ = pair
+    ours.close()
+    ours.close()
+    with pytest.raises(LinkClosed, match="theirs"):
+        ours.send(Note(1))
+    assert ours.write_ready()
+
+
+def test_writing_to_a_dead_peer_is_link_closed_and_not_a_signal(pair: Pair) -> None:
+    ours, theirs = pair
+    theirs.close()
+    with pytest.raises(LinkClosed):
+        for _ in range(1000):
+            ours.send(Note(1), [bytes(100_000)])
+
+
+def test_a_peer_that_dies_while_a_send_waits_ends_it(pair: Pair) -> None:
+    ours, theirs = pair
+    with threads(*pair) as start:
+        sending = start(ours.send, Note(1), [bytes(50_000_000)])
+        time.sleep(0.1)
+        theirs.close()
+        with pytest.raises(LinkClosed):
+            sending.result(DEADLINE_S)
+
+
+def test_a_link_closed_by_another_thread_is_let_go_by_its_loop_which_goes_on(kind: str) -> None:
+    """The kernel gives the number of a closed descriptor out at once; the loop must not stumble over it."""
+    with running_loop() as loop, contextlib.ExitStack() as stack:
+        for number in range(30):
+            ours, theirs = stack.enter_context(made(kind))
+            closed = threading.Event()
+            heard = threading.Event()
+            on_loop(
+                loop,
+                lambda link=ours, heard=heard, closed=closed: loop.add_link(
+                    link, lambda _: heard.set(), lambda _: closed.set()
+                )
+                or True,
+            )
+            theirs.send(Note(number))
+            assert heard.wait(DEADLINE_S)
+            ours.close()
+            theirs.close()
+            assert closed.wait(DEADLINE_S), "whoever serves a link hears of its end"
+        assert not loop._links and not loop._by_fd
+
+
+# --- both ends served by loops ----------------------------------------------------------------------------------------
+
+
+def test_a_loop_served_link_answers_a_blocking_one(kind: str) -> None:
+    with made(kind) as (ours, theirs), running_loop() as loop:
+
+        def answer(received: Received) -> None:
+            theirs.send(Note(-received.message.number), received.parts)
+
+        on_loop(loop, lambda: loop.add_link(theirs, answer, lambda _: None) or True)
+        for number in range(200):
+            ours.send(Note(number), [bytes(number * 100)])
+            received = receive(ours)
+            assert (received.message.number, len(received.parts[0])) == (-number, number * 100)
+
+
+def test_a_loop_hears_everything_that_a_dead_peer_said_before_its_end(kind: str) -> None:
+    with made(kind) as (ours, theirs), running_loop() as loop:
+        heard: list[int] = []
+        closed = threading.Event()
+        for number in range(100):
+            ours.send(Note(number), [bytes(100)])
+        ours.close()
+        on_loop(
+            loop, lambda: loop.add_link(theirs, lambda r: heard.append(r.message.number), lambda _: closed.set()) or True
+        )
+        assert closed.wait(DEADLINE_S)
+        assert heard == list(range(100))
+
+
+def test_two_loops_exchange_large_and_small_messages(kind: str) -> None:
+    with made(kind) as (ours, theirs), running_loop() as one, running_loop() as other:
+        done = threading.Event()
+        heard: list[tuple[int, int]] = []
+
+        def hear(received: Received) -> None:
+            heard.append((received.message.number, sum(map(len, received.parts))))
+            if len(heard) == 100:
+                done.set()
+
+        on_loop(one, lambda: one.add_link(ours, hear, lambda _: None) or True)
+        on_loop(other, lambda: other.add_link(theirs, lambda r: theirs.send(r.message, r.parts), lambda _: None) or True)
+        sizes = [(number * 7919) % 300_000 for number in range(100)]
+        for number, size in enumerate(sizes):
+            ours.send(Note(number), [bytes(size)])
+        assert done.wait(DEADLINE_S)
+        assert heard == list(enumerate(sizes))
+
+
+# --- descriptors (one host only) --------------------------------------------------------------------------------------
+
+
+def test_descriptors_travel_with_their_own_message_even_when_it_has_to_wait() -> None:
+    with made("unix") as (ours, theirs):
+        count = fill(ours)
+        pipes = [os.pipe() for _ in range(20)]
+        for number, (reader, _) in enumerate(pipes):
+            ours.send(Note(number), [b"x" * 3000], fds=[reader])
+            ours.send(Note(-1))
+            os.close(reader)
+        with threads(ours, theirs) as start:
+
+            def pump() -> None:
+                while not ours.write_ready():
+                    time.sleep(0.001)
+
+            pumped = start(pump)
+            for _ in range(count):
+                assert receive(theirs).fds == []
+            for number, (_, writer) in enumerate(pipes):
+                received = receive(theirs)
+                assert received.message.number == number
+                os.write(writer, bytes([number]))
+                os.close(writer)
+                assert os.read(received.fds[0], 10) == bytes([number])
+                os.close(received.fds[0])
+                assert receive(theirs).fds == []
+            pumped.result(DEADLINE_S)
+
+
+def test_as_many_descriptors_as_the_kernel_allows_travel_in_one_message() -> None:
+    with made("unix") as (ours, theirs):
+        fd = os.open(os.devnull, os.O_RDONLY)
+        try:
+            ours.send(Note(1), fds=[fd] * MAX_FDS)
+            received = receive(theirs)
+            assert len(received.fds) == MAX_FDS
+            for each in received.fds:
+                os.close(each)
+            with pytest.raises(FrameError, match="254 file descriptors"):
+                ours.send(Note(1), fds=[fd] * (MAX_FDS + 1))
+        finally:
+            os.close(fd)
+
+
+def test_draining_a_link_reads_past_messages_that_carry_descriptors() -> None:
+    """`recvmsg` stops at each message with descriptors; the rest of what a dead worker said was lost."""
+    with made("unix") as (ours, theirs), running_loop() as loop:
+        heard: list[int] = []
+
+        def hear(received: Received) -> None:
+            heard.append(received.message.number)
+            for fd in received.fds:
+                os.close(fd)
+
+        def drain() -> bool:
+            loop.add_link(theirs, hear, lambda _: None)
+            fd = os.open(os.devnull, os.O_RDONLY)
+            for number in range(20):
+                ours.send(Note(number), fds=[fd])
+            os.close(fd)
+            loop.drain(theirs)
+            loop.remove_link(theirs)
+            return True
+
+        on_loop(loop, drain)
+        assert heard == list(range(20))
+
+
+def test_descriptors_cannot_travel_between_hosts() -> None:
+    with made("tls") as (ours, _):
+        with pytest.raises(ValueError, match="cannot travel to another host"):
+            ours.send(Note(1), fds=[0])
+
+
+def test_unsent_descriptors_are_closed_with_the_link() -> None:
+    with made("unix") as (ours, _):
+        fill(ours)
+        before = psutil.Process().num_fds()
+        ours.send(Note(1), fds=[0, 0, 0])
+        assert psutil.Process().num_fds() == before + 3
+        ours.close()
+        assert psutil.Process().num_fds() < before
+
+
+def test_a_forked_child_closes_only_its_own_copy(pair: Pair) -> None:
+    ours, theirs = pair
+    pid = os.fork()
+    if pid == 0:
+        ours.close_copy()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    ours.send(Note(1))
+    assert receive(theirs).message == Note(1)
