@@ -1,4 +1,4 @@
-"""Tasks and initializers that raise, die, hang or leave something behind: each ends by name, and its neighbours finish."""
+"""Tasks and initializers that raise, die, hang or leave things behind: each ends by name, its neighbours finish."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_task_that_runs_at_most_once_is_lost_with_its_worker_and_never_started
         return number
 
     with ropewalk.Pool(2, at_most_once=True) as pool:
-        with pytest.raises(WorkerLost, match="task 5 was lost .* at_most_once.*SIGKILL") as info:
+        with pytest.raises(WorkerLost, match=r"task 5 was lost .* at_most_once.*SIGKILL") as info:
             pool.map(die_at_five, range(100))
         assert not isinstance(info.value, TaskPoisoned) and info.value.index == 5
         assert sorted(map(int, noted(started))) == list(range(100)), "each started exactly once"
@@ -298,7 +298,7 @@ def test_a_task_that_never_returns_times_out_with_its_stacks() -> None:
         return seconds
 
     with ropewalk.Pool(2, task_timeout_s=0.5) as pool:
-        with pytest.raises(TaskTimeout, match="task 1 ran longer than task_timeout_s=0.5") as info:
+        with pytest.raises(TaskTimeout, match=r"task 1 ran longer than task_timeout_s=0\.5") as info:
             pool.map(stuck_here, [0, 1000, 0, 0])
         assert (info.value.index, info.value.timeout_s) == (1, 0.5)
         assert "in stuck_here" in str(info.value)
@@ -443,7 +443,7 @@ def test_an_initializer_that_raises_ends_the_pool_by_name(tmp_path: Path) -> Non
             pool.wait_until_ready,
         ]
         for call in calls:
-            with pytest.raises(InitializerFailed, match="OwnError.*7: no licence") as info:
+            with pytest.raises(InitializerFailed, match=r"OwnError.*7: no licence") as info:
                 call()
         cause = info.value.__cause__
         assert isinstance(cause, OwnError) and cause.code == 7 and "in initialize" in str(cause.__cause__)

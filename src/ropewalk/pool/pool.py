@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import PoolClosed, TaskCancelled
+from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
 from ropewalk.pool.chunking import chunks, default_chunksize
 from ropewalk.pool.constants import Constant, Reference, collecting, parts_of
 from ropewalk.pool.dispatcher import Content, Dispatcher, WorkerOptions
@@ -478,8 +478,10 @@ class Pool:
                     units = []
             self._dispatcher.submit(units)
         except BaseException as error:
+            if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
+                error = _named_for_apply(error, has_keywords=kind == CallKind.APPLY)
             self._dispatcher.cancel(job, error)
-            raise
+            raise error
 
     def _unit(
         self,
@@ -580,6 +582,15 @@ class _Callbacks:
 def _constant_of(code: Code) -> Constant:
     parts = parts_of(code.payload, code.definitions)
     return Constant(name_of(parts), parts)
+
+
+def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:
+    """The same with a path as the caller of `apply` sees it: a call travels as an item of one, with its `kwds`."""
+    inside = error.path.removeprefix("args[0]")
+    path = f"args{inside}"
+    if has_keywords:
+        path = ("kwds" if inside.startswith("[1]") else "args") + inside[3:]
+    return NotPicklable(str(error).replace(error.path, path, 1), path=path).with_traceback(error.__traceback__)
 
 
 def _check_chunksize(chunksize: int) -> None:
