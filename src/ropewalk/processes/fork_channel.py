@@ -63,7 +63,9 @@ class ForkChannel:
         self._close()
         self._deaths.append(time.monotonic())
         if len(self._deaths) == _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _WINDOW_S:
-            self._fail_all(f"the fork server died {_MAX_DEATHS} times within {_WINDOW_S:g} s (exit code {exit_code})")
+            reason = f"the fork server died {_MAX_DEATHS} times within {_WINDOW_S:g} s (exit code {exit_code})"
+            self._on_event(f"{reason}; the next start tries another one")
+            self._fail_all(reason)
             return True
         if not self._asked and not self._ready:
             return True  # it could not import `preload`, and said so
