@@ -403,7 +403,9 @@ class Pool:
         _check_chunksize(chunksize)
         job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
         if items:
-            cut = [tuple(items[at : at + chunksize]) for at in range(0, len(items), chunksize)]
+            cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
+            if not isinstance(items, range) or chunksize == 1:
+                cut = [tuple(chunk) for chunk in cut]
             self._submit(job, func, cut, kind, seed)
         return job
 

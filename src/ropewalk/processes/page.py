@@ -5,14 +5,15 @@ worker writes which task it starts; after each task it writes the result, if it 
 small. So when a worker is killed at any instant, its agent still knows which task
 it was in and what it had finished, and a death is laid on the right task.
 
-    words │ current · started · fence from · fence to · version · base · spill used
-    codes │ one byte per slot: what kind of result, 0 while unfinished
+    words │ current · started · fence from · fence to · version · base · count · spill used
+    codes │ one byte per slot: what kind of result; nothing need be written for None
     values│ eight bytes per slot: a small number, or where in `spill` the pickle lies
     spill │ pickled results
 
-Tasks of one worker are numbered; slot k belongs to task `base + k`. When the worker
-has sent its results it clears the slots and moves `base` (the version is odd
-meanwhile, so that a reader notices).
+Tasks of one worker are numbered; slot k belongs to task `base + k`, and those before
+`current` have ended (between tasks, `count` of them). When the worker has sent its
+results it clears the slots and moves `base` (the version is odd meanwhile, so that a
+reader notices).
 
 The fence takes tasks back from a worker without its help, even while it is deep in
 C code. It is an asymmetric Dekker protocol: the worker writes `current` and then
@@ -37,7 +38,7 @@ import msgspec
 SLOTS = 2048
 PAGE_BYTES = 64 * 1024
 
-CURRENT, STARTED_NS, FENCE_FROM, FENCE_TO, VERSION, BASE, SPILL_USED = range(7)
+CURRENT, STARTED_NS, FENCE_FROM, FENCE_TO, VERSION, BASE, COUNT, SPILL_USED = range(8)
 _NUM_WORDS = 16
 _CODES_AT = 8 * _NUM_WORDS
 _VALUES_AT = _CODES_AT + SLOTS
@@ -50,7 +51,7 @@ IDLE = -1
 OPEN = 2**62
 
 #: Kinds of results in a slot.
-UNFINISHED, NONE, INT, FLOAT, BOOL, PICKLED, ERROR = range(7)
+NONE, INT, FLOAT, BOOL, PICKLED, ERROR = range(6)
 
 
 class PageReport(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +64,7 @@ class PageReport(msgspec.Struct, frozen=True, array_like=True):
     base: int
     """The number of the task in the first slot."""
     codes: bytes
-    """Kinds of the finished tasks, in order, up to the first unfinished one."""
+    """Kinds of the results of the finished tasks, in order."""
     values: bytes
     spill: bytes
 
@@ -88,8 +89,9 @@ class TaskPage:
             version = words[VERSION]
             full_barrier()
             current, started, base = words[CURRENT], words[STARTED_NS], words[BASE]
-            codes = bytes(self.codes).split(b"\0", 1)[0]
-            full_barrier()  # what was stored before a code that we saw is visible now
+            count = words[COUNT] if current == IDLE else current - base
+            full_barrier()  # what was stored before the `current` that we saw is visible now
+            codes = bytes(self.codes[: max(0, min(count, SLOTS))])
             values = bytes(self.values[: len(codes)])
             spill = bytes(self.spill[: min(words[SPILL_USED], SPILL_BYTES)])
             if version % 2 == 0 and words[VERSION] == version:
@@ -132,7 +134,7 @@ class TaskPage:
         words[VERSION] += 1
         self.codes[:count] = bytes(count)
         words[BASE] = base
-        words[SPILL_USED] = 0
+        words[COUNT] = words[SPILL_USED] = 0
         words[VERSION] += 1
 
     def close(self) -> None:
@@ -146,7 +148,7 @@ def create_page() -> int:
     """A new, idle page; returns the descriptor of its memory file, which the caller owns."""
     fd = os.memfd_create("ropewalk-page", os.MFD_CLOEXEC)
     os.ftruncate(fd, PAGE_BYTES)
-    os.pwrite(fd, struct.pack("<7q", IDLE, 0, OPEN, 0, 0, 0, 0), 0)
+    os.pwrite(fd, struct.pack("<8q", IDLE, 0, OPEN, 0, 0, 0, 0, 0), 0)
     return fd
 
 
