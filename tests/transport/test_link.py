@@ -302,10 +302,9 @@ def test_a_link_closed_by_another_thread_is_let_go_by_its_loop_which_goes_on(kin
             heard = threading.Event()
             on_loop(
                 loop,
-                lambda link=ours, heard=heard, closed=closed: loop.add_link(
-                    link, lambda _: heard.set(), lambda _: closed.set()
-                )
-                or True,
+                lambda link=ours, heard=heard, closed=closed: (
+                    loop.add_link(link, lambda _: heard.set(), lambda _: closed.set()) or True
+                ),
             )
             theirs.send(Note(number))
             assert heard.wait(DEADLINE_S)
@@ -339,7 +338,8 @@ def test_a_loop_hears_everything_that_a_dead_peer_said_before_its_end(kind: str)
             ours.send(Note(number), [bytes(100)])
         ours.close()
         on_loop(
-            loop, lambda: loop.add_link(theirs, lambda r: heard.append(r.message.number), lambda _: closed.set()) or True
+            loop,
+            lambda: loop.add_link(theirs, lambda r: heard.append(r.message.number), lambda _: closed.set()) or True,
         )
         assert closed.wait(DEADLINE_S)
         assert heard == list(range(100))
@@ -356,7 +356,9 @@ def test_two_loops_exchange_large_and_small_messages(kind: str) -> None:
                 done.set()
 
         on_loop(one, lambda: one.add_link(ours, hear, lambda _: None) or True)
-        on_loop(other, lambda: other.add_link(theirs, lambda r: theirs.send(r.message, r.parts), lambda _: None) or True)
+        on_loop(
+            other, lambda: other.add_link(theirs, lambda r: theirs.send(r.message, r.parts), lambda _: None) or True
+        )
         sizes = [(number * 7919) % 300_000 for number in range(100)]
         for number, size in enumerate(sizes):
             ours.send(Note(number), [bytes(size)])

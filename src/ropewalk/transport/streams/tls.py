@@ -130,7 +130,7 @@ class TlsStream(Stream):
             raise TransportRefused(self._explain(error)) from error
         except TimeoutError as error:
             raise TransportRefused(
-                f"{self._peer} did not finish the TLS handshake within {deadline_s:g} s; "
+                f"{self._peer} did not finish the TLS handshake within {deadline_s:.2g} s; "
                 "it is overloaded, or it is no Ropewalk process"
             ) from error
         except LinkClosed:
