@@ -34,7 +34,7 @@ class RestartPolicy:
     window_s: float = 60.0
     """Seconds after which a failed start no longer counts, provided something became ready since."""
     backoff_s: float = 0.1
-    """Wait after the first failed start; it doubles with each further one."""
+    """Wait after the first failed start; it doubles with each further one until one succeeds."""
     backoff_max_s: float = 10.0
     """The longest wait."""
     jitter: float = 0.5
@@ -83,6 +83,7 @@ class RestartBudget:
         self._random = random.Random(seed)
         self._failed: deque[tuple[float, str]] = deque()  # starts that still count
         self._none_ready_since_failure = False
+        self._num_in_a_row = 0  # failed starts with nothing ready in between
         self._given_up: GiveUp | None = None
 
     def ready(self, now: float) -> None:
@@ -92,6 +93,7 @@ class RestartBudget:
         random, some of them before they were ready, are replaced for as long as it takes.
         """
         self._starting_works(now)
+        self._num_in_a_row = 0
         if self._failed:
             self._failed.popleft()
 
@@ -114,12 +116,12 @@ class RestartBudget:
             self._forget(now)
         self._none_ready_since_failure = True
         self._failed.append((now, cause))
-        num_failed = len(self._failed)
-        if num_failed > self.policy.max_restarts:
+        self._num_in_a_row += 1
+        if len(self._failed) > self.policy.max_restarts:
             self._given_up = GiveUp(self._reason(now), tuple(cause for _, cause in self._failed))
             return self._given_up
         # The exponent is bounded because 2.0 ** 1024 is an error, and `max_restarts` may be large.
-        wait_s = min(self.policy.backoff_max_s, self.policy.backoff_s * 2.0 ** min(num_failed - 1, 64))
+        wait_s = min(self.policy.backoff_max_s, self.policy.backoff_s * 2.0 ** min(self._num_in_a_row - 1, 64))
         return Restart(wait_s * (1 - self.policy.jitter * self._random.random()))
 
     def _starting_works(self, now: float) -> None:
