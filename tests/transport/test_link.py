@@ -278,9 +278,13 @@ def test_a_closed_link_says_so_and_closes_twice(pair: Pair) -> None:
 def test_writing_to_a_dead_peer_is_link_closed_and_not_a_signal(pair: Pair) -> None:
     ours, theirs = pair
     theirs.close()
-    with pytest.raises(LinkClosed):
+
+    def send_on() -> None:
         for _ in range(1000):
             ours.send(Note(1), [bytes(100_000)])
+
+    with pytest.raises(LinkClosed):
+        send_on()
 
 
 def test_a_peer_that_dies_while_a_send_waits_ends_it(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""Who gets in, what the others are told, and how little a crowd of strangers hurts. Numbers like S5 are of security.md."""
+"""Who gets in, what the others are told, and how little a crowd of strangers hurts (S1 to S34: our attack tests)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ropewalk.transport.address import TlsAddress, UnixAddress
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.frames import MEMBER, PROTOCOL, STRANGER, encode_head
-from ropewalk.transport.handshake import CODEC, Hello, Refused, hello
+from ropewalk.transport.handshake import CODEC, Refused, hello
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.streams.plain import PlainStream
@@ -133,7 +133,7 @@ def test_dialling_a_server_that_does_not_answer_ends_in_time(tmp_path: Path) -> 
             tcp = TlsAddress("127.0.0.1", silent_tcp.getsockname()[1], "0" * 64)
             for address in (UnixAddress(path), tcp):
                 began = time.monotonic()
-                with pytest.raises((LinkClosed, TransportRefused), match="too long|within 0.2"):
+                with pytest.raises((LinkClosed, TransportRefused), match=r"too long|within 0\.[23]"):
                     dial(address, Credentials.create(RUN, "x"), NOTES, certificate=certificate("x"), timeout_s=0.3)
                 assert 0.25 < time.monotonic() - began < 2
     finally:
@@ -160,7 +160,7 @@ def test_a_full_queue_of_a_unix_socket_is_waited_for() -> None:
                 busy.settimeout(0.1)
                 with contextlib.suppress(TimeoutError):
                     busy.accept()[0].close()
-            with pytest.raises(LinkClosed, match="during the handshake|handshake failed"):
+            with pytest.raises(LinkClosed, match=r"during the handshake|handshake failed"):
                 dialling.result(DEADLINE_S)
     os.unlink(path)
 

@@ -1,8 +1,14 @@
-"""The local engine: this machine. A job is a child process in a session of its own."""
+"""The local engine: this machine. A job is a child process in a session of its own.
+
+A job ends with its first process, as under a batch system: whatever it started and
+left in its process group is ended with it, and `cancel` also reaches descendants
+that made groups of their own.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -11,16 +17,19 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO
+
+import psutil
 
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 
 _LOG_TAIL_BYTES = 64 * 1024
-#: A variable that all descendants of a job inherit.
-_MARK = "ROPEWALK_JOB"
+#: What an empty pipe surely takes without a reader.
+_PIPE_BYTES = 16 * 1024
+#: A killed process is gone within this time, unless it is stuck in the kernel; then `poll` tells later.
+_END_S = 5.0
 
 
 class LocalEngine(Engine):
@@ -30,6 +39,7 @@ class LocalEngine(Engine):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
         self._jobs: dict[str, _Job] = {}
         self._requests: dict[tuple[str, str], list[str]] = {}
 
@@ -38,13 +48,21 @@ class LocalEngine(Engine):
             known = self._requests.get((run_id, request_id))
             if known is not None:
                 return list(known)
-            ids: list[str] = []
-            for _ in range(count):
-                job = _start(spec, run_id)
-                ids.append(str(job.process.pid))
-                self._jobs[ids[-1]] = job
-            self._requests[run_id, request_id] = ids
-            return list(ids)
+            jobs: dict[str, _Job] = {}
+            try:
+                for _ in range(count):
+                    job = _start(spec, run_id)
+                    # The pid says which process it is; the number makes it unique, because pids are given out again.
+                    jobs[f"{job.process.pid}-{next(self._numbers)}"] = job
+            except EngineError:
+                for job in jobs.values():  # all or none: the caller has no id to end these by
+                    job.kill()
+                    job.wait()
+                    job.log.close()
+                raise
+            self._jobs.update(jobs)
+            self._requests[run_id, request_id] = list(jobs)
+            return list(jobs)
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         with self._lock:
@@ -53,24 +71,22 @@ class LocalEngine(Engine):
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
             jobs = [self._jobs[id] for id in ids if id in self._jobs]
+            for job in jobs:
+                job.kill()
         for job in jobs:
-            if job.process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(job.process.pid, signal.SIGKILL)
-            job.process.wait()
-            if job.process.returncode:  # it could not end what it had started
-                _end_marked(job.mark)
+            job.wait()
 
     def find(self, run_id: str) -> list[str]:
         with self._lock:
-            return [id for id, job in self._jobs.items() if job.run_id == run_id and job.process.poll() is None]
+            return [id for id, job in self._jobs.items() if job.run_id == run_id and job.exit_code() is None]
 
     def logs(self, id: str) -> str:
-        job = self._jobs.get(id)
-        if job is None:
-            return ""
-        size = os.fstat(job.log.fileno()).st_size
-        tail = os.pread(job.log.fileno(), _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES))
+        with self._lock:
+            job = self._jobs.get(id)
+            if job is None or job.log.closed:
+                return ""
+            size = os.fstat(job.log.fileno()).st_size
+            tail = os.pread(job.log.fileno(), _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES))
         return tail.decode(errors="replace")
 
     def render(self, spec: JobSpec) -> str:
@@ -88,55 +104,94 @@ class LocalEngine(Engine):
     def close(self) -> None:
         with self._lock:
             for job in self._jobs.values():
-                if job.process.poll() is not None:
+                if job.exit_code() is not None:
                     job.log.close()
 
     def _status(self, id: str) -> JobStatus:
         job = self._jobs.get(id)
         if job is None:
             return JobStatus(JobState.LOST, reason="no such job")
-        code = job.process.poll()
+        code = job.exit_code()
         return JobStatus(JobState.RUNNING) if code is None else JobStatus(JobState.ENDED, code)
 
 
 class _Job:
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str, mark: str) -> None:
+    """A child process, its log, and the process group that it leads."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str) -> None:
         self.process = process
-        self.mark = mark
         self.log = log
         self.run_id = run_id
 
+    def exit_code(self) -> int | None:
+        """The exit code once it has ended; None before."""
+        if self.process.returncode is None and self._has_ended():
+            self._end_group()  # before the process is reaped: until then nobody else can have its number
+            return self.process.wait()
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """End it, its group and its descendants at once; nothing if it has ended."""
+        if self.exit_code() is not None:
+            return
+        descendants: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            descendants = psutil.Process(self.process.pid).children(recursive=True)
+        self._end_group()
+        for descendant in descendants:
+            with contextlib.suppress(psutil.Error):
+                descendant.kill()
+
+    def wait(self) -> None:
+        """Wait until a killed job is gone, and reap it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_S)
+
+    def _has_ended(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # somebody else in this process reaped it, and Popen finds out what it can
+            return True
+
+    def _end_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
 
 def _start(spec: JobSpec, run_id: str) -> _Job:
-    # The log has no name: nothing is left when this process is killed.
-    log = tempfile.TemporaryFile(dir=spec.folder or None, prefix="job-")
-    mark = f"{_MARK}={os.urandom(8).hex()}"
+    try:
+        # The log has no name: nothing is left when this process is killed.
+        log = tempfile.TemporaryFile(dir=spec.folder or None, prefix="job-")  # noqa: SIM115 - open for as long as the job
+    except OSError as error:
+        raise EngineError(f"cannot open a log for {spec.command[0]!r} in {spec.folder}: {error}") from error
     try:
         process = subprocess.Popen(
             list(spec.command),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id, _MARK: mark.partition("=")[2]},
-            cwd=Path.cwd() if Path.cwd().exists() else "/",
+            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id},
+            cwd=_working_folder(),
             start_new_session=True,
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in a name or a value
         log.close()
         raise EngineError(f"cannot start {spec.command[0]!r}: {error}") from error
     assert process.stdin
-    with contextlib.suppress(BrokenPipeError):  # it died at once; `poll` tells
-        process.stdin.write(spec.stdin)
-        process.stdin.close()
-    return _Job(process, log, run_id, mark)
+    if len(spec.stdin) <= _PIPE_BYTES:
+        _feed(process.stdin, spec.stdin)
+    else:  # a job that does not read must not hold up the engine
+        threading.Thread(target=_feed, args=(process.stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
+    return _Job(process, log, run_id)
 
 
-def _end_marked(mark: str) -> None:
-    """End the processes whose environment bears a mark: descendants of a job, in whatever session they are.
+def _feed(stdin: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), stdin:  # it died or does not want it; `poll` tells
+        stdin.write(data)
 
-    A cluster manager does this with a control group, for which one needs rights that a user may not have.
-    """
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it is gone, or somebody else's
-            if mark.encode() in environ.read_bytes().split(b"\0"):
-                os.kill(int(environ.parent.name), signal.SIGKILL)
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed under us
+        return "/"
