@@ -466,3 +466,15 @@ def test_errors_of_tasks_do_not_stop_an_iterator() -> None:
                 results.next(10)
         with pytest.raises(StopIteration):
             results.next(10)
+
+
+def test_arguments_and_results_of_every_size_arrive() -> None:
+    # A read that ends with the very end of a large frame once looked as if more were there, and the results waited.
+    edges = [0, 1, 4096, 65_000, 65_536, 70_000, 1 << 17, 1 << 20, 3 << 20]
+    sizes = [max(0, edge + step) for edge in edges for step in (-1, 0, 1)]
+    with ropewalk.Pool(1) as pool:
+        for size in sizes:
+            for make in (bytes, bytearray):
+                assert pool.apply_async(len, (make(size),)).get(10) == size
+                assert pool.apply_async(make, (size,)).get(10) == make(size)
+        assert [len(value) for value in pool.map(bytes, sizes)] == sizes

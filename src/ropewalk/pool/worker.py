@@ -126,7 +126,12 @@ class Worker:
 
     def _next(self) -> Received | None:
         """The next message; results go out before this waits."""
-        if self._results and not self._link.may_hold_more:
+        if self._results:
+            if self._link.may_hold_more:
+                try:
+                    return self._link.read_ready()
+                except BlockingIOError:
+                    pass  # no whole message is here after all
             self._flush()
         return self._link.receive()
 
