@@ -146,8 +146,9 @@ class Dispatcher:
         self.num_deaths = 0
         self.events: deque[str] = deque(maxlen=100)
         self.broken: BaseException | None = None
-        #: By the hash of their content; the most recently used is last.
+        #: By the hash of their content, the oldest first.
         self.constants: dict[str, Constant] = {}
+        self._constant_bytes = 0
         self._session = session
         self._options = options
         self._jobs: dict[Job, int] = {}
@@ -225,15 +226,29 @@ class Dispatcher:
             self._abandon_all(error)
             self._end_workers()
 
-    def hold(self, constant: Constant) -> None:
-        """Keep a constant until `let_go`."""
+    def hold(self, constant: Constant) -> Constant:
+        """Keep a constant until `let_go`; returns the one of the same content that is here already, if there is one."""
         with self.lock:
+            known = self.constants.get(constant.id)
+            if known is not None and known is not constant:
+                constant.close()
+                constant = known
             self._use(constant)
+            return constant
 
-    def let_go(self, constant: Constant) -> None:
-        """Undo one `hold`."""
+    def hold_known(self, id: str) -> Constant | None:
+        """Keep the constant of that content until `let_go`, if it is here."""
         with self.lock:
-            self._unuse(constant)
+            constant = self.constants.get(id)
+            if constant:
+                self._use(constant)
+            return constant
+
+    def let_go(self, *constants: Constant) -> None:
+        """Undo one `hold` of each."""
+        with self.lock:
+            for constant in constants:
+                self._unuse(constant)
 
     def close(self) -> None:
         """All workers are gone: give back what is left."""
@@ -343,7 +358,7 @@ class Dispatcher:
     # Tasks
 
     def _assign(self) -> None:
-        assignments = self.table.assign()
+        assignments = self.table.assign(time.monotonic())
         if assignments:
             by_worker: dict[str, list[Assignment]] = {}
             for assignment in assignments:
@@ -631,39 +646,43 @@ class Dispatcher:
     # Constants
 
     def _use(self, constant: Constant) -> None:
-        self.constants.pop(constant.id, None)
-        self.constants[constant.id] = constant
         constant.users += 1
+        if constant.id not in self.constants:
+            self.constants[constant.id] = constant
+            self._constant_bytes += constant.size_bytes
+            self._forget_if_crowded()
 
     def _unuse(self, constant: Constant) -> None:
         constant.users -= 1
-        if constant.users == 0:
+        self._forget_if_crowded()
+
+    def _forget_if_crowded(self) -> None:
+        if len(self.constants) > _KEPT_CONSTANTS or self._constant_bytes > _KEPT_BYTES:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Keep constants that are not in use for the next map, within bounds."""
+        """Constants that are not in use are kept for the next map, within bounds."""
         unused = [constant for constant in self.constants.values() if not constant.users]
-        size = sum(constant.size_bytes for constant in unused)
         dropped: list[str] = []
-        while unused and (len(unused) > _KEPT_CONSTANTS or size > _KEPT_BYTES):
-            constant = unused.pop(0)
-            size -= constant.size_bytes
+        for constant in unused:
+            if len(self.constants) <= _KEPT_CONSTANTS and self._constant_bytes <= _KEPT_BYTES:
+                break
+            self._constant_bytes -= constant.size_bytes
             del self.constants[constant.id]
             dropped.append(constant.id)
             if constant.blob:
                 self._session.drop_blob(constant.id)
             constant.close()
-        if dropped:
-            for worker in self.workers.values():
-                mine = [id for id in dropped if id in worker.known]
-                if mine:
-                    worker.known.difference_update(mine)
-                    self._send(worker, Forget(mine))
+        for worker in self.workers.values() if dropped else ():
+            mine = [id for id in dropped if id in worker.known]
+            if mine:
+                worker.known.difference_update(mine)
+                self._send(worker, Forget(mine))
 
 
-#: Constants that no task needs just now are kept for the next map, up to so many and so large.
+#: All constants together, before those that no task needs just now are forgotten.
 _KEPT_CONSTANTS = 64
-_KEPT_BYTES = 256 << 20
+_KEPT_BYTES = 128 << 20
 
 #: Called with a function to run outside of the loop.
 CallBack = Callable[[Callable[[], None]], None]

@@ -18,8 +18,10 @@ import logging
 import operator
 import os
 import queue
+import sys
 import threading
 import time
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +39,7 @@ from ropewalk.pool.task_table import Unit
 from ropewalk.processes.session import Session, default_session
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
 from ropewalk.transport.frames import Part
-from ropewalk.transport.serialization import Code, define, dumps, dumps_code, dumps_plain
+from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -113,7 +115,8 @@ class Pool:
         self.name = name or f"pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._num_maps = 0
-        self._named: dict[bytes, Constant] = {}
+        self._imported: dict[Callable[..., Any], Constant] = {}
+        self._last_code: tuple[Code | None, Any] = (None, None)
         self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._imaps: weakref.WeakSet[ImapJob] = weakref.WeakSet()
         self._callbacks = _Callbacks()
@@ -258,9 +261,7 @@ class Pool:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
-        constant = self._constant(dumps_code(value, what="value"), ())
-        self._dispatcher.hold(constant)
-        return Reference(constant)
+        return Reference(self._constant(dumps_code(value, what="value"), ()))
 
     # The pool itself
 
@@ -418,7 +419,6 @@ class Pool:
         window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
         job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
         code, seed = self._code(func), self._seed(seed)
-        self._dispatcher.hold(code)
         feeder = threading.Thread(
             target=self._feed, args=(job, code, iterable, chunksize, seed), name=f"{self.name}-imap", daemon=True
         )
@@ -453,7 +453,7 @@ class Pool:
         except BaseException as error:
             problem = error
         job.end(problem)
-        self._dispatcher.let_go(code)
+        self._dispatcher.let_go(code, *defined.values())
         self._feeders.discard(threading.current_thread())
         if self._state == CLOSE and not self._feeding():
             self._dispatcher.finish()
@@ -505,7 +505,7 @@ class Pool:
         needs = [*constants.values()]
         if payload.names:
             if payload.names not in defined:  # once for a map: classes of `__main__` take long to pickle
-                defined[payload.names] = self._constant_from(parts_of(None, define(payload.names)), ())
+                defined[payload.names] = self._constant_of_parts(parts_of(None, define(payload.names)), ())
             needs.append(defined[payload.names])
         needs.append(code)
         parts: list[Part] = [payload.pickle, *payload.buffers]
@@ -522,24 +522,30 @@ class Pool:
         return Unit(job, first, len(items), code.id, size, content)
 
     def _code(self, func: Callable[..., Any]) -> Constant:
+        """The constant of a function, held until the caller lets it go."""
         if not callable(func):
             raise TypeError(f"a pool calls functions; {func!r} cannot be called")
+        dispatcher = self._dispatcher
+        if _is_imported(func):  # its name tells all: what was made of it once can be used again
+            known = self._imported.get(func)
+            if known is None:
+                known = self._imported[func] = self._constant(dumps_code(func), ())
+                return known
+            return dispatcher.hold(known)
         with collecting() as constants:
             code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
-        if code.definitions or code.payload.buffers or constants:
-            return self._constant(code, constants.values())
-        # A function that is imported by name: its pickle tells all, and hashing can be spared.
-        named = self._named.get(code.payload.pickle)
-        if named is None or named.id not in self._dispatcher.constants:
-            named = self._named[code.payload.pickle] = self._constant(code, ())
-        return named
+        if self._last_code[0] is not code or constants:
+            self._last_code = code, self._constant(code, constants.values())
+            return self._last_code[1]
+        return dispatcher.hold(self._last_code[1])  # unchanged since the last call
 
     def _constant(self, code: Code, needs: Iterable[Constant]) -> Constant:
-        return self._constant_from(parts_of(code.payload, code.definitions), needs)
+        return self._constant_of_parts(parts_of(code.payload, code.definitions), needs)
 
-    def _constant_from(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
+    def _constant_of_parts(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
+        """The constant of these bytes, held until the caller lets it go: one that is known, or a new one."""
         id = name_of(parts)
-        return self._dispatcher.constants.get(id) or Constant(id, parts, needs)
+        return self._dispatcher.hold_known(id) or self._dispatcher.hold(Constant(id, parts, needs))
 
     def _seed(self, seed: int | None) -> int:
         self._num_maps += 1
@@ -593,6 +599,16 @@ def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable
     if has_keywords:
         path = ("kwds" if inside.startswith("[1]") else "args") + inside[3:]
     return NotPicklable(str(error).replace(error.path, path, 1), path=path).with_traceback(error.__traceback__)
+
+
+def _is_imported(func: Callable[..., Any]) -> bool:
+    """Whether a function is found again, in any process, by the name of its module and its own."""
+    if type(func) is not types.FunctionType and type(func) is not types.BuiltinFunctionType:
+        return False
+    module: str = func.__module__
+    if module == "__main__" or by_value(module):
+        return False
+    return getattr(sys.modules.get(module), func.__name__, None) is func
 
 
 def _check_chunksize(chunksize: int) -> None:

@@ -180,12 +180,12 @@ class TaskTable:
                 continue
             unit, item = span.unit, span.start + current - seq
             self._again(Span(unit, item + 1, span.stop))
-            if not innocent or self.at_most_once:
+            if final or not innocent or self.at_most_once:
                 unit.deaths.setdefault(item, []).append(cause)
             if final or self.at_most_once or len(unit.deaths.get(item, ())) >= self.max_deaths:
                 given_up += self._give_up(unit, item)
             else:
-                self.num_retried += 1
+                self.num_retried += not innocent and not unit.cancelled
                 self._again(Span(unit, item, item + 1))
             self._again(Span(unit, span.start, item))
         return given_up
@@ -225,12 +225,13 @@ class TaskTable:
 
     # What goes out
 
-    def assign(self) -> list[Assignment]:
+    def assign(self, now: float) -> list[Assignment]:
         """Decide who gets what now."""
         assignments: list[Assignment] = []
         # The idle ones first, one unit each...
         while self._pending and self._idle:
             worker, _ = self._idle.popitem()
+            worker.heard, worker.peeked = now, False  # its silence begins here
             self._feed(worker, assignments, first=True)
         # ...then, if these tasks are short, those that will be idle soonest.
         if self._pending:

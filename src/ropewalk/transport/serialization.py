@@ -99,6 +99,11 @@ def dumps(value: Any, *, what: str = "value") -> Payload:
     return _dump_code(value, what)
 
 
+def by_value(module: str) -> bool:
+    """Whether the user wants the code of a module to travel by value (`cloudpickle.register_pickle_by_value`)."""
+    return any(module == name or module.startswith(f"{name}.") for name in _by_value_modules)
+
+
 def dumps_plain(value: Any) -> bytes | None:
     """The pickle of a range, of a tuple of numbers, strings and the like, or of one such tuple in a tuple; or None.
 
