@@ -614,9 +614,7 @@ class Dispatcher:
     def _replace(self, worker: Worker, cause: str, failure: type[RopewalkError]) -> None:
         match self.scaling.died(worker.rank, time.monotonic(), cause):
             case Restart(delay_s) if delay_s:
-                self._session.loop.call_soon(
-                    lambda: self._session.loop.call_later(delay_s, self._delay_over)
-                )
+                self._session.loop.call_soon(lambda: self._session.loop.call_later(delay_s, self._delay_over))
             case GiveUp(reason, deaths):
                 first = f" The first: {deaths[0]}" if deaths else ""
                 message = f"the workers of {self._options.name} do not stay up: {reason}.{first}"

@@ -1,7 +1,7 @@
 """What a pool and its workers say to each other on data links.
 
-    pool ──▶ worker    Begin Constant Setup Tasks Forget Stop
-    worker ──▶ pool    Ready SetupFailed Done Skipped
+pool ──▶ worker    Begin Constant Setup Tasks Forget Stop
+worker ──▶ pool    Ready SetupFailed Done Skipped
 """
 
 from __future__ import annotations

@@ -290,8 +290,10 @@ class Pool:
         dispatcher = self._dispatcher
         with dispatcher.changed:
             ready = dispatcher.changed.wait_for(
-                lambda: dispatcher.broken
-                or sum(worker.ready for worker in dispatcher.workers.values()) >= dispatcher.scaling.wanted,
+                lambda: (
+                    dispatcher.broken
+                    or sum(worker.ready for worker in dispatcher.workers.values()) >= dispatcher.scaling.wanted
+                ),
                 timeout_s,
             )
             dispatcher.raise_if_broken()

@@ -129,8 +129,12 @@ class Job:
 class AsyncResult(Job, Generic[T]):
     """The result of `apply_async`, when it is there; in asyncio it can be awaited as well."""
 
-    def __init__(self, callback: Callable[[T], Any] | None, error_callback: Callable[[BaseException], Any] | None,
-                 call_back: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        callback: Callable[[T], Any] | None,
+        error_callback: Callable[[BaseException], Any] | None,
+        call_back: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._there = threading.Lock()
         self._there.acquire()
         self._arrived = False

@@ -1,7 +1,7 @@
 """How many workers a pool should have, and what to do about it. Pure.
 
-    wanted ─▶ starting ─▶ ready ─▶ draining ─▶ gone
-                 └────────────┴── died ──▶ another one, as the restart budget allows
+wanted ─▶ starting ─▶ ready ─▶ draining ─▶ gone
+             └────────────┴── died ──▶ another one, as the restart budget allows
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import msgspec
 
+from ropewalk import injection
 from ropewalk.pool.constants import arrive, arrived, depart
 from ropewalk.pool.messages import (
     ENCODE,
@@ -203,6 +204,8 @@ class Worker:
         try:
             items = loads(parts[0], [memoryview(part) if type(part) is bytearray else part for part in parts[1:]])
             call = _caller(self._value(unit.code), unit.kind)
+            if injection.visit:
+                call = _with_points(call, injection.visit)
         except Exception as error:
             failure = _failure(error)
             for _ in range(count):
@@ -314,7 +317,11 @@ class Worker:
             return
         now = time.monotonic_ns()
         parts: list[Part] = [pickle.dumps((self._results, self._nested), 5), *self._buffers]
+        if injection.visit:
+            injection.visit("worker.before_flush", "")
         self._send_done(Done(self._base, count, now - self._flushed_ns, ()), parts)
+        if injection.visit:
+            injection.visit("worker.after_flush", "")
         self._base += count
         self._page.clear(count, self._base)
         self._flushed_ns = now
@@ -345,6 +352,18 @@ def _caller(function: Callable[..., Any], kind: int) -> Callable[[Any], Any]:
     if kind == CallKind.APPLY:
         return lambda item: function(*item[0], **item[1])
     return lambda item: function(*item)
+
+
+def _with_points(call: Callable[[Any], Any], visit: Callable[[str, str], bool]) -> Callable[[Any], Any]:
+    """The function between two points for faults, so that the hot loop knows nothing of them."""
+
+    def call_between(item: Any) -> Any:
+        visit("worker.before_task", "")
+        value = call(item)
+        visit("worker.after_task", "")
+        return value
+
+    return call_between
 
 
 class _Seeding:
@@ -398,5 +417,3 @@ def _not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
         stand_in = error(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
     text = text or "".join(traceback.format_exception_only(problem))
     return Failure("multiprocessing.pool.MaybeEncodingError", str(stand_in), text, pickle.dumps(stand_in), [])
-
-
