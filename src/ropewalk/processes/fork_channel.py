@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,8 +12,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ropewalk.engines.resources import blas_threads_environment
+from ropewalk.errors import LinkClosed
 from ropewalk.processes import fork_server
 from ropewalk.processes.messages import ForkReply, ForkRequest
+from ropewalk.transport.channel import Channel
 from ropewalk.transport.loop import Loop
 
 _REPLIES = msgspec.msgpack.Decoder(ForkReply)
@@ -76,7 +76,7 @@ class ForkChannel:
 
     def _begin(self) -> None:
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours, theirs = Channel.pair()
         except OSError as error:
             self._fail_all(f"the agent cannot start a fork server: {error}")
             return
@@ -90,31 +90,30 @@ class ForkChannel:
         if pid == 0:
             _become_fork_server(theirs, self._preload)
         theirs.close()
-        ours.setblocking(False)
-        self.pid, self._socket, self._ready = pid, ours, False
+        ours.wait_at_most(0)
+        self.pid, self._channel, self._ready = pid, ours, False
         self._loop.watch(ours.fileno(), self._read)
 
     def _send(self) -> None:
         while self._ready and self._unsent:
             request, fds = self._asked[self._unsent[0]]
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
             try:
-                self._socket.sendmsg([msgspec.msgpack.encode(request)], rights)
+                self._channel.send(msgspec.msgpack.encode(request), fds)
             except BlockingIOError:
                 self._loop.call_later(0.005, self._send)
                 return
-            except OSError:
+            except LinkClosed:
                 return  # it died; `ended` asks again
             self._unsent.popleft()
 
     def _read(self) -> None:
         while self.pid:
             try:
-                data = self._socket.recv(1 << 20)
-            except (BlockingIOError, OSError):
+                data, _ = self._channel.receive()
+            except BlockingIOError:
                 return
             if not data:
-                self._loop.unwatch(self._socket.fileno())
+                self._loop.unwatch(self._channel.fileno())
                 return
             reply = _REPLIES.decode(data)
             if reply.id:
@@ -128,9 +127,8 @@ class ForkChannel:
 
     def _read_rest(self) -> None:
         """Read all replies up to the end: of a fork that was under way when it died, the process in between tells."""
-        self._loop.unwatch(self._socket.fileno())
-        with contextlib.suppress(OSError):
-            self._socket.settimeout(_LAST_WORDS_S)
+        self._loop.unwatch(self._channel.fileno())
+        self._channel.wait_at_most(_LAST_WORDS_S)
         self._read()
 
     def _fail_all(self, reason: str) -> None:
@@ -141,11 +139,11 @@ class ForkChannel:
 
     def _close(self) -> None:
         self.pid = 0
-        self._loop.unwatch(self._socket.fileno())
-        self._socket.close()
+        self._loop.unwatch(self._channel.fileno())
+        self._channel.close()
 
 
-def _become_fork_server(channel: socket.socket, preload: tuple[str, ...]) -> None:
+def _become_fork_server(channel: Channel, preload: tuple[str, ...]) -> None:
     """In the forked child of the agent: keep the channel, close everything else, serve, and end."""
     code = 1
     try:

@@ -15,27 +15,26 @@ what the standard library's fork server cannot do: its children are its own.
 
 from __future__ import annotations
 
-import array
 import atexit
 import contextlib
 import gc
 import importlib
 import os
 import signal
-import socket
 import sys
 import traceback
 
 import msgspec
 
+from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.messages import ForkReply, ForkRequest
+from ropewalk.transport.channel import Channel
 
-_MAX_REQUEST_BYTES = 1 << 20
 _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
 
 
-def serve(channel: socket.socket, preload: tuple[str, ...]) -> None:
+def serve(channel: Channel, preload: tuple[str, ...]) -> None:
     """Import what is asked for, say so, then fork until the agent closes the channel."""
     os.environ["ROPEWALK_PROCESS"] = "fork server"
     bootstrap.die_with_parent()
@@ -49,20 +48,17 @@ def serve(channel: socket.socket, preload: tuple[str, ...]) -> None:
     gc.collect()
     gc.freeze()  # the collector of a child must not touch, and so copy, pages that all children share
     while True:
-        data, ancillary, _, _ = channel.recvmsg(_MAX_REQUEST_BYTES, socket.CMSG_SPACE(64), socket.MSG_CMSG_CLOEXEC)
+        data, fds = channel.receive()
         if not data:
             return
-        fds = array.array("i")
-        for _, _, raw in ancillary:
-            fds.frombytes(raw)
         request = _REQUESTS.decode(data)
         importlib.import_module(request.start.entry.partition(":")[0])  # once, here, instead of in every child
-        _fork_twice(channel, request, list(fds))
+        _fork_twice(channel, request, fds)
         for fd in fds:
             os.close(fd)
 
 
-def _fork_twice(channel: socket.socket, request: ForkRequest, fds: list[int]) -> None:
+def _fork_twice(channel: Channel, request: ForkRequest, fds: list[int]) -> None:
     try:
         between = os.fork()
     except OSError as error:
@@ -83,8 +79,8 @@ def _fork_twice(channel: socket.socket, request: ForkRequest, fds: list[int]) ->
     bootstrap.run(request, fds)
 
 
-def _reply(channel: socket.socket, reply: ForkReply) -> None:
-    with contextlib.suppress(OSError):  # the agent is gone: so are we, in a moment
+def _reply(channel: Channel, reply: ForkReply) -> None:
+    with contextlib.suppress(LinkClosed):  # the agent is gone: so are we, in a moment
         channel.send(msgspec.msgpack.encode(reply))
 
 
