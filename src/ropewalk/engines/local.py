@@ -19,8 +19,6 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-import psutil
-
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
@@ -134,6 +132,9 @@ class _Job:
         """End it, its group and its descendants at once; nothing if it has ended."""
         if self.exit_code() is not None:
             return
+        # It takes 15 ms to import, and the jobs of most launchers end by themselves.
+        import psutil
+
         descendants: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
             descendants = psutil.Process(self.process.pid).children(recursive=True)

@@ -27,9 +27,11 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from ropewalk import injection
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
+from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.fork_channel import ForkChannel
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.messages import (
@@ -58,7 +60,6 @@ from ropewalk.processes.messages import (
     Started,
     StartProcess,
 )
-from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.out_of_memory import count_kills, evidence
 from ropewalk.processes.page import CURRENT
 from ropewalk.transport.address import parse_address
@@ -129,8 +130,8 @@ class Agent:
         bootstrap.adopt_orphans()
         bootstrap.name_thread("rw-agent")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
-        signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon(self._reap))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._loop.stop())
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: self._loop.call_soon(self._reap))
         try:
             self._fork_channel(())
             self._join_launcher()
@@ -325,6 +326,8 @@ class Agent:
             page=page,
         )
         self._forget(process)
+        if injection.visit and injection.visit("agent.before_exit_report", process.start.name):
+            return
         self._tell(process.owner, exited)
 
     def _forget(self, process: HostedProcess) -> None:
@@ -509,6 +512,7 @@ def _ends_soon(pid: int) -> bool:
 def main() -> None:
     """Run an agent: its boot facts come on standard input, so that no secret is in argv."""
     boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
+    injection.load("agent")
     Agent(boot).run()
 
 

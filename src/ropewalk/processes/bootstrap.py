@@ -23,6 +23,7 @@ import traceback
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ropewalk import injection
 from ropewalk.engines.resources import blas_threads_environment
 from ropewalk.errors import TransportError
 from ropewalk.processes.messages import ForkRequest
@@ -143,6 +144,7 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     os.environ.update({name: value for name, value in threads.items() if name not in os.environ})
     os.environ.update(start.environment)
     os.environ["ROPEWALK_PROCESS"] = start.name
+    injection.load(start.name)
     with contextlib.suppress(OSError):
         os.chdir(start.folder)
     sys.path[:] = start.path

@@ -30,6 +30,7 @@ from typing import Protocol
 
 import msgspec
 
+from ropewalk import injection
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobSpec, JobState
 from ropewalk.engines.resources import Resources, usable_cpus
@@ -249,7 +250,8 @@ class Session:
 
     def start(self, spec: ProcessSpec, owner: Owner) -> str:
         """Ask for a process; returns its id at once. The owner hears what becomes of it."""
-        id = f"{spec.name}#{next(self._numbers)}"
+        # Unique at the agent: sessions of several processes may share it, and their pools may have the same names.
+        id = f"{spec.name}#{os.getpid()}-{next(_process_numbers)}"
         credentials = Credentials.create(self.run_id, id)
         self._members.admit(id, credentials.secret)
         with self._lock:
@@ -564,7 +566,7 @@ class Session:
             entry=spec.entry,
             secret=process.credentials.secret,
             address=str(self._listener.address),
-            environment=dict(spec.environment),
+            environment={**spec.environment, **injection.environment()},
             cpus=spec.resources.cpus,
             preload=spec.preload,
             folder=_working_folder(),
@@ -713,6 +715,7 @@ def _import_environment() -> dict[str, str]:
 _registry_lock = threading.Lock()
 _sessions: dict[int, Session] = {}
 _session_numbers = itertools.count(1)
+_process_numbers = itertools.count(1)
 _hooked = False
 
 

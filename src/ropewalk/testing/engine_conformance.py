@@ -25,7 +25,7 @@ _OVER = (JobState.ENDED, JobState.LOST)
 
 
 class EngineConformance:
-    """The suite. Subclass it, say how your engine is made, and let pytest (or a loop over `tests()`) call the methods."""
+    """The suite. Subclass it, say how your engine is made, and let pytest or a loop over `tests()` call the methods."""
 
     python: str = sys.executable
     """A Python interpreter on the engine's hosts."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from ropewalk import injection
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_head
 from ropewalk.transport.streams.stream import Stream
@@ -89,6 +90,8 @@ class Link:
         Raises:
             LinkClosed: the peer is gone.
         """
+        if injection.visit and injection.visit("link.send", type(message).__name__):
+            return
         head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
         if parts and sum(map(len, parts)) < _JOIN_BYTES:
             head = b"".join((head, *parts))  # copying a little is cheaper than handing over many pieces
