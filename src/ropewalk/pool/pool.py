@@ -501,15 +501,17 @@ class Pool:
     ) -> Unit:
         plain = dumps_plain(items)
         if plain is not None:
-            return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (code,), [plain]))
+            return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (*code.needs, code), [plain]))
         with collecting() as constants:
             payload = dumps(items, what=what)
         needs = [*constants.values()]
         if payload.names:
             if payload.names not in defined:  # once for a map: classes of `__main__` take long to pickle
-                defined[payload.names] = self._constant_of_parts(parts_of(None, define(payload.names)), ())
-            needs.append(defined[payload.names])
-        needs.append(code)
+                with collecting() as inner:
+                    definitions = parts_of(None, define(payload.names))
+                defined[payload.names] = self._constant_of_parts(definitions, inner.values())
+            needs += [*defined[payload.names].needs, defined[payload.names]]
+        needs += [*code.needs, code]
         parts: list[Part] = [payload.pickle, *payload.buffers]
         size = total_bytes(parts)
         content = Content(kind, seed, needs, parts)

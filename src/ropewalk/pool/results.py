@@ -12,6 +12,7 @@ for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import sys
 import threading
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from ropewalk.errors import RemoteError
+from ropewalk.errors import PoolClosed, RemoteError
 from ropewalk.pool.messages import FAILURE_DECODER, Failure
 from ropewalk.processes.page import ERROR, PICKLED, PageReport, results_of
 from ropewalk.transport.blobs import total_bytes
@@ -117,6 +118,17 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
 class Job:
     """What the results of some tasks are for. `accept` and `finish` are called by the dispatcher, one at a time."""
 
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def check_process(self) -> None:
+        """Raise PoolClosed in a forked child, where nothing will ever arrive."""
+        if self._pid != os.getpid():
+            raise PoolClosed(
+                f"this result belongs to a pool of process {self._pid}, from which this one ({os.getpid()}) was "
+                "forked; it arrives there"
+            )
+
     def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
         """Tasks `first` to `first + count` have their results: the entries of `batch` from `offset` on."""
         raise NotImplementedError
@@ -135,6 +147,7 @@ class AsyncResult(Job, Generic[T]):
         error_callback: Callable[[BaseException], Any] | None,
         call_back: Callable[[Callable[[], None]], None],
     ) -> None:
+        super().__init__()
         self._there = threading.Lock()
         self._there.acquire()
         self._arrived = False
@@ -169,6 +182,8 @@ class AsyncResult(Job, Generic[T]):
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call has ended, or for `timeout` seconds."""
+        if not self._done:
+            self.check_process()
         if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             self._there.release()
 
@@ -316,6 +331,7 @@ class ImapJob(Job):
     _FIRST_ITEMS_PER_WORKER = 4
 
     def __init__(self, num_workers: int, window_items: int, window_bytes: int, *, ordered: bool) -> None:
+        super().__init__()
         self.changed = threading.Condition()
         self._ordered = ordered
         self._first_items = self._FIRST_ITEMS_PER_WORKER * num_workers
@@ -451,6 +467,7 @@ class IMapIterator(Generic[T]):
             multiprocessing.TimeoutError: it is not there in time.
             Exception: what the task raised, or the iterable of the arguments; the next one can be asked for.
         """
+        self._job.check_process()
         entry = self._job.take(timeout)
         if type(entry) is Raised:
             raise entry.error

@@ -1,0 +1,589 @@
+"""What a pool does beyond a plain map: callbacks, asyncio, threads, resize, constants, seeds, forks, nesting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk
+from ropewalk.errors import PoolClosed
+from tests.scenarios.tasks import (
+    note,
+    noted,
+    nothing,
+    pid,
+    raise_own_error,
+    raise_value_error,
+    square,
+    wait_for_file,
+    wait_until,
+)
+
+pytestmark = pytest.mark.timeout(25)
+
+
+def slow_square(number: int) -> int:
+    time.sleep(0.001)
+    return number * number
+
+
+# --- callbacks, threads, asyncio ---
+
+
+def test_callbacks_run_before_the_result_is_there_and_one_of_both_only() -> None:
+    seen: list[Any] = []
+    with ropewalk.Pool(2) as pool:
+        results = [
+            pool.apply_async(square, (3,), callback=seen.append, error_callback=lambda _: seen.append("wrong")),
+            pool.map_async(square, [1, 2], callback=seen.append),
+            pool.starmap_async(divmod, [(7, 2)], callback=seen.append),
+            pool.map_async(square, [], callback=seen.append),
+        ]
+        for result in results:
+            result.wait(10)
+            assert result.successful()
+        assert sorted(seen, key=str) == sorted([9, [1, 4], [(3, 1)], []], key=str)
+
+        errors: list[BaseException] = []
+        failed = pool.apply_async(raise_own_error, (7,), callback=seen.append, error_callback=errors.append)
+        mapped = pool.map_async(raise_value_error, "ab", callback=seen.append, error_callback=errors.append)
+        failed.wait(10)
+        mapped.wait(10)
+        assert not failed.successful() and not mapped.successful()
+        assert len(seen) == 4 and {type(error).__name__ for error in errors} == {"OwnError", "ValueError"}
+        assert all("Traceback" in str(error.__cause__) for error in errors)
+
+
+def test_callbacks_may_use_the_pool_and_may_raise(caplog: pytest.LogCaptureFixture) -> None:
+    inner: list[Any] = []
+    with ropewalk.Pool(2) as pool:
+
+        def chain(value: int) -> None:
+            inner.append(pool.apply_async(square, (value,)))
+            raise RuntimeError("of the callback")
+
+        assert pool.apply_async(square, (2,), callback=chain).get(10) == 4
+        assert inner[0].get(10) == 16
+        assert pool.apply(square, (5,)) == 25
+    assert "of the callback" in caplog.text
+
+
+def test_callbacks_of_a_closed_pool_have_run_when_join_returns() -> None:
+    seen: list[int] = []
+    pool = ropewalk.Pool(2)
+    for number in range(50):
+        pool.apply_async(slow_square, (number,), callback=seen.append)
+    pool.close()
+    pool.join()
+    assert sorted(seen) == [number**2 for number in range(50)]
+
+
+def test_results_can_be_awaited_many_at_once_and_again() -> None:
+    async def main(pool: ropewalk.Pool) -> None:
+        result = pool.apply_async(square, (3,))
+        assert (await result, await result) == (9, 9)
+        assert await pool.map_async(square, range(5)) == [0, 1, 4, 9, 16]
+        with pytest.raises(ValueError, match="sorry"):
+            await pool.apply_async(raise_value_error, ("sorry",))
+        many = [pool.apply_async(slow_square, (number,)) for number in range(20)]
+        assert await asyncio.gather(*map(wait_for, many)) == [number**2 for number in range(20)]
+        never = pool.apply_async(time.sleep, (1000,))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(wait_for(never), 0.05)
+
+    async def wait_for(result: Any) -> Any:
+        return await result
+
+    with ropewalk.Pool(2) as pool:
+        asyncio.run(main(pool))
+
+
+def test_the_event_loop_runs_while_a_result_is_awaited(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def main(pool: ropewalk.Pool) -> None:
+        async def open_gate() -> None:
+            gate.touch()
+
+        waiting = asyncio.ensure_future(awaited(pool.apply_async(wait_for_file, (str(gate),))))
+        await open_gate()
+        await asyncio.wait_for(waiting, 10)
+
+    async def awaited(result: Any) -> Any:
+        return await result
+
+    with ropewalk.Pool(1) as pool:
+        asyncio.run(main(pool))
+
+
+def test_several_threads_wait_for_one_result_and_map_at_once(tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+
+    def gated(number: int) -> int:
+        wait_for_file(gate)
+        return number
+
+    answers: list[Any] = []
+    with ropewalk.Pool(2) as pool:
+        result = pool.apply_async(gated, (5,))
+
+        def work(number: int) -> None:
+            answers.append(result.get(10))
+            values = pool.map(lambda item: (number, item), range(500), chunksize=1 + number)
+            assert values == [(number, item) for item in range(500)]
+            assert sum(pool.imap_unordered(square, range(100))) == sum(item**2 for item in range(100))
+            answers.append("done")
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        Path(gate).touch()
+        for thread in threads:
+            thread.join(20)
+    assert Counter(answers) == {5: 6, "done": 6}
+
+
+def test_several_threads_share_one_iterator() -> None:
+    seen: list[int] = []
+    with ropewalk.Pool(2) as pool:
+        results = pool.imap(square, range(2000), chunksize=10)
+
+        def consume() -> None:
+            for value in results:
+                seen.append(value)
+
+        threads = [threading.Thread(target=consume) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert sorted(seen) == [number**2 for number in range(2000)]
+
+
+def test_every_kind_of_map_gives_the_same_with_every_chunksize() -> None:
+    def add(left: int, right: int = 100) -> int:
+        return left + right
+
+    with ropewalk.Pool(3) as pool:
+        for chunksize in (1, 2, 7, 1000):
+            assert pool.map(square, range(100), chunksize) == [number**2 for number in range(100)]
+            assert pool.starmap(add, [(n, n) for n in range(50)], chunksize) == [2 * n for n in range(50)]
+            assert pool.starmap(add, [(n,) for n in range(5)], chunksize) == [100 + n for n in range(5)]
+            assert list(pool.imap(square, range(100), chunksize)) == [number**2 for number in range(100)]
+            unordered = list(pool.imap_unordered(square, iter(range(100)), chunksize))
+            assert sorted(unordered) == [number**2 for number in range(100)]
+        assert pool.apply(add, (1,), {"right": 2}) == 3
+        assert pool.apply(add, [1, 2]) == 3
+        assert pool.map(square, (number for number in range(3))) == [0, 1, 4]
+        assert pool.map(str.upper, "abc") == ["A", "B", "C"]
+        assert pool.map(int("7").__add__, {1: 2}.keys()) == [8]
+
+
+# --- workers come and go ---
+
+
+def test_a_worker_is_replaced_after_so_many_chunks() -> None:
+    with ropewalk.Pool(1, maxtasksperchild=2) as pool:
+        pids = pool.map(pid, range(8), chunksize=1)
+        assert [count for _, count in Counter(pids).items()] == [2, 2, 2, 2]
+        assert len(set(pool.map(pid, range(9), chunksize=3))) == 2
+        assert pool.status().num_deaths == 0, "they ended as planned"
+        assert pool.map(square, range(30), chunksize=1) == [number**2 for number in range(30)]
+
+
+def test_a_pool_grows_while_it_works_and_new_workers_have_work_at_once(tmp_path: Path) -> None:
+    gate, started = str(tmp_path / "gate"), str(tmp_path / "started")
+
+    def gated(_: int) -> None:
+        note(started, os.getpid())
+        wait_for_file(gate)
+
+    with ropewalk.Pool(1) as pool:
+        result = pool.map_async(gated, range(8), chunksize=8)  # in one piece, at the only worker
+        wait_until(lambda: len(noted(started)) == 1)
+        before = time.monotonic()
+        pool.resize(4)
+        wait_until(lambda: len(set(noted(started))) == 4, what="the new ones take from the one that had it all")
+        took_s = time.monotonic() - before
+        Path(gate).touch()
+        result.get(10)
+        assert len(noted(started)) == 8, "each began once"
+        assert len(pool.status().workers) == 4
+    assert took_s < 1.0  # 0.1 s on a quiet machine; this one may be busy
+
+
+def test_a_pool_shrinks_after_the_tasks_it_is_in(tmp_path: Path) -> None:
+    gate, started = str(tmp_path / "gate"), str(tmp_path / "started")
+
+    def gated(number: int) -> int:
+        note(started, number)
+        wait_for_file(gate)
+        return number
+
+    with ropewalk.Pool(4) as pool:
+        result = pool.map_async(gated, range(40), chunksize=5)
+        wait_until(lambda: len(noted(started)) == 4)
+        pool.resize(1)
+        assert pool.status().num_deaths == 0 and not result.ready()
+        Path(gate).touch()
+        assert result.get(10) == list(range(40))
+        assert sorted(map(int, noted(started))) == list(range(40)), "nothing was cut off and nothing ran twice"
+        wait_until(lambda: len(pool.status().workers) == 1)
+        assert len(set(pool.map(pid, range(50), chunksize=1))) == 1
+        pool.resize(3)
+        pool.wait_until_ready(10)
+        assert len(pool.status().workers) == 3 and pool.status().num_deaths == 0
+
+
+def test_a_pool_of_changing_size_loses_nothing() -> None:
+    with ropewalk.Pool(2) as pool:
+        result = pool.map_async(slow_square, range(2000))
+        for size in (5, 1, 4, 2, 6, 1, 3):
+            pool.resize(size)
+            time.sleep(0.02)
+        assert result.get(20) == [number**2 for number in range(2000)]
+        assert pool.status().num_deaths == 0
+
+
+def test_status_says_what_the_pool_does(tmp_path: Path) -> None:
+    gate, started = str(tmp_path / "gate"), str(tmp_path / "started")
+
+    def gated(number: int) -> int:
+        note(started, number)
+        wait_for_file(gate)
+        return number
+
+    pool = ropewalk.Pool(2, name="crew")
+    with pool:
+        pool.wait_until_ready(10)
+        status = pool.status()
+        assert (status.name, status.state, status.queued, status.running, status.done) == ("crew", "RUN", 0, 0, 0)
+        assert [worker.name for worker in status.workers] == ["crew.0", "crew.1"]
+        assert {worker.pid for worker in status.workers} == set(pool.map(pid, range(100), chunksize=1))
+        assert all(worker.state == "idle" and worker.host for worker in pool.status().workers)
+        pool.map_async(gated, range(10), chunksize=1)
+        wait_until(lambda: len(noted(started)) == 2)
+        assert [worker.state for worker in pool.status().workers] == ["running"] * 2
+        status = pool.status()
+        assert status.queued + status.running == 10 and status.done == 100
+        assert sorted(worker.task for worker in status.workers if worker.task is not None)[0] == 0
+        assert "crew RUN: 2 workers" in str(status) and "crew.1" in status._repr_html_()
+        os.kill(status.workers[0].pid, signal.SIGKILL)
+        wait_until(lambda: pool.status().num_deaths == 1)
+        assert "SIGKILL" in str(pool.status()) and pool.status().deaths[0].name == "crew.0"
+        Path(gate).touch()
+        wait_until(lambda: pool.status().done == 110)
+        assert pool.status().retried == 1
+        assert repr(pool) == "<ropewalk.Pool crew RUN with 2 workers>"
+    assert pool.status().state == "TERMINATE" and pool.status().workers == ()
+
+
+# --- constants and arrays ---
+
+
+def test_a_constant_arrives_as_its_value_and_is_sent_once(tmp_path: Path) -> None:
+    loads = str(tmp_path / "loads")
+
+    class Weights:
+        def __init__(self) -> None:
+            self.name = "w"
+
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            note(loads, os.getpid())
+            self.__dict__.update(state)
+
+    def use(weights: Any, number: int) -> tuple[str, int]:
+        return weights.name, number
+
+    with ropewalk.Pool(2) as pool:
+        weights = pool.put(Weights())
+        assert "constant of" in repr(weights)
+        assert pool.starmap(use, [(weights, number) for number in range(50)]) == [("w", n) for n in range(50)]
+        assert pool.apply(use, (weights, 1)) == ("w", 1)
+        assert pool.apply(use, (), {"weights": weights, "number": 2}) == ("w", 2)
+        assert pool.map(lambda number: use(weights, number), [3]) == [("w", 3)]
+        assert next(pool.imap(functools.partial(use, weights), [4])) == ("w", 4)
+        assert pool.map(lambda pair: pair[0]["deep"].name, [({"deep": weights}, 1)]) == ["w"]
+        other = pool.put([1, 2, 3])
+        for _ in range(3):  # closed over only, for workers that do not have it yet
+            assert pool.map(lambda number: (other[0], number), range(8), chunksize=1) == [(1, n) for n in range(8)]
+            assert pool.map(functools.partial(use, pool.put(Weights())), range(4), chunksize=1)[0] == ("w", 0)
+        assert max(Counter(noted(loads)).values()) <= 2, "each of the two is unpickled once in each worker"
+
+
+def test_constants_are_read_only_and_the_error_says_copy() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def change(weights: Any, _: int) -> None:
+        weights[0] = 1
+
+    def change_a_copy(weights: Any, number: int) -> float:
+        weights = weights.copy()
+        weights[0] = number
+        return float(weights.sum())
+
+    for size in (1000, 1_000_000):  # in the frame, and as a blob of the host
+        values = numpy.zeros(size)
+        with ropewalk.Pool(2) as pool:
+            constant = pool.put(values)
+            values[:] = 7  # the pool has its own
+            for call in (
+                lambda: pool.apply(change, (constant, 0)),  # noqa: B023
+                lambda: pool.map(functools.partial(change, numpy.ones(size)), range(2)),  # noqa: B023
+            ):
+                with pytest.raises(ValueError, match="read-only") as info:
+                    call()
+                assert "copy()" in str(info.value.__cause__) or "copy()" in "".join(info.value.__notes__)
+            assert pool.map(functools.partial(change_a_copy, constant), [5, 6]) == [5.0, 6.0]
+
+
+def test_large_arguments_and_results_are_writable_and_independent() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def add_one(array: Any) -> Any:
+        array += 1
+        return array
+
+    def twice(array: Any) -> tuple[Any, Any]:
+        return array, array
+
+    with ropewalk.Pool(2) as pool:
+        for size in (10, 10_000, 1_000_000):
+            array = numpy.zeros(size)
+            result = pool.apply(add_one, (array,))
+            assert array.sum() == 0 and result.sum() == size
+            result[:] = 5
+            mapped = pool.map(add_one, [array] * 4)
+            for each in mapped:
+                assert each.sum() == size
+                each[:] = 9
+            both = pool.imap(add_one, [array, array.copy()], chunksize=2)
+            assert [each.sum() for each in both] == [size, size]
+            left, right = pool.apply(twice, (array,))
+            left[0] = 3
+            assert right[0] == 3, "one object stays one object"
+            pending = pool.apply_async(add_one, (array,))
+            array[:] = 100  # it was copied when it was given
+            assert pending.get(10).sum() == size
+        assert pool.map(len, [bytes(2_000_000), bytearray(3_000_000)]) == [2_000_000, 3_000_000]
+
+
+def test_a_function_with_large_weights_is_sent_once_for_all_tasks() -> None:
+    numpy = pytest.importorskip("numpy")
+    weights = numpy.arange(4_000_000, dtype="f8")  # 32 MB
+
+    def where(weights: Any, number: int) -> tuple[int, float]:
+        return os.getpid(), float(weights[number])
+
+    with ropewalk.Pool(2) as pool:
+        values = pool.map(functools.partial(where, weights), range(200), chunksize=1)
+        assert [value for _, value in values] == list(range(200))
+        shared = pool.apply(lambda: Path("/proc/self/maps").read_text())
+        files = set(re.findall(r"memfd:(ropewalk-\w+)", shared)) - {"ropewalk-page"}
+        assert len(files) == 1, "one memory file that all processes of the host map"
+
+
+# --- seeds ---
+
+
+def test_seeds_of_tasks_depend_on_the_map_and_the_index_alone(tmp_path: Path) -> None:
+    died = str(tmp_path / "died")
+
+    def seed(number: int) -> int:
+        if number == 13 and not noted(died):
+            note(died, number)
+            os._exit(1)
+        return ropewalk.task_seed()
+
+    def plain(_: int) -> int:
+        return ropewalk.task_seed()
+
+    with ropewalk.Pool(1) as pool:
+        expected = pool.map(plain, range(40), seed=7)
+        assert len(set(expected)) == 40
+        assert pool.map(plain, range(40), seed=8) != expected
+        first, second = pool.map(plain, range(3)), pool.map(plain, range(3))
+        assert not set(first) & set(second), "each map has its own"
+        single = pool.apply_async(plain, (0,), seed=7).get(10)
+        assert single == expected[0]
+    with ropewalk.Pool(3) as pool:
+        assert pool.map(seed, range(40), chunksize=3, seed=7) == expected
+        assert list(pool.imap(plain, range(40), chunksize=7, seed=7)) == expected
+        assert sorted(pool.imap_unordered(plain, range(40), seed=7)) == sorted(expected)
+        assert pool.starmap(plain, [(n,) for n in range(40)], seed=7) == expected
+        assert pool.status().num_deaths == 1
+    with pytest.raises(RuntimeError, match="inside a task"):
+        ropewalk.task_seed()
+
+
+# --- balance ---
+
+
+def test_tasks_behind_a_slow_one_are_taken_over_by_others(tmp_path: Path) -> None:
+    gate, ran = str(tmp_path / "gate"), str(tmp_path / "ran")
+
+    def run(number: int) -> int:
+        if number == 0:
+            wait_for_file(gate)  # opened when all others are through
+        else:
+            time.sleep(0.001)
+        note(ran, f"{number}:{os.getpid()}")
+        return number
+
+    with ropewalk.Pool(2) as pool:
+        for chunksize in (None, 1, 201):
+            Path(ran).unlink(missing_ok=True)
+            Path(gate).unlink(missing_ok=True)
+            result = pool.map_async(run, range(201), chunksize)
+            wait_until(lambda: len(noted(ran)) == 200, what=f"200 finish though the first hangs, {chunksize=}")
+            Path(gate).touch()
+            assert result.get(10) == list(range(201))
+            assert Counter(line.split(":")[0] for line in noted(ran)) == {str(n): 1 for n in range(201)}
+
+
+# --- the end of a pool ---
+
+
+def test_a_with_block_ends_its_workers_whatever_happens() -> None:
+    pids: set[int] = set()
+
+    def work() -> None:
+        with ropewalk.Pool(2) as pool:
+            pool.wait_until_ready(10)
+            pids.update(worker.pid for worker in pool.status().workers)
+            pool.map_async(time.sleep, [1000] * 4)
+            raise KeyError("of the user")
+
+    with pytest.raises(KeyError, match="of the user"):
+        work()
+    assert pids and not any(Path(f"/proc/{each}").exists() for each in pids)
+
+
+def test_a_pool_that_nobody_closed_says_so_and_ends() -> None:
+    pool = ropewalk.Pool(1)
+    pool.map(nothing, [1])
+    with pytest.warns(ResourceWarning, match="unclosed running"):  # noqa: PT031  # the collector runs when it likes
+        del pool
+        gc.collect()
+
+
+def test_a_pool_that_is_not_closed_lets_its_script_end(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import ropewalk; pool = ropewalk.Pool(2); print(pool.map(abs, [-1])); pool.map_async(abs, [1])")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=15)
+    assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- forks and nesting ---
+
+
+def in_child(action: Callable[[], object]) -> int:
+    """Fork, run, and exit like a script: with what `atexit` and destructors do. Returns the exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with contextlib.suppress(SystemExit):
+                action()
+            gc.collect()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_cannot_use_the_pool_and_does_it_no_harm() -> None:
+    with ropewalk.Pool(2) as pool:
+        assert pool.map(square, range(3)) == [0, 1, 4]
+        running = pool.map_async(slow_square, range(300))
+        results = pool.imap(slow_square, range(300))
+
+        def use() -> None:
+            for call in (
+                lambda: pool.map(square, [1]),
+                lambda: pool.apply_async(square, (1,)),
+                lambda: pool.imap(square, [1]),
+                lambda: pool.put(1),
+                lambda: pool.resize(1),
+            ):
+                with pytest.raises(PoolClosed, match=r"belongs to process .* make a pool here"):
+                    call()
+            nonlocal results
+            del results  # ends nothing in the parent
+            pool.terminate()
+            pool.close()
+            pool.join()
+
+        assert in_child(use) == 0
+        assert running.get(10) == [number**2 for number in range(300)]
+        assert list(results) == [number**2 for number in range(300)]
+
+        def enter_the_block() -> None:
+            with pytest.raises(PoolClosed), pool:
+                pass
+
+        assert in_child(enter_the_block) == 0
+        assert in_child(lambda: pool.__exit__(None, None, None)) == 0
+        assert pool.map(square, range(3)) == [0, 1, 4]
+
+
+def test_a_forked_child_may_have_a_pool_of_its_own() -> None:
+    with ropewalk.Pool(1) as pool:
+        pool.map(square, range(3))
+
+        def own() -> None:
+            with ropewalk.Pool(2) as inner:
+                assert inner.map(square, range(5)) == [0, 1, 4, 9, 16]
+            ropewalk.processes.session.close_all()  # as atexit would
+
+        assert in_child(own) == 0
+        assert pool.map(square, range(3)) == [0, 1, 4]
+
+
+def test_what_the_child_of_a_fork_waits_for_is_refused_there() -> None:
+    with ropewalk.Pool(1) as pool:
+        never = pool.apply_async(time.sleep, (1000,))
+        results = pool.imap(time.sleep, [1000])
+
+        def wait() -> None:
+            for call in (never.get, never.wait, results.next):
+                with pytest.raises(PoolClosed, match="forked"):
+                    call()
+
+        assert in_child(wait) == 0
+        assert never.ready() is False
+
+
+def test_a_pool_inside_a_worker_joins_its_session_and_ends_with_it() -> None:
+    def outer(number: int) -> tuple[int, list[int], int]:
+        with ropewalk.Pool(2) as inner:
+            return os.getpid(), inner.map(square, range(number)), os.getppid()
+
+    with ropewalk.Pool(2) as pool:
+        for _, values, parent in pool.map(outer, [3, 5], chunksize=1):
+            assert values in ([0, 1, 4], [0, 1, 4, 9, 16])
+            assert parent in pool._session.agent_pids()
+        assert pool.apply(lambda: ropewalk.Pool(2).__class__.__name__ and len(os.sched_getaffinity(0)) > 0)
+
+
+def test_a_pool_cannot_be_sent_and_says_what_to_do() -> None:
+    with ropewalk.Pool(1) as pool:
+        with pytest.raises((NotImplementedError, TypeError), match="make a pool inside the task"):
+            pool.apply(square, (pool,))
+        assert pool.apply(square, (2,)) == 4
