@@ -15,19 +15,7 @@ import pytest
 import ropewalk as rw
 from ropewalk import injection
 from ropewalk.testing import faults
-
-
-def square(x: int) -> int:
-    return x * x
-
-
-def slow_square(x: int) -> int:
-    time.sleep(0.02)
-    return x * x
-
-
-def pid_of_worker(_: int) -> int:
-    return os.getpid()
+from tests.testing.tasks import pid_of_worker, slow_square, square
 
 
 @pytest.fixture
