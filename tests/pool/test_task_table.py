@@ -1,0 +1,850 @@
+"""The task table: by lists for every rule, and by hypothesis against a simple model of pool and workers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ropewalk.pool.task_table import Assignment, Finished, GivenUp, Span, TaskTable, Unit
+
+MS = 1_000_000  # nanoseconds
+
+
+def unit(count: int, *, job: str = "job", first: int = 0, code: str = "f", size_bytes: int = 0) -> Unit:
+    return Unit(job=job, first_index=first, count=count, code=code, size_bytes=size_bytes)
+
+
+def table_with(*units: Unit, workers: Sequence[str] = ("a",), **options: object) -> TaskTable:
+    table = TaskTable(**options)  # type: ignore[arg-type]
+    for id in workers:
+        table.worker_up(id, now=0.0)
+    table.submit(units)
+    return table
+
+
+def assign(table: TaskTable, now: float = 0.0) -> list[tuple[str, int, int, int]]:
+    """(worker, seq, start, stop) of what is given out."""
+    return [(worker, seq, span.start, span.stop) for worker, seq, span in table.assign(now)]
+
+
+def counts(table: TaskTable) -> tuple[int, int, int, int]:
+    """(pending, running, done, failed)."""
+    return table.num_pending, table.num_running, table.num_done, table.num_failed
+
+
+# Giving out
+
+
+def test_each_idle_worker_gets_one_unit_and_the_rest_waits() -> None:
+    units = [unit(2), unit(3), unit(1)]
+    table = table_with(*units, workers=["a", "b"])
+    assert {(worker, seq, span) for worker, seq, span in table.assign(0.0)} == {
+        ("b", 0, Span(units[0], 0, 2)),
+        ("a", 0, Span(units[1], 0, 3)),
+    }
+    assert table.assign(0.0) == []
+    assert counts(table) == (1, 5, 0, 0)
+    assert not table.idle
+
+
+def test_a_worker_that_joins_late_gets_what_waits() -> None:
+    table = table_with(unit(1), unit(1), workers=["a"])
+    assign(table)
+    table.worker_up("b", now=1.0)
+    assert assign(table) == [("b", 0, 0, 1)]
+
+
+def test_nothing_is_sent_ahead_before_the_first_task_has_told_how_long_it_takes() -> None:
+    table = table_with(*(unit(1) for _ in range(9)))
+    assert assign(table) == [("a", 0, 0, 1)]
+    table.done("a", 0, 1, 20 * MS, now=0.1)
+    assert assign(table) == [("a", 1, 0, 1)]  # long: one at a time
+
+
+def test_short_tasks_are_sent_ahead_up_to_ten_milliseconds() -> None:
+    table = table_with(*(unit(1) for _ in range(100)))
+    assign(table)
+    table.done("a", 0, 1, 1 * MS, now=0.1)
+    assert len(assign(table)) == 10
+    assert assign(table) == []
+    table.done("a", 1, 4, 4 * MS, now=0.2)
+    assert assign(table) == []  # six milliseconds of work are left: not hungry yet
+    table.done("a", 5, 2, 2 * MS, now=0.2)
+    assert len(assign(table)) == 6
+    assert table.num_items("a") == 10
+
+
+def test_tiny_tasks_are_shared_among_the_workers_and_batches_are_bounded() -> None:
+    table = table_with(*(unit(1) for _ in range(40)), workers=["a", "b"])
+    for id, *_ in assign(table):
+        table.done(id, 0, 1, 1000, now=0.1)
+    per_worker = Counter(worker for worker, *_ in assign(table))
+    assert max(per_worker.values()) <= 40 // 2 // 2 + 1  # nobody takes more than its fair share at once
+
+    table = table_with(*(unit(1) for _ in range(5000)))
+    assign(table)
+    table.done("a", 0, 1, 1000, now=0.1)
+    assert len(assign(table)) <= table.pace.most_items + 1
+
+
+def test_large_arguments_do_not_travel_in_batches() -> None:
+    table = table_with(*(unit(1, size_bytes=20 << 20) for _ in range(10)))
+    assign(table)
+    table.done("a", 0, 1, 1000, now=0.1)
+    assert len(assign(table)) == 2  # one for an idle worker, one more within 32 MiB
+
+
+def test_a_code_that_was_never_seen_is_not_sent_ahead() -> None:
+    table = table_with(unit(1), unit(1, code="g"), unit(1, code="g"))
+    assign(table)
+    table.done("a", 0, 1, 1000, now=0.1)
+    assert assign(table) == [("a", 1, 0, 1)]  # one g, because the worker is idle
+
+
+def test_a_worker_with_a_limit_of_units_is_exhausted_when_it_has_had_them() -> None:
+    table = TaskTable()
+    table.worker_up("a", 0.0, units_left=2)
+    table.submit([unit(3), unit(1), unit(1)])
+    assign(table)
+    assert not table.exhausted("a")
+    table.done("a", 0, 3, 3000, now=0.1)
+    assert assign(table) == [("a", 3, 0, 1)]
+    assert not table.exhausted("a")
+    table.done("a", 3, 1, 1000, now=0.1)
+    assert table.exhausted("a") and assign(table) == []
+    assert table.num_pending == 1
+
+
+def test_a_draining_worker_gets_nothing_more() -> None:
+    table = table_with(*(unit(1) for _ in range(10)))
+    assign(table)
+    table.drain("a")
+    assert not table.exhausted("a")
+    table.done("a", 0, 1, 1000, now=0.1)
+    assert assign(table) == [] and table.exhausted("a")
+    table.drain("nobody")  # ignored
+
+
+# Results
+
+
+def test_results_are_accepted_once_whatever_comes_twice_late_or_from_others() -> None:
+    work = unit(4)
+    table = table_with(work, workers=["a"])
+    assign(table)
+    assert table.done("a", 0, 2, 0, now=0.1) == [Finished(Span(work, 0, 2), 0)]
+    assert table.done("a", 0, 2, 0, now=0.1) == []
+    assert table.done("a", 1, 2, 0, now=0.1) == [Finished(Span(work, 2, 3), 1)]
+    assert table.done("b", 3, 1, 0, now=0.1) == []
+    assert table.done("a", 3, 9, 0, now=0.1) == [Finished(Span(work, 3, 4), 0)]
+    assert counts(table) == (0, 0, 4, 0) and table.idle
+
+
+def test_one_message_may_span_units_and_skip_what_the_worker_lost() -> None:
+    first, second = unit(3), unit(3, code="g")
+    table = table_with(first, second, unit(10))
+    table.pace.observe("f", 1000)
+    table.pace.observe("g", 1000)
+    assert assign(table) == [("a", 0, 0, 3), ("a", 3, 0, 3)]
+    table.taken_back("a", 2, 4, now=0.1)  # the last of one, the first of the other
+    assert table.done("a", 0, 6, 6000, now=0.2) == [Finished(Span(first, 0, 2), 0), Finished(Span(second, 1, 3), 4)]
+    # What was taken back comes first, in its old order.
+    assert [span for _, _, span in table.assign(0.3)][:2] == [Span(first, 2, 3), Span(second, 0, 1)]
+
+
+def test_a_result_of_a_worker_that_died_is_not_accepted() -> None:
+    table = table_with(unit(1), workers=["a", "b"])
+    ((worker, *_),) = assign(table)
+    table.died(worker, 0, "killed")
+    assert table.done(worker, 0, 1, 0, now=0.1) == []
+    other = "a" if worker == "b" else "b"
+    assert assign(table) == [(other, 0, 0, 1)]
+    assert len(table.done(other, 0, 1, 0, now=0.2)) == 1
+
+
+# Taking back
+
+
+def test_what_is_taken_back_goes_to_the_front_in_its_order() -> None:
+    table = table_with(unit(4), unit(2))
+    assign(table)
+    table.taken_back("a", 1, 4, now=0.1)
+    assert counts(table) == (5, 1, 0, 0)
+    table.worker_up("b", 0.1)
+    assert assign(table) == [("b", 0, 1, 4)]
+    table.taken_back("a", 1, 4, now=0.1)  # it says so again: they are somebody else's
+    table.taken_back("gone", 0, 9, now=0.1)
+    assert counts(table) == (2, 4, 0, 0)
+
+
+def test_a_worker_from_which_all_was_taken_is_idle() -> None:
+    table = table_with(unit(2))
+    assign(table)
+    table.taken_back("a", 0, 2, now=0.1)
+    assert assign(table) == [("a", 2, 0, 2)]  # numbers count on
+
+
+def test_tasks_are_recalled_from_the_most_loaded_when_others_idle() -> None:
+    table = table_with(unit(10), unit(4), workers=["a", "b"])
+    table.pace.observe("f", 2 * MS)
+    (long, *_), (short, *_) = assign(table)
+    assert table.recallable(now=1.0) == []  # nobody idles
+    table.worker_up("c", 0.0)
+    assert table.recallable(now=1.0) == [(long, 10)]
+    assert table.recallable(now=1.0) == [(short, 4)]  # the first is under way
+    assert table.recallable(now=1.0) == []
+    table.taken_back(long, 5, 10, now=1.1)
+    assert table.recallable(now=1.1) == []  # there is something for the idle one now
+    assert assign(table) == [("c", 0, 5, 10)]
+
+
+def test_a_worker_is_asked_again_when_it_has_answered_a_recall() -> None:
+    table = table_with(unit(10), workers=["a", "b"])
+    table.pace.observe("f", 2 * MS)
+    ((busy, *_),) = assign(table)
+    assert table.recallable(now=1.0) == [(busy, 10)]
+    table.taken_back(busy, 10, 10, now=1.0)  # there was nothing to take just then
+    assert table.recallable(now=1.0) == [(busy, 10)]
+    table.done(busy, 0, 1, 0, now=1.0)
+    assert table.recallable(now=1.0) == [(busy, 10)]
+
+
+def test_a_worker_that_may_get_nothing_is_not_idle() -> None:
+    table = TaskTable()
+    table.worker_up("a", 0.0, units_left=1)
+    table.worker_up("b", 0.0, units_left=1)
+    table.pace.observe("f", 2 * MS)
+    table.submit([unit(1), unit(4)])
+    (short, *_), _ = assign(table)
+    table.done(short, 0, 1, 0, now=1.0)
+    assert table.exhausted(short) and table.recallable(now=1.0) == []
+
+
+def test_a_single_task_and_very_short_work_are_not_recalled() -> None:
+    table = table_with(unit(1), workers=["a", "b"])
+    assign(table)
+    assert table.recallable(now=9.0) == []
+    table = table_with(unit(4), workers=["a", "b"])
+    table.pace.observe("f", 1000)
+    assign(table, now=1.0)
+    assert table.recallable(now=1.001) == []
+    assert table.recallable(now=1.006) == [("b", 4)]  # it should have ended long ago
+
+
+def test_a_silent_worker_is_named_once_until_it_is_heard() -> None:
+    table = table_with(unit(3))
+    assert table.silent(now=1.0) == []  # it holds nothing
+    assign(table, now=1.0)
+    assert table.watchful is True
+    assert table.silent(now=1.01) == []
+    assert table.silent(now=1.03) == ["a"]
+    assert table.silent(now=1.04) == []
+    table.done("a", 0, 1, 0, now=1.05)
+    assert table.silent(now=1.06) == [] and table.silent(now=1.08) == ["a"]
+    table.done("a", 1, 1, 0, now=1.09)
+    assert table.silent(now=2.0) == []  # of a single task there is nothing to see: its result comes at once
+    assert table.watchful is False
+
+
+def test_silence_begins_when_work_is_given_out_not_when_the_worker_was_last_heard() -> None:
+    # A worker that had idled for long was looked at once, right after it got work, and never again: what it
+    # finished a moment later lay in its page until the slow task behind it ended.
+    table = table_with(unit(3))
+    assign(table, now=10.0)
+    assert table.silent(now=10.001) == []
+    assert table.silent(now=10.021) == ["a"]
+
+
+# Deaths
+
+
+def test_the_task_that_a_worker_died_in_is_blamed_and_goes_alone() -> None:
+    table = table_with(unit(5))
+    assign(table)
+    table.done("a", 0, 1, 0, now=0.1)
+    assert table.died("a", 2, "signal 9") == []
+    assert counts(table) == (4, 0, 1, 0) and table.num_retried == 1
+    given: list[tuple[str, int, int, int]] = []
+    for id in "bcd":
+        table.worker_up(id, 0.2)
+        given += assign(table)
+    assert given == [("b", 0, 1, 2), ("c", 0, 2, 3), ("d", 0, 3, 5)]
+
+
+def test_a_task_that_kills_max_deaths_workers_is_given_up_with_all_causes() -> None:
+    work = unit(3)
+    table = table_with(work, workers=[], max_deaths=3)
+    answered: list[GivenUp] = []
+    for number in range(3):
+        table.worker_up(f"w{number}", 0.0)
+        ((_, seq, span),) = table.assign(0.0)
+        if number:  # alone by now, the task before it being done
+            assert span == Span(work, 1, 2)
+        if not number:
+            table.done("w0", 0, 1, 0, now=0.1)
+        answered += table.died(f"w{number}", seq + 1 - span.start, f"death {number}")
+    assert answered == [GivenUp(work, 1, ("death 0", "death 1", "death 2"))]
+    table.worker_up("last", 0.0)
+    assert assign(table) == [("last", 0, 2, 3)]
+    assert work.deaths == {1: ["death 0", "death 1", "death 2"]}
+    assert table.num_failed == 1
+
+
+def test_an_ended_worker_is_innocent_and_so_is_its_task() -> None:
+    work = unit(1)
+    table = table_with(work, workers=[], max_deaths=1)
+    for number in range(4):
+        table.worker_up(str(number), 0.0)
+        assign(table)
+        assert table.died(str(number), 0, "its owner ended it", innocent=True) == []
+    assert work.deaths == {} and counts(table) == (1, 0, 0, 0)
+    assert table.num_retried == 0  # "retried" counts tasks that killed their workers
+
+
+def test_a_task_that_ran_out_of_time_ends_at_once() -> None:
+    work = unit(2)
+    table = table_with(work)
+    assign(table)
+    assert table.died("a", 0, "too long", final=True) == [GivenUp(work, 0, ("too long",))]
+    assert counts(table) == (1, 0, 0, 1)
+
+
+def test_a_final_death_has_its_cause_even_if_it_was_not_the_tasks_fault() -> None:
+    work = unit(1)
+    table = table_with(work)
+    assign(table)
+    assert table.died("a", 0, "too long", final=True, innocent=True) == [GivenUp(work, 0, ("too long",))]
+
+
+@pytest.mark.parametrize("current", [None, 0, 7])
+def test_nobody_is_blamed_for_a_death_between_tasks_or_in_one_that_was_done_or_recalled(current: int | None) -> None:
+    work = unit(3)
+    table = table_with(work)
+    assign(table)
+    table.done("a", 0, 1, 0, now=0.1)  # the page told of it after the worker died right behind it
+    assert table.died("a", current, "killed") == []
+    assert work.deaths == {} and counts(table) == (2, 0, 1, 0)
+    assert table.died("a", current, "killed again") == []
+
+
+def test_at_most_once_gives_up_what_was_begun_and_only_that() -> None:
+    work = unit(3)
+    table = table_with(work, at_most_once=True)
+    assign(table)
+    table.done("a", 0, 1, 0, now=0.1)
+    assert table.died("a", 1, "ended", innocent=True) == [GivenUp(work, 1, ("ended",))]
+    assert counts(table) == (1, 0, 1, 1)
+
+
+def test_a_vanished_host_blames_nobody() -> None:
+    work = unit(3)
+    table = table_with(work, max_deaths=1)
+    assign(table)
+    assert table.vanished("a", "host lost") == []
+    assert counts(table) == (3, 0, 0, 0) and work.deaths == {}
+    assert table.vanished("a", "host lost") == []
+
+
+def test_at_most_once_gives_up_all_that_a_vanished_host_may_have_begun() -> None:
+    work = unit(3)
+    table = table_with(work, at_most_once=True)
+    assign(table)
+    assert sorted(item for _, item, _ in table.vanished("a", "host lost")) == [0, 1, 2]
+    assert counts(table) == (0, 0, 0, 3) and table.idle
+
+
+# Cancelling
+
+
+def test_cancelling_drops_what_waits_and_names_who_holds_the_rest() -> None:
+    mine, waiting, theirs = unit(2, job="x"), unit(2, job="x"), unit(1, job="y")
+    table = table_with(mine, waiting, theirs)
+    assign(table)
+    assert table.cancel("x") == ["a"]
+    assert counts(table) == (1, 2, 0, 0)
+    assert mine.cancelled
+    table.taken_back("a", 1, 2, now=0.1)  # is not wanted any more
+    assert counts(table) == (1, 1, 0, 0)
+    assert table.died("a", 0, "killed") == []
+    assert counts(table) == (1, 0, 0, 0)
+    assert table.num_retried == 0
+    table.worker_up("b", 0.2)
+    assert [span for _, _, span in table.assign(0.2)] == [Span(theirs, 0, 1)]
+    assert table.cancel("unheard of") == []
+
+
+# Looking
+
+
+def test_what_a_worker_holds_can_be_asked() -> None:
+    work = unit(3)
+    table = table_with(work)
+    assert table.current_task("a") is None and table.next_seq("a") == 0
+    assign(table)
+    table.done("a", 0, 1, 0, now=0.1)
+    assert table.current_task("a") == (work, 1)
+    assert table.locate("a", 2) == (work, 2)
+    assert table.locate("a", 0) is None and table.locate("b", 0) is None and table.current_task("b") is None
+    assert (table.next_seq("a"), table.num_items("a"), table.next_seq("b"), table.num_items("b")) == (3, 2, 0, 0)
+
+
+# A model: pool, workers, and the links between them
+
+
+@dataclass(eq=False)
+class Task:
+    """One item of a unit, as the model knows it."""
+
+    unit: Unit
+    item: int
+    killer: bool
+    where: str = "pending"
+    """"pending", the id of the worker that holds it, "ended" or "dropped"."""
+    num_started: int = 0
+    deaths: int = 0
+
+
+@dataclass(eq=False)
+class Message:
+    """What a worker (or its agent) says: results, then tasks that are given back."""
+
+    first: int = 0
+    results: Sequence[Task] = ()
+    back_from: int = 0
+    back_until: int = 0
+
+
+@dataclass(eq=False)
+class Walker:
+    """A worker that walks through its tasks as `worker.py` does, with its page and its two ways home."""
+
+    id: str
+    units_left: int | None
+    draining: bool = False
+    next_seq: int = 0
+    held: dict[int, Task] = field(default_factory=dict[int, Task])
+    """What the table should think that it holds."""
+    spans: deque[tuple[int, list[Task]]] = field(default_factory=deque[tuple[int, list[Task]]])
+    at: int = 0
+    """Position in the first span."""
+    current: int | None = None
+    running: Task | None = None
+    base: int = 0
+    finished: list[Task] = field(default_factory=list[Task])
+    fence: tuple[int, int] = (0, 0)
+    said: deque[Message] = field(default_factory=deque[Message])
+    reported: deque[Message] = field(default_factory=deque[Message])
+    recalling: bool = False
+
+
+class TableAgainstModel(RuleBasedStateMachine):
+    """Any interleaving of what can happen to a pool; in the end each task is answered once."""
+
+    @initialize(max_deaths=st.integers(1, 3), at_most_once=st.booleans(), random=st.randoms(use_true_random=False))
+    def begin(self, max_deaths: int, at_most_once: bool, random: random.Random) -> None:
+        self.table = TaskTable(max_deaths=max_deaths, at_most_once=at_most_once)
+        self.random = random
+        self.tasks: dict[tuple[Unit, int], Task] = {}
+        self.pending: list[Task] = []
+        self.workers: dict[str, Walker] = {}
+        self.past: list[tuple[str, Message]] = []
+        self.now = 0.0
+        self.num_workers = self.num_done = self.num_failed = 0
+        self.num_blamed = 0
+        for _ in range(3):
+            self.join(None)
+
+    def pick(self, number: int) -> Walker:
+        return list(self.workers.values())[number % len(self.workers)]
+
+    # What the pool does
+
+    @rule(
+        sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+        job=st.sampled_from("xyz"),
+        code=st.sampled_from("fg"),
+        killer=st.integers(0, 60),
+    )
+    def submit(self, sizes: list[int], job: str, code: str, killer: int) -> None:
+        units = [unit(size, job=job, code=code, first=10 * number) for number, size in enumerate(sizes)]
+        self.table.submit(units)
+        for one in units:
+            for item in range(one.count):
+                task = Task(one, item, killer=killer == 0)
+                killer -= 1
+                self.tasks[one, item] = task
+                self.pending.append(task)
+
+    @rule(units_left=st.one_of(st.none(), st.none(), st.integers(1, 3)))
+    def join(self, units_left: int | None) -> None:
+        id = f"w{self.num_workers}"
+        self.num_workers += 1
+        self.workers[id] = Walker(id, units_left)
+        self.table.worker_up(id, self.now, units_left)
+
+    @rule()
+    def assign(self) -> None:
+        for assignment in self.table.assign(self.now):
+            self.take(assignment)
+        if self.pending:
+            for worker in self.workers.values():
+                assert worker.held or worker.draining or worker.units_left == 0, f"{worker.id} idles beside work"
+
+    def take(self, assignment: Assignment) -> None:
+        worker = self.workers[assignment.worker]
+        span = assignment.span
+        tasks = [self.tasks[span.unit, item] for item in range(span.start, span.stop)]
+        assert tasks and tasks == self.pending[: len(tasks)], "work is given out from the front"
+        del self.pending[: len(tasks)]
+        assert assignment.seq == worker.next_seq
+        assert not worker.draining
+        if worker.units_left is not None:
+            worker.units_left -= 1
+            assert worker.units_left >= 0
+        for number, task in enumerate(tasks):
+            assert not task.unit.cancelled
+            assert not (self.table.at_most_once and task.num_started), "begun, and given out again"
+            worker.held[assignment.seq + number] = task
+            task.where = worker.id
+        worker.spans.append((assignment.seq, tasks))
+        worker.next_seq += len(tasks)
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9))
+    def drain(self, number: int) -> None:
+        worker = self.pick(number)
+        worker.draining = True
+        self.table.drain(worker.id)
+
+    @rule(job=st.sampled_from("xyz"))
+    def cancel(self, job: str) -> None:
+        holders = {task.where for task in self.tasks.values() if task.unit.job == job} & set(self.workers)
+        units = {task.unit for task in self.tasks.values() if task.unit.job == job and task.where in self.workers}
+        assert sorted(self.table.cancel(job)) == sorted(holders)
+        for task in self.pending:
+            if task.unit.job == job:
+                task.where = "dropped"
+        self.pending = [task for task in self.pending if task.unit.job != job]
+        assert all(one.cancelled for one in units)
+
+    @rule(passed_s=st.sampled_from([0.001, 0.006, 0.03]))
+    def recall_for_idle_workers(self, passed_s: float) -> None:
+        self.now += passed_s
+        num_idle = sum(
+            not worker.held and not worker.draining and worker.units_left != 0 for worker in self.workers.values()
+        )
+        victims = self.table.recallable(self.now)
+        assert len(victims) <= num_idle and not (victims and self.pending)
+        for id, until in victims:
+            worker = self.workers[id]
+            assert len(worker.held) > 1 and until == worker.next_seq and not worker.recalling
+            worker.recalling = True
+            self.fence(worker, until)
+
+    @rule()
+    def look_at_silent_workers(self) -> None:
+        for id in self.table.silent(self.now):
+            worker = self.workers[id]
+            assert len(worker.held) > 1
+            worker.reported.append(Message(worker.base, list(worker.finished)))
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9))
+    def recall_all(self, number: int) -> None:
+        worker = self.pick(number)
+        self.fence(worker, worker.next_seq)
+
+    def fence(self, worker: Walker, until: int) -> None:
+        """What the agent does; how much of it is taken is the fence's own business."""
+        current = worker.current
+        first = until
+        if current is not None and current + 1 < until:
+            standing = worker.fence if worker.fence[1] > current else (until, until)
+            first = self.random.randint(min(current + 1, standing[0]), standing[0])
+            worker.fence = first, max(until, standing[1])
+            first = max(first, current + 1)
+        worker.reported.append(Message(worker.base, list(worker.finished), first, until))
+
+    # What a worker does
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9), steps=st.integers(1, 12))
+    def walk(self, number: int, steps: int) -> None:
+        worker = self.pick(number)
+        for _ in range(steps):
+            if worker.id in self.workers:
+                self.step(worker)
+
+    def step(self, worker: Walker) -> None:
+        if worker.running:
+            worker.finished.append(worker.running)
+            worker.running = None
+        elif worker.spans:
+            seq, tasks = worker.spans[0]
+            worker.current = current = seq + worker.at
+            if worker.fence[0] <= current < worker.fence[1]:
+                self.flush(worker)
+                worker.said.append(Message(back_from=current, back_until=seq + len(tasks)))
+                worker.base = seq + len(tasks)
+                worker.spans.popleft()
+                worker.at = 0
+                return
+            task = worker.running = tasks[worker.at]
+            task.num_started += 1
+            assert not (self.table.at_most_once and task.num_started > 1)
+            worker.at += 1
+            if worker.at == len(tasks):
+                worker.spans.popleft()
+                worker.at = 0
+            if task.killer:
+                self.die(worker)
+        else:
+            worker.current = None
+            self.flush(worker)
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9))
+    def flush_now(self, number: int) -> None:
+        self.flush(self.pick(number))
+
+    def flush(self, worker: Walker) -> None:
+        if worker.finished:
+            worker.said.append(Message(worker.base, worker.finished))
+            worker.base += len(worker.finished)
+            worker.finished = []
+
+    # What reaches the pool
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9), report=st.booleans(), how_many=st.integers(1, 5))
+    def deliver(self, number: int, report: bool, how_many: int) -> None:
+        worker = self.pick(number)
+        queue = worker.reported if report else worker.said
+        for _ in range(min(how_many, len(queue))):
+            message = queue.popleft()
+            self.past.append((worker.id, message))
+            self.hear(worker.id, message)
+
+    @precondition(lambda self: self.past)
+    @rule(number=st.integers(0, 999))
+    def deliver_again(self, number: int) -> None:
+        self.hear(*self.past[number % len(self.past)])
+
+    @rule(first=st.integers(0, 9), until=st.integers(0, 9))
+    def hear_a_stranger(self, first: int, until: int) -> None:
+        assert self.table.done("stranger", first, until, 0, self.now) == []
+        self.table.taken_back("stranger", first, until, self.now)
+        assert self.table.died("stranger", first, "") == self.table.vanished("stranger", "") == []
+
+    def hear(self, id: str, message: Message) -> None:
+        worker = self.workers.get(id)
+        if message.results:
+            expected: list[tuple[Task, int]] = []
+            for offset, task in enumerate(message.results):
+                if worker and message.first + offset in worker.held:
+                    assert worker.held.pop(message.first + offset) is task
+                    expected.append((task, offset))
+            finished = self.table.done(id, message.first, len(message.results), 1000, self.now)
+            if worker:
+                worker.recalling = False
+            actual = [
+                (self.tasks[unit, item], offset + item - start)
+                for (unit, start, stop), offset in finished
+                for item in range(start, stop)
+            ]
+            assert actual == expected
+            for task, _ in expected:
+                self.end(task)
+                self.num_done += 1
+        if message.back_from < message.back_until:
+            self.table.taken_back(id, message.back_from, message.back_until, self.now)
+            if worker:
+                worker.recalling = False
+                back = [
+                    worker.held.pop(seq) for seq in range(message.back_from, message.back_until) if seq in worker.held
+                ]
+                self.again(back)
+        elif worker and not message.results:
+            self.table.taken_back(id, message.back_from, message.back_until, self.now)
+            worker.recalling = False
+
+    def again(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            task.where = "dropped" if task.unit.cancelled else "pending"
+        self.pending[:0] = [task for task in tasks if not task.unit.cancelled]
+
+    def end(self, task: Task) -> None:
+        assert task.where in self.workers, f"answered while it is {task.where}"
+        task.where = "ended"
+
+    # Deaths
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9), kind=st.sampled_from(["by itself", "by itself", "innocent", "final"]))
+    def kill(self, number: int, kind: str) -> None:
+        self.die(self.pick(number), innocent=kind == "innocent", final=kind == "final")
+
+    def die(self, worker: Walker, *, innocent: bool = False, final: bool = False) -> None:
+        """All that it said is heard first, then what its page says."""
+        for queue in (worker.said, worker.reported):
+            while queue:
+                self.hear(worker.id, queue.popleft())
+        self.hear(worker.id, Message(worker.base, list(worker.finished)))
+        blamed = worker.held.get(worker.current) if worker.current is not None else None
+        back = [task for _, task in sorted(worker.held.items(), key=lambda entry: entry[0])]
+        expected: list[Task] = []
+        if blamed:
+            if not innocent or self.table.at_most_once or final:
+                blamed.deaths += 1
+            if final or self.table.at_most_once or blamed.deaths >= self.table.max_deaths:
+                back.remove(blamed)
+                if blamed.unit.cancelled:
+                    blamed.where = "dropped"
+                else:
+                    self.end(blamed)
+                    expected.append(blamed)
+            elif not innocent and not blamed.unit.cancelled:
+                self.num_blamed += 1
+        given_up = self.table.died(worker.id, worker.current, "cause", final=final, innocent=innocent)
+        self.check_given_up(given_up, expected)
+        del self.workers[worker.id]
+        self.again(back)
+
+    @precondition(lambda self: self.workers)
+    @rule(number=st.integers(0, 9))
+    def lose_host(self, number: int) -> None:
+        worker = self.pick(number)  # what it said last is lost with it
+        back = [task for _, task in sorted(worker.held.items(), key=lambda entry: entry[0])]
+        expected: list[Task] = []
+        if self.table.at_most_once:
+            for task in back:
+                task.deaths += 1
+                if task.unit.cancelled:
+                    task.where = "dropped"
+                else:
+                    self.end(task)
+                    expected.append(task)
+            back = []
+        self.check_given_up(self.table.vanished(worker.id, "cause"), expected)
+        del self.workers[worker.id]
+        self.again(back)
+
+    def check_given_up(self, given_up: list[GivenUp], expected: list[Task]) -> None:
+        assert {self.tasks[unit, item] for unit, item, _ in given_up} == set(expected)
+        assert len(given_up) == len(expected)
+        for unit, item, deaths in given_up:
+            assert len(deaths) == self.tasks[unit, item].deaths
+        self.num_failed += len(expected)
+
+    # What must hold
+
+    @invariant()
+    def counters_are_right(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        table = self.table
+        num_held = sum(len(worker.held) for worker in self.workers.values())
+        assert counts(table) == (len(self.pending), num_held, self.num_done, self.num_failed)
+        assert table.num_retried == self.num_blamed
+        assert table.idle == (not self.pending and not num_held)
+        for worker in self.workers.values():
+            assert table.num_items(worker.id) == len(worker.held)
+            assert table.next_seq(worker.id) == worker.next_seq
+            assert table.exhausted(worker.id) == (not worker.held and (worker.draining or worker.units_left == 0))
+
+    def teardown(self) -> None:
+        """Let all come to an end: nothing is lost, nothing is answered twice, only killers die."""
+        if not hasattr(self, "table"):
+            return
+        for _ in range(10_000):
+            if self.table.idle:
+                break
+            if not any(not worker.draining and worker.units_left != 0 for worker in self.workers.values()):
+                self.join(None)
+            self.assign()
+            for worker in list(self.workers.values()):
+                for _ in range(3):
+                    if worker.id in self.workers:
+                        self.step(worker)
+                for queue in (worker.said, worker.reported):
+                    while queue:
+                        self.hear(worker.id, queue.popleft())
+            self.counters_are_right()
+        assert self.table.idle, "some task never ends"
+        for task in self.tasks.values():
+            assert task.where in ("ended", "dropped")
+            assert len(task.unit.deaths.get(task.item, ())) == task.deaths
+            assert task.deaths <= self.table.max_deaths
+        assert sum(task.where == "ended" for task in self.tasks.values()) == self.num_done + self.num_failed
+
+
+TestTableAgainstModel = TableAgainstModel.TestCase
+TestTableAgainstModel.settings = settings(
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def walk_long(model: TableAgainstModel, draw: random.Random, num_steps: int) -> None:
+    """Longer ways than hypothesis goes, with little death, so that workers hold a lot."""
+    numbers = range(99)
+    for _ in range(num_steps):
+        number, chance = draw.choice(numbers), draw.random()
+        model.now += 0.001
+        if not model.workers or chance < 0.05:
+            model.join(draw.choice([None, None, 2]))
+        elif chance < 0.15:
+            sizes = [draw.randint(1, 7) for _ in range(draw.randint(1, 9))]
+            model.submit(sizes, draw.choice("xyz"), draw.choice("ffg"), killer=draw.randint(0, 300))
+        elif chance < 0.30:
+            model.walk(number, draw.randint(1, 12))
+        elif chance < 0.50:
+            model.deliver(number, draw.random() < 0.4, 3)
+        elif chance < 0.75:
+            model.assign()
+        elif chance < 0.85:
+            model.recall_all(number) if draw.random() < 0.6 else model.recall_for_idle_workers(0.006)
+        elif chance < 0.93:
+            model.look_at_silent_workers()
+        elif chance < 0.96 and model.past:
+            model.deliver_again(draw.randrange(1000))
+        elif chance < 0.97:
+            model.drain(number)
+        elif chance < 0.98:
+            model.lose_host(number)
+        elif chance < 0.99:
+            model.kill(number, draw.choice(["by itself", "innocent", "final"]))
+        elif chance < 0.992:
+            model.cancel(draw.choice("xyz"))
+        model.counters_are_right()
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_on_long_ways_each_task_is_answered_once(seed: int, at_most_once: bool) -> None:
+    draw = random.Random(seed)
+    model = TableAgainstModel()
+    model.begin(draw.randint(1, 3), at_most_once, draw)
+    walk_long(model, draw, num_steps=1500)
+    model.teardown()
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_poisoned_task_has_max_deaths_deaths_and_its_neighbours_none(seed: int, at_most_once: bool) -> None:
+    model = TableAgainstModel()
+    model.begin(3, at_most_once, random.Random(seed))
+    model.submit([5, 5, 5, 5, 5], "x", "f", killer=12)
+    model.assign()
+    model.teardown()
+    deaths = {(task.unit.first_index, task.item): task.deaths for task in model.tasks.values() if task.deaths}
+    assert deaths == {(20, 2): 1 if at_most_once else 3}
+    # The neighbours in its chunk that came before it had finished: nobody runs twice but the killer.
+    assert {task.num_started for task in model.tasks.values() if not task.killer} == {1}
+    assert (model.num_done, model.num_failed) == (24, 1)
