@@ -1,0 +1,267 @@
+"""Frames: any split of the bytes gives the same frames, and nothing that a peer sends costs memory or crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ropewalk.errors import FrameError
+from ropewalk.transport import frames
+from ropewalk.transport.frames import MEMBER, PROTOCOL, STRANGER, Frame, FrameReader, Limits, encode_head
+from ropewalk.transport.streams.stream import Stream
+
+PREFIX = struct.Struct("<2sBBHI")
+
+
+class Pieces(Stream):
+    """A stream that gives out bytes in the pieces it was given, and then ends, or waits."""
+
+    def __init__(self, pieces: Sequence[bytes], *, ends: bool = True, fds: Sequence[int] = ()) -> None:
+        self.carries_fds = bool(fds)
+        self._pieces = [piece for piece in pieces if piece]
+        self._ends = ends
+        self._fds = list(fds)
+
+    def fileno(self) -> int:
+        return -1
+
+    def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
+        raise AssertionError("a reader does not send")
+
+    def flush(self) -> bool:
+        return True
+
+    def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
+        assert buffer.nbytes, "a read into no room would look like the end"
+        if not self._pieces:
+            if self._ends:
+                return 0
+            raise BlockingIOError
+        piece = self._pieces.pop(0)
+        count = min(len(piece), buffer.nbytes)
+        buffer[:count] = piece[:count]
+        if count < len(piece):
+            self._pieces.insert(0, piece[count:])
+        return count
+
+    def take_fds(self) -> list[int]:
+        fds, self._fds = self._fds, []
+        return fds
+
+    def close_copy(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def encode(header: bytes, parts: Sequence[bytes]) -> bytes:
+    return encode_head(header, parts, 0) + b"".join(parts)
+
+
+def decode_all(reader: FrameReader) -> list[tuple[bytes, list[bytes]]]:
+    found: list[tuple[bytes, list[bytes]]] = []
+    while (frame := reader.next(wait=True)) is not None:
+        found.append((bytes(frame.header), [bytes(part) for part in frame.parts]))
+    return found
+
+
+def split(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+    at = sorted({cut % (len(data) + 1) for cut in cuts})
+    return [data[start:stop] for start, stop in zip([0, *at], [*at, len(data)], strict=True)]
+
+
+def sized(sizes: st.SearchStrategy[int]) -> st.SearchStrategy[bytes]:
+    return sizes.map(lambda size: (b"0123456789" * (size // 10 + 1))[:size])
+
+
+headers = sized(st.sampled_from([0, 1, 30, 4095, 4096, 70_000]))
+parts = st.lists(sized(st.sampled_from([0, 1, 100, 9_000, 65_526, 65_536, 200_000])), max_size=5)
+messages = st.lists(st.tuples(headers, parts), max_size=5)
+
+
+@given(messages=messages, cuts=st.lists(st.integers(0, 1 << 30), max_size=30))
+@settings(deadline=None, max_examples=200)
+def test_any_split_of_the_stream_decodes_to_the_same_frames(
+    messages: list[tuple[bytes, list[bytes]]], cuts: list[int]
+) -> None:
+    data = b"".join(encode(header, parts) for header, parts in messages)
+    assert decode_all(FrameReader(Pieces(split(data, cuts)), MEMBER)) == messages
+
+
+def test_single_bytes_decode_to_the_same_frames() -> None:
+    messages = [(b"header", [b"", b"part" * 100, b"x"]), (b"", []), (b"h" * 300, [b""])]
+    data = b"".join(encode(header, parts) for header, parts in messages)
+    assert decode_all(FrameReader(Pieces([bytes([byte]) for byte in data]), MEMBER)) == messages
+
+
+@given(messages=messages, cut=st.integers(0, 1 << 30), cuts=st.lists(st.integers(0, 1 << 30), max_size=5))
+@settings(deadline=None, max_examples=100)
+def test_a_stream_cut_anywhere_gives_whole_frames_and_then_an_error(
+    messages: list[tuple[bytes, list[bytes]]], cut: int, cuts: list[int]
+) -> None:
+    encoded = [encode(header, parts) for header, parts in messages]
+    data = b"".join(encoded)
+    data = data[: cut % (len(data) + 1)]
+    whole, at = 0, 0
+    for each in encoded:
+        if at + len(each) > len(data):
+            break
+        at, whole = at + len(each), whole + 1
+    reader = FrameReader(Pieces(split(data, cuts)), MEMBER)
+    for header, parts in messages[:whole]:
+        frame = reader.next(wait=True)
+        assert frame and (bytes(frame.header), [bytes(part) for part in frame.parts]) == (header, parts)
+    if at == len(data):
+        assert reader.next(wait=True) is None
+    else:
+        with pytest.raises(FrameError, match="middle of a frame"):
+            reader.next(wait=True)
+
+
+@given(data=st.binary(max_size=300), cuts=st.lists(st.integers(0, 300), max_size=5), stranger=st.booleans())
+@example(data=PREFIX.pack(b"rw", PROTOCOL, 0, 65535, 0), cuts=[], stranger=False)
+@example(data=PREFIX.pack(b"rw", PROTOCOL, 0, 0, 0xFFFFFFFF), cuts=[], stranger=False)
+@settings(deadline=None, max_examples=300)
+def test_garbage_is_a_frame_error_and_never_anything_else(data: bytes, cuts: list[int], stranger: bool) -> None:
+    reader = FrameReader(Pieces(split(data, cuts)), STRANGER if stranger else MEMBER)
+    with contextlib.suppress(FrameError):
+        decode_all(reader)
+
+
+@given(
+    version=st.sampled_from([PROTOCOL, PROTOCOL, 0, 255]),
+    num_fds=st.integers(0, 255),
+    num_parts=st.integers(0, 65535),
+    header_size=st.integers(0, 0xFFFFFFFF),
+    sizes=st.lists(st.integers(0, (1 << 64) - 1), max_size=10),
+    rest=st.binary(max_size=100),
+)
+@settings(deadline=None, max_examples=300)
+def test_well_formed_lies_are_frame_errors_or_wait_for_more(
+    version: int, num_fds: int, num_parts: int, header_size: int, sizes: list[int], rest: bytes
+) -> None:
+    data = PREFIX.pack(b"rw", version, num_fds, num_parts, header_size) + struct.pack(f"<{len(sizes)}Q", *sizes) + rest
+    for limits in (STRANGER, MEMBER):
+        reader = FrameReader(Pieces([data], ends=False), limits)
+        with contextlib.suppress(FrameError, BlockingIOError):
+            while reader.next(wait=False) is not None:
+                pass
+
+
+def peak_of(call: Callable[[], Any]) -> int:
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("limits", [STRANGER, MEMBER], ids=["stranger", "member"])
+def test_a_part_of_1_tib_is_refused_before_anything_is_allocated(limits: Limits) -> None:
+    data = PREFIX.pack(b"rw", PROTOCOL, 0, 1, 4) + struct.pack("<Q", 1 << 40) + b"head"
+
+    def read() -> None:
+        with pytest.raises(FrameError, match="limit"):
+            FrameReader(Pieces([data], ends=False), limits).next(wait=False)
+
+    assert peak_of(read) < 1 << 20
+
+
+def test_an_allowed_size_costs_memory_only_as_it_arrives() -> None:
+    """It used to be filled with zeros at once: one small frame of a member took 64 GiB."""
+    data = PREFIX.pack(b"rw", PROTOCOL, 0, 1, 4) + struct.pack("<Q", 32 << 30) + b"head" + b"x" * 1000
+    before = resident_bytes()
+    reader = FrameReader(Pieces([data], ends=False), MEMBER)
+    with pytest.raises((BlockingIOError, FrameError)):  # where memory may not be overcommitted, it is refused by name
+        reader.next(wait=False)
+    assert resident_bytes() - before < 50 << 20
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_more_than_this_process_can_hold_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(size: int) -> bytearray:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(frames, "_room_for", full)
+    reader = FrameReader(Pieces([encode(b"head", [bytes(1_000_000)])]), MEMBER)
+    with pytest.raises(FrameError, match="1000000 bytes, which this process cannot hold"):
+        reader.next(wait=True)
+
+
+def test_as_many_parts_as_are_allowed_arrive_and_one_more_is_refused_by_the_sender() -> None:
+    parts = [b"x"] * 65535
+    assert decode_all(FrameReader(Pieces([encode(b"h", parts)]), MEMBER)) == [(b"h", parts)]
+    with pytest.raises(FrameError, match=r"65536 parts.*send it in pieces"):
+        encode_head(b"h", [b"x"] * 65536, 0)
+    with pytest.raises(FrameError, match="over the limit"):
+        encode_head(bytes(MEMBER.header_bytes + 1), [], 0)
+
+
+def test_a_stranger_may_send_one_small_header_and_nothing_else() -> None:
+    def read(data: bytes) -> Frame | None:
+        return FrameReader(Pieces([data]), STRANGER).next(wait=True)
+
+    assert read(encode(bytes(STRANGER.header_bytes), []))
+    for data in (
+        encode(bytes(STRANGER.header_bytes + 1), []),
+        encode(b"h", [b""]),
+        PREFIX.pack(b"rw", PROTOCOL, 1, 0, 0),
+    ):
+        with pytest.raises(FrameError, match="the limit here is 4096 bytes, 0 and 0"):
+            read(data)
+
+
+def test_descriptors_belong_to_the_frame_that_announces_them() -> None:
+    reader = FrameReader(Pieces([encode(b"a", []), encode_head(b"b", [], 2)], fds=[100, 101, 102]), MEMBER)
+    first, second = reader.next(wait=True), reader.next(wait=True)
+    assert first and second
+    assert (first.fds, second.fds, reader.take_fds()) == ([], [100, 101], [102])
+
+
+def test_descriptors_that_did_not_arrive_are_an_error_that_names_the_limit() -> None:
+    with pytest.raises(FrameError, match=r"2 descriptors but only 1 arrived.*ulimit"):
+        FrameReader(Pieces([encode_head(b"b", [], 2)], fds=[100]), MEMBER).next(wait=True)
+
+
+def test_descriptors_that_nobody_announced_are_not_collected_without_end() -> None:
+    with pytest.raises(FrameError, match="that no frame has announced"):
+        FrameReader(Pieces([b"rw"], ends=False, fds=range(1000, 1600)), MEMBER).next(wait=False)
+    with pytest.raises(FrameError, match="that no frame has announced"):
+        FrameReader(Pieces([b"rw"], ends=False, fds=[1000]), STRANGER).next(wait=False)
+
+
+def test_other_protocols_and_other_programs_are_told_apart() -> None:
+    newer = bytearray(encode(b"h", []))
+    newer[2] = PROTOCOL + 1
+    with pytest.raises(FrameError, match=f"protocol {PROTOCOL + 1} and this side {PROTOCOL}"):
+        FrameReader(Pieces([bytes(newer)]), MEMBER).next(wait=True)
+    with pytest.raises(FrameError, match=r"not a Ropewalk frame.*GE"):
+        FrameReader(Pieces([b"GET / HTTP/1.1\r\n"]), MEMBER).next(wait=True)
+
+
+def test_the_buffer_shrinks_again_after_a_large_header() -> None:
+    reader = FrameReader(Pieces([encode(bytes(5 << 20), []), encode(b"h", [])]), MEMBER)
+    assert reader.next(wait=True)
+    assert reader.next(wait=True)
+    assert len(reader._buffer) <= 64 * 1024
+
+
+def test_large_parts_are_writable_and_each_its_own() -> None:
+    frame = FrameReader(Pieces([encode(b"h", [bytes(2 << 20), bytes(100_000)])]), MEMBER).next(wait=True)
+    assert frame
+    for part in frame.parts:
+        assert not memoryview(part).readonly
