@@ -48,7 +48,7 @@ def name_of(parts: Sequence[Part]) -> str:
     """The content hash of some parts (SHA-256: it has hardware support, BLAKE2 does not)."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()
 
@@ -144,4 +144,12 @@ def _read_all(fd: int, view: memoryview) -> None:
 def _descriptors_are_scarce(fd: int) -> bool:
     """Whether so many descriptors are open that a mapping should not keep one more (Python's mmap does)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft != resource.RLIM_INFINITY and fd > soft // 2
+    if soft == resource.RLIM_INFINITY:
+        return False
+    try:
+        # The number that the mapping would get; `fd` itself tells nothing, as its place is free again each time.
+        probe = os.dup(fd)
+    except OSError:
+        return True
+    os.close(probe)
+    return probe > soft // 2
