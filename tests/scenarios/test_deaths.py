@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import ropewalk
@@ -105,7 +104,7 @@ def killer(pool: ropewalk.Pool, every_s: float) -> Iterator[Callable[[], int]]:
 @pytest.mark.parametrize(("how", "num_tasks"), [("map", 20_000), ("imap_unordered", 5_000)])
 def test_workers_killed_every_50_ms_lose_no_task_and_answer_none_twice(how: str, num_tasks: int) -> None:
     expected = [number * number for number in range(num_tasks)]
-    with ropewalk.Pool(4, max_deaths=20) as pool:
+    with ropewalk.Pool(8, max_deaths=20) as pool:
         pool.wait_until_ready(10)
         with killer(pool, 0.05) as kills:
             if how == "map":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -70,16 +71,24 @@ class Constant:
         self.fd = -1
         if self.size_bytes >= SHARED_MIN_BYTES:
             self.blob = BlobRef(self.id, tuple(memoryview(part).nbytes for part in parts))
-            self.fd = pack(parts, f"ropewalk-{self.id[:12]}")
+            with _large_lock:
+                twin = _large.get(id)  # of another pool: it is the same memory then
+                self.fd = os.dup(twin.fd) if twin and twin.fd >= 0 else pack(parts, f"ropewalk-{self.id[:12]}")
+                _large[id] = self
         else:
             self.parts = [bytes(part) for part in parts]
 
     def close(self) -> None:
         """Give the memory back; may be called twice."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        with _large_lock:
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
         self.parts = []
+
+
+_large: weakref.WeakValueDictionary[str, Constant] = weakref.WeakValueDictionary()
+_large_lock = threading.Lock()
 
 
 class Reference:

@@ -56,6 +56,7 @@ from ropewalk.pool.messages import Constant as ConstantHere
 from ropewalk.pool.results import Batch, Job, Raised, rebuild_error
 from ropewalk.pool.scaling import Scaling
 from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, Unit
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, Report
 from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.processes.session import ProcessSpec, Session
@@ -173,7 +174,7 @@ class Dispatcher:
             PoolClosed: no more work is taken.
             Exception: what broke the pool.
         """
-        with self.lock:
+        with interrupts_deferred, self.lock:
             self.raise_if_broken()
             if self._finishing:
                 raise PoolClosed("this pool is closed and takes no more tasks")
@@ -191,7 +192,7 @@ class Dispatcher:
 
     def resize(self, num_workers: int) -> None:
         """Have so many workers from now on; those that are too many finish what they are in."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             self.scaling.wanted = num_workers
             self._fill_up()
             by_load = sorted(self.workers.values(), key=lambda worker: self.table.num_items(worker.id))
@@ -202,7 +203,7 @@ class Dispatcher:
 
     def cancel(self, job: Job, error: BaseException | None = None) -> None:
         """Forget what has not started of a job, and tell it `error` if there is one."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             if job not in self._jobs:
                 return
             for holder in self.table.cancel(job):
@@ -215,20 +216,20 @@ class Dispatcher:
 
     def finish(self) -> None:
         """Take no more work; workers end when all is done."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             self._finishing = True
             self._stop_if_finished()
 
     def terminate(self, error: BaseException) -> None:
         """Take no more work, abandon what there is, end the workers at once."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             self._finishing = True
             self._abandon_all(error)
             self._end_workers()
 
     def hold(self, constant: Constant) -> Constant:
         """Keep a constant until `let_go`; returns the one of the same content that is here already, if there is one."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             known = self.constants.get(constant.id)
             if known is not None and known is not constant:
                 constant.close()
@@ -238,7 +239,7 @@ class Dispatcher:
 
     def hold_known(self, id: str) -> Constant | None:
         """Keep the constant of that content until `let_go`, if it is here."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             constant = self.constants.get(id)
             if constant:
                 self._use(constant)
@@ -246,15 +247,15 @@ class Dispatcher:
 
     def let_go(self, *constants: Constant) -> None:
         """Undo one `hold` of each."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             for constant in constants:
                 self._unuse(constant)
 
     def close(self) -> None:
         """All workers are gone: give back what is left."""
-        with self.lock:
+        with interrupts_deferred, self.lock:
             for constant in self.constants.values():
-                self._session.drop_blob(constant.id)
+                self._session.drop_blob(constant.id, self)
                 constant.close()
             self.constants.clear()
 
@@ -669,7 +670,7 @@ class Dispatcher:
             del self.constants[constant.id]
             dropped.append(constant.id)
             if constant.blob:
-                self._session.drop_blob(constant.id)
+                self._session.drop_blob(constant.id, self)
             constant.close()
         for worker in self.workers.values() if dropped else ():
             mine = [id for id in dropped if id in worker.known]

@@ -36,6 +36,7 @@ from ropewalk.pool.messages import CallKind
 from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapResult
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
 from ropewalk.pool.task_table import Unit
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session, default_session
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
 from ropewalk.transport.frames import Part
@@ -132,12 +133,17 @@ class Pool:
                 max_deaths=max_deaths,
                 at_most_once=at_most_once,
             )
-            self._dispatcher = Dispatcher(self._session, options, num_workers)
         except BaseException:
             self._session.release()
             raise
-        self._released = False
-        self._state = RUN
+        with interrupts_deferred:
+            try:
+                self._dispatcher = Dispatcher(self._session, options, num_workers)
+            except BaseException:
+                self._session.release()
+                raise
+            self._released = False
+            self._state = RUN
 
     # One call
 
@@ -147,7 +153,7 @@ class Pool:
         Raises:
             Exception: what the call raised, with the remote traceback as its cause.
         """
-        return self.apply_async(func, args, kwds).get()
+        return self._wait(self.apply_async(func, args, kwds))
 
     def apply_async(
         self,
@@ -196,7 +202,7 @@ class Pool:
         Raises:
             Exception: what the call of the lowest index raised, after all have ended.
         """
-        return self._map(func, iterable, CallKind.ONE, chunksize, None, None, seed).get()
+        return self._wait(self._map(func, iterable, CallKind.ONE, chunksize, None, None, seed))
 
     def map_async(
         self,
@@ -220,7 +226,7 @@ class Pool:
         seed: int | None = None,
     ) -> list[T]:
         """`[func(*item) for item in iterable]`, in the workers; see `map`."""
-        return self._map(func, iterable, CallKind.STAR, chunksize, None, None, seed).get()
+        return self._wait(self._map(func, iterable, CallKind.STAR, chunksize, None, None, seed))
 
     def starmap_async(
         self,
@@ -288,7 +294,7 @@ class Pool:
             Exception: what broke the pool.
         """
         dispatcher = self._dispatcher
-        with dispatcher.changed:
+        with dispatcher.lock:  # not `with changed`: an interrupt could come while that enters, and leave it locked
             ready = dispatcher.changed.wait_for(
                 lambda: (
                     dispatcher.broken
@@ -334,7 +340,7 @@ class Pool:
             for feeder in list(self._feeders):
                 feeder.join()
             self._dispatcher.finish()
-        with self._dispatcher.changed:
+        with self._dispatcher.lock:
             self._dispatcher.changed.wait_for(lambda: self._dispatcher.finished)
         self._callbacks.end()
         self._release()
@@ -378,6 +384,14 @@ class Pool:
         """Nothing to do: dead workers are replaced when they die."""
 
     # Inside
+
+    def _wait(self, job: AsyncResult[T]) -> T:
+        try:
+            return job.get()
+        except KeyboardInterrupt as error:
+            if not job.ready():  # nobody else can ask for its results: what has not started need not run
+                self._dispatcher.cancel(job, error)
+            raise
 
     def _check_running(self) -> None:
         if self._pid != os.getpid():

@@ -332,7 +332,9 @@ class ImapJob(Job):
 
     def __init__(self, num_workers: int, window_items: int, window_bytes: int, *, ordered: bool) -> None:
         super().__init__()
-        self.changed = threading.Condition()
+        # Entering a Condition takes several steps of Python, between which an interrupt would leave it locked.
+        self._lock = threading.Lock()
+        self.changed = threading.Condition(self._lock)
         self._ordered = ordered
         self._first_items = self._FIRST_ITEMS_PER_WORKER * num_workers
         self._window_items = window_items
@@ -353,33 +355,33 @@ class ImapJob(Job):
 
     def wait_for_room(self) -> bool:
         """Wait until another argument may be sent; False when none is wanted any more."""
-        with self.changed:
+        with self._lock:
             while not (self.dropped or self._unlimited or self._has_room()):
                 self.changed.wait()
             return not self.dropped
 
     def sent(self, count: int) -> int:
         """So many more arguments are on their way; returns the index of the first."""
-        with self.changed:
+        with self._lock:
             first, self._num_sent = self._num_sent, self._num_sent + count
             return first
 
     def end(self, error: BaseException | None) -> None:
         """The iterable has ended, or raised: that error comes after the results of what was sent."""
-        with self.changed:
+        with self._lock:
             if self._length is None:
                 self._length, self._end_error = self._num_sent, error
             self.changed.notify_all()
 
     def lift_window(self) -> None:
         """Nobody may consume any more, but all shall be run: read the iterable to its end."""
-        with self.changed:
+        with self._lock:
             self._unlimited = True
             self.changed.notify_all()
 
     def drop(self) -> None:
         """No further argument is wanted."""
-        with self.changed:
+        with self._lock:
             self.dropped = True
             self.changed.notify_all()
 
@@ -395,7 +397,7 @@ class ImapJob(Job):
     # The dispatcher's side
 
     def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
-        with self.changed:
+        with self._lock:
             for at in range(count):
                 if self._ordered:
                     self._by_index[first + at] = batch, offset + at
@@ -407,7 +409,7 @@ class ImapJob(Job):
             self.changed.notify_all()
 
     def abandon(self, error: BaseException) -> None:
-        with self.changed:
+        with self._lock:
             self.dropped = True
             here = len(self._by_index) + len(self._by_arrival)
             if self._length is None or self._num_consumed + here < self._length:
@@ -421,7 +423,7 @@ class ImapJob(Job):
     def take(self, timeout_s: float | None) -> Any:
         """The next entry; see `IMapIterator.next`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self.changed:
+        with self._lock:
             while (raw := self._pop()) is None:
                 if self._length is not None and self._num_consumed >= self._length:
                     error, self._end_error = self._end_error, None

@@ -294,10 +294,11 @@ class Agent:
             process = self._by_pid.get(pid)
             if process:
                 self._ended(process, code)
-            elif not any(channel.ended(pid, code) for channel in self._fork_channels.values()):
-                # An orphan of a process of ours, or a process whose fork reply is still under way.
-                if any(other.pid is None for other in self._processes.values()):
-                    self._early_exits[pid] = code
+                continue
+            was_fork_server = any(channel.ended(pid, code) for channel in self._fork_channels.values())
+            # An orphan of a process of ours, or a process whose fork reply is still under way.
+            if not was_fork_server and any(other.pid is None for other in self._processes.values()):
+                self._early_exits[pid] = code
 
     def _ended(self, process: HostedProcess, exit_code: int) -> None:
         assert process.pid is not None

@@ -36,6 +36,7 @@ from ropewalk.engines.engine import Engine, JobSpec, JobState
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import EngineError, LinkClosed, PoolClosed, StartFailed, TransportError
 from ropewalk.processes import bootstrap
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import (
     CONTROL,
     AgentBoot,
@@ -153,7 +154,8 @@ class _Agent:
     pid: int = 0
     host: str = ""
     submitted: float = field(default_factory=time.monotonic)
-    blobs: set[str] = field(default_factory=set[str])
+    blobs: dict[str, list[Owner]] = field(default_factory=dict[str, list[Owner]])
+    """Blobs that were sent there, with those who need them."""
     processes: dict[str, _Process] = field(default_factory=dict[str, _Process])
 
 
@@ -180,6 +182,7 @@ class Session:
         self._kept_open = False
         self._opened = False
         self._closed = False
+        self._ended = threading.Event()
         self._loop = Loop()
         self._members = AllowList()
         self._console = Console()
@@ -230,7 +233,7 @@ class Session:
             PoolClosed: the session has ended, or belongs to the process this one was forked from.
             StartFailed: no agent could be asked for.
         """
-        with self._lock:
+        with interrupts_deferred, self._lock:
             if self.closed:
                 raise PoolClosed("this session has ended (or belongs to the process this one was forked from)")
             self._users += 1
@@ -243,7 +246,7 @@ class Session:
 
     def release(self) -> None:
         """Use it no longer; the session ends a short while after its last user."""
-        with self._lock:
+        with interrupts_deferred, self._lock:
             self._users -= 1
             if self._users == 0 and not self._kept_open and not self.closed:
                 self._loop.call_soon(lambda: self._loop.call_later(self.settings.session_idle_s, self._end_if_idle))
@@ -283,22 +286,28 @@ class Session:
         agent = process.agent if process else None
         if agent is None or agent.link is None:
             return
-        with self._lock:
-            if ref.id in agent.blobs:
-                return
-            agent.blobs.add(ref.id)
-        with contextlib.suppress(LinkClosed):
-            agent.link.send(PutBlob(ref), fds=[fd])
-
-    def drop_blob(self, blob_id: str) -> None:
-        """No process needs a blob any more."""
-        for agent in list(self._agents.values()):
-            with self._lock:
-                held = blob_id in agent.blobs
-                agent.blobs.discard(blob_id)
-            if held and agent.link:
+        assert process
+        with self._lock:  # until it is sent, or what another owner drops just now could overtake it
+            holders = agent.blobs.setdefault(ref.id, [])
+            if not holders:
                 with contextlib.suppress(LinkClosed):
-                    agent.link.send(DropBlob(blob_id))
+                    agent.link.send(PutBlob(ref), fds=[fd])
+            if process.owner not in holders:
+                holders.append(process.owner)
+
+    def drop_blob(self, blob_id: str, owner: Owner) -> None:
+        """An owner's processes need a blob no more; hosts forget it with its last owner."""
+        with self._lock:
+            for agent in list(self._agents.values()):
+                holders = agent.blobs.get(blob_id)
+                if not holders or owner not in holders:
+                    continue
+                holders.remove(owner)
+                if not holders:
+                    del agent.blobs[blob_id]
+                    if agent.link:
+                        with contextlib.suppress(LinkClosed):
+                            agent.link.send(DropBlob(blob_id))
 
     def pid_of(self, id: str) -> int:
         """The process id of a process on its host; 0 before it is known."""
@@ -321,13 +330,23 @@ class Session:
 
     def close(self) -> None:
         """End every process and agent and remove the run folder; may be called twice, but not from the loop."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        _registry_forget(self)
-        if not self._opened or self.pid != os.getpid():
+        if self.pid != os.getpid():
             return
+        with interrupts_deferred, self._lock:
+            first, self._closed = not self._closed, True
+        if not first:
+            # Perhaps it just ends for idleness, in a thread that the end of the interpreter would cut short.
+            self._ended.wait(2 * _END_S)
+            return
+        try:
+            if self._opened:
+                self._end()
+        finally:  # a second Ctrl-C while we wait must not leave the folder
+            self._remove_folder()
+            _registry_forget(self)
+            self._ended.set()
+
+    def _end(self) -> None:
         for agent in list(self._agents.values()):
             if agent.link:
                 with contextlib.suppress(LinkClosed):
@@ -340,7 +359,6 @@ class Session:
         if self._loop.thread:
             self._loop.thread.join(5.0)
         self._console.close()
-        self._remove_folder()
 
     def kill(self) -> None:
         """End everything at once, without asking and without waiting for words."""
@@ -460,7 +478,7 @@ class Session:
         threading.Thread(target=ask, name="ropewalk-engine", daemon=True).start()
 
     def _remove_folder(self) -> None:
-        if self._parent is None:
+        if self._parent is None and self.folder != Path():
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # The loop's side

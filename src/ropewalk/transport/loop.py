@@ -167,6 +167,8 @@ class Loop:
             call = heapq.heappop(self._timers)[2].call
             if call:
                 self._guard(call)
+        # An interrupt in `call_soon` may have come between the flag and the byte: then this turn repairs it.
+        self._awake = False
         for _ in range(len(self._calls)):
             self._guard(self._calls.popleft())
         if self._busy:

@@ -1,0 +1,558 @@
+"""Pools where something else is odd: a full disk, few descriptors, other pools, forks, Ctrl-C, and floods of output."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import multiprocessing
+import os
+import random
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import ropewalk
+from ropewalk.errors import PoolClosed, ProcessLimit
+from ropewalk.processes.session import close_all
+from tests.scenarios.launchers import agent_of, fork_server_of, is_alive, kill, launcher, pids_of, wait_until_gone
+from tests.scenarios.tasks import note, noted, pid, square, wait_for_file, wait_until
+
+pytestmark = pytest.mark.timeout(40)
+
+
+# --- the disk, descriptors, processes ---
+
+
+@pytest.fixture
+def tiny_disk() -> Iterator[Path]:
+    folder = Path(os.environ["TMPDIR"]) / "tiny"
+    folder.mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "none", str(folder)]
+        if not sys.platform.startswith("linux") or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs the right to mount a tmpfs")
+        yield folder
+        close_all()
+        subprocess.run(["umount", str(folder)], check=True)
+    finally:
+        folder.rmdir()
+
+
+def print_much(number: int) -> int:
+    for _ in range(10):
+        print(f"{number} " + "x" * 4000)
+    return number
+
+
+def test_a_disk_that_is_full_from_the_beginning_hinders_no_work(
+    tiny_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ROPEWALK_RUN_FOLDER", str(tiny_disk))
+    with contextlib.suppress(OSError), open(tiny_disk / "ballast", "wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with ropewalk.Pool(2) as pool:
+        assert pool.map(print_much, range(4), chunksize=1) == [0, 1, 2, 3]
+        assert len(pool.map(functools.partial(len), [bytes(2 << 20)] * 4)) == 4
+        wait_until(lambda: pool.status().events)
+        assert pool.status().events == pool.status().events[:1]
+        assert "No space left" in pool.status().events[0] and "output" in pool.status().events[0]
+    close_all()
+    assert len(re.findall(r"(?m)^\[pool-", capsys.readouterr().out)) == 40  # shown all the same
+    assert [entry.name for entry in tiny_disk.iterdir()] == ["ballast"]
+
+
+def test_a_disk_that_becomes_full_hinders_no_work(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROPEWALK_RUN_FOLDER", str(tiny_disk))
+    with ropewalk.Pool(2) as pool:
+        assert pool.map(print_much, range(16), chunksize=1) == list(range(16))
+        wait_until(lambda: pool.status().events)
+        kill(pids_of(pool)[0])
+        wait_until(lambda: pool.status().num_deaths == 1)
+        assert len(pids_of(pool)) == 2
+        assert pool.map(square, range(4)) == [0, 1, 4, 9]
+        assert len(pool.status().events) == 1
+
+
+FEW_DESCRIPTORS = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+    try:
+        with ropewalk.Pool(8) as pool:
+            results = pool.map(lambda number: bytes([number]) * 1_000_000, range(60), chunksize=1)
+            say("right" if [(len(r), r[0]) for r in results] == [(1_000_000, n) for n in range(60)] else "wrong")
+            results = pool.map(lambda data: len(data), [bytes(1_000_000) for _ in range(60)], chunksize=1)
+            say("right" if results == [1_000_000] * 60 else "wrong")
+    except (ropewalk.RopewalkError, OSError) as error:
+        say(type(error).__name__, error)
+    say(*tree())
+"""
+
+
+@pytest.mark.parametrize("limit", [16, 24, 32, 48, 64, 96, 256])
+def test_too_few_descriptors_give_right_answers_or_a_clear_error(tmp_path: Path, limit: int) -> None:
+    with launcher(FEW_DESCRIPTORS.format(limit=limit), tmp_path, ROPEWALK_SESSION_IDLE_S="0") as script:
+        code, out, errors = script.end(30)
+    assert code == 0, errors
+    *said, _ = out.splitlines()
+    if limit >= 96:
+        assert said == ["right", "right"]
+    else:
+        assert "wrong" not in said
+        assert said == ["right", "right"] or "open files" in out or "descriptors" in out, out
+
+
+# --- several pools ---
+
+
+#: As `pool/constants.py` names the memory file of a constant.
+BLOB = re.compile(r"memfd:ropewalk-[0-9a-f]{12}")
+
+
+def look_up(table: bytes, number: int) -> int:
+    return table[number]
+
+
+def blobs_of(pids: list[int]) -> set[int]:
+    """The memory files with constants that some processes hold open or mapped, by inode."""
+    inodes: set[int] = set()
+    for folder in (Path(f"/proc/{holder}") for holder in pids):
+        for fd in (folder / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if BLOB.search(os.readlink(fd)):
+                    inodes.add(os.stat(fd).st_ino)
+        for line in (folder / "maps").read_text().splitlines():
+            if BLOB.search(line):
+                inodes.add(int(line.split()[4]))
+    return inodes
+
+
+def test_two_pools_share_one_agent_and_one_copy_of_a_constant() -> None:
+    table = bytes(range(256)) * 8192
+    with ropewalk.Pool(2) as first, ropewalk.Pool(3) as second:
+        expected = list(range(50))
+        for pool in (first, second):
+            assert pool.map(functools.partial(look_up, table), range(50), chunksize=1) == expected
+        assert agent_of(first) == agent_of(second)
+        workers = pids_of(first) + pids_of(second)
+        assert {psutil.Process(pid).ppid() for pid in workers} == {agent_of(first).pid}
+        assert len(blobs_of([agent_of(first).pid, *workers])) == 1
+        assert len(blobs_of([os.getpid()])) == 1
+        first.terminate()
+        first.join()
+        assert len(blobs_of([agent_of(second).pid])) == 1  # the other one still needs it
+        kill(pids_of(second)[0])
+        assert second.map(functools.partial(look_up, table), range(50), chunksize=1) == expected
+        agent = agent_of(second).pid
+    wait_until(lambda: not blobs_of([agent]))
+
+
+def test_pools_made_by_several_threads_at_once_share_one_session() -> None:
+    pools: list[ropewalk.Pool] = []
+    gate = threading.Barrier(4)
+
+    def make() -> None:
+        gate.wait()
+        pools.append(ropewalk.Pool(1))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        assert [pool.apply(square, (3,)) for pool in pools] == [9] * 4
+        assert len({agent_of(pool).pid for pool in pools}) == 1
+    finally:
+        for pool in pools:
+            pool.terminate()
+            pool.join()
+
+
+def gated(folder: str, number: int) -> int:
+    note(f"{folder}/inner", os.getpid())
+    if number == 5:
+        wait_for_file(f"{folder}/gate")
+    return number * number
+
+
+def map_in_a_pool(folder: str, count: int) -> list[int]:
+    note(f"{folder}/outer", os.getpid())
+    with ropewalk.Pool(2) as pool:
+        return pool.map(functools.partial(gated, folder), range(count), chunksize=1)
+
+
+def test_a_pool_inside_a_worker_survives_the_death_of_that_worker_and_leaves_no_orphan(tmp_path: Path) -> None:
+    with ropewalk.Pool(1) as pool:
+        result = pool.apply_async(map_in_a_pool, (str(tmp_path), 8))
+        wait_until(lambda: len(noted(f"{tmp_path}/inner")) >= 6)
+        (outer,) = map(int, noted(f"{tmp_path}/outer"))
+        inner = set(map(int, noted(f"{tmp_path}/inner")))
+        assert len(inner) == 2 and all(psutil.Process(pid).ppid() == agent_of(pool).pid for pid in inner)
+        kill(outer)
+        wait_until_gone(inner)
+        (tmp_path / "gate").touch()
+        assert result.get(15) == [number * number for number in range(8)]
+        assert pool.status().num_deaths == 1
+        wait_until(lambda: len(agent_of(pool).children()) == 2)  # the fork server and the outer worker
+
+
+def test_a_worker_of_an_inner_pool_is_replaced_like_any_other(tmp_path: Path) -> None:
+    with ropewalk.Pool(1) as pool:
+        result = pool.apply_async(map_in_a_pool, (str(tmp_path), 8))
+        wait_until(lambda: len(noted(f"{tmp_path}/inner")) >= 6)
+        for inner in set(map(int, noted(f"{tmp_path}/inner"))):
+            kill(inner)
+        (tmp_path / "gate").touch()
+        assert result.get(15) == [number * number for number in range(8)]
+        assert pool.status().num_deaths == 0
+
+
+def test_inner_pools_end_with_their_tasks_agent_too(tmp_path: Path) -> None:
+    with ropewalk.Pool(1) as pool:
+        result = pool.apply_async(map_in_a_pool, (str(tmp_path), 8))
+        wait_until(lambda: len(noted(f"{tmp_path}/inner")) >= 6)
+        inner = set(map(int, noted(f"{tmp_path}/inner")))
+        agent_of(pool).kill()
+        wait_until_gone(inner)
+        (tmp_path / "gate").touch()
+        assert result.get(15) == [number * number for number in range(8)]
+
+
+def make_a_pool(size: int) -> int:
+    with ropewalk.Pool(size) as pool:
+        return sum(pool.map(square, range(3)))
+
+
+def test_the_limit_of_processes_is_an_error_that_names_the_nesting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROPEWALK_MAX_PROCESSES", "4")
+    with ropewalk.Pool(2, name="outer") as pool:
+        assert pool.apply(make_a_pool, (2,)) == 5
+        with pytest.raises(ProcessLimit, match=r"limit is 4 .*outer has 2.*Pools inside pools multiply.*max_processes"):
+            pool.apply(make_a_pool, (3,))
+        assert pool.apply(make_a_pool, (2,)) == 5
+    with ropewalk.Pool(5) as pool, pytest.raises(ProcessLimit, match="limit is 4"):
+        pool.map(square, range(100))
+
+
+# --- forks of the user's ---
+
+
+def sum_in_a_child(numbers: list[int]) -> int:
+    """What a DataLoader does: a child of the task computes, and says the result over a pipe."""
+    reader, writer = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=lambda: writer.send(sum(numbers)), daemon=True)
+    child.start()
+    total = reader.recv()
+    child.join()
+    assert child.exitcode == 0
+    return total
+
+
+def test_tasks_may_fork() -> None:
+    with ropewalk.Pool(2, max_deaths=1) as pool:
+        workers = pids_of(pool)
+        assert pool.map(sum_in_a_child, [list(range(n)) for n in range(20)]) == [n * (n - 1) // 2 for n in range(20)]
+        assert pids_of(pool) == workers
+
+
+def fork_and_stay(folder: str) -> int:
+    child = os.fork()
+    if child == 0:
+        wait_for_file(f"{folder}/gate")
+        os._exit(0)
+    return os.getpid()
+
+
+def test_a_child_that_outlives_its_task_keeps_nobody_from_noticing_the_workers_death(tmp_path: Path) -> None:
+    with ropewalk.Pool(1) as pool:
+        worker = pool.apply(fork_and_stay, (str(tmp_path),))
+        begun = time.monotonic()
+        kill(worker)
+        wait_until(lambda: pool.status().num_deaths == 1)
+        assert time.monotonic() - begun < 1
+        assert pool.apply(square, (3,)) == 9
+
+
+def in_a_fork(action: Callable[[], object]) -> str:
+    """What an action says in a forked child of this process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, repr(action()).encode())
+        except BaseException as error:
+            os.write(writer, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, closefd=True) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def own_pool() -> list[int]:
+    with ropewalk.Pool(2) as pool:
+        results = pool.map(square, range(5))
+    close_all()
+    return results
+
+
+def test_a_forked_launcher_may_make_pools_of_its_own_and_must_leave_its_parents_alone() -> None:
+    with ropewalk.Pool(2) as pool:
+        workers = pids_of(pool)
+        assert in_a_fork(own_pool) == "[0, 1, 4, 9, 16]"
+        assert in_a_fork(lambda: pool.map(square, range(5))) == PoolClosed.__name__
+        assert in_a_fork(pool.terminate) == "None"
+        assert in_a_fork(close_all) == "None"
+        assert pool.map(square, range(5)) == [0, 1, 4, 9, 16]
+        assert pids_of(pool) == workers
+
+
+def test_descriptors_that_a_forked_child_opens_are_not_closed_behind_its_back() -> None:
+    """Sockets that were closed by number in a forked child were closed again by their objects' destructors."""
+
+    def open_and_collect() -> str:
+        import gc
+
+        pipes = [os.pipe() for _ in range(30)]
+        gc.collect()
+        for reader, writer in pipes:
+            os.write(writer, b"x")
+            assert os.read(reader, 2) == b"x"
+        return "fine"
+
+    with ropewalk.Pool(2) as pool:
+        pool.map(square, range(4))
+        assert in_a_fork(open_and_collect) == "'fine'"
+        assert pool.apply(open_and_collect_in_a_fork) == "'fine'"
+
+
+def open_and_collect_in_a_fork() -> str:
+    def act() -> str:
+        pipes = [os.pipe() for _ in range(30)]
+        for reader, writer in pipes:
+            os.write(writer, b"x")
+            assert os.read(reader, 2) == b"x"
+        return "fine"
+
+    return in_a_fork(act)
+
+
+# --- Ctrl-C ---
+
+INTERRUPTED = """
+    def work(seconds):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN) if {stubborn} else None
+        time.sleep(seconds)
+    with ropewalk.Pool(2) as pool:
+        pool.wait_until_ready()
+        result = pool.map_async(work, [60, 60], chunksize=1)
+        while not all(worker.state == "running" for worker in pool.status().workers):
+            time.sleep(0.01)
+        say(pool._session.folder)
+        say(*tree())
+        {wait}
+"""
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize("wait", ["result.get()", "next(pool.imap(work, [60]))", "pool.map(work, [60] * 9)"])
+def test_ctrl_c_in_a_script_is_a_keyboard_interrupt_and_leaves_nothing(
+    tmp_path: Path, wait: str, stubborn: bool
+) -> None:
+    with launcher(INTERRUPTED.format(wait=wait, stubborn=stubborn), tmp_path) as script:
+        folder, pids = Path(script.line()), script.numbers()
+        assert len(pids) >= 4
+        time.sleep(0.1)  # into the wait
+        script.signal(signal.SIGINT)
+        begun = time.monotonic()
+        code, out, errors = script.end()
+        assert time.monotonic() - begun < 4
+    assert code == -signal.SIGINT and out == ""
+    assert errors.rstrip().endswith("KeyboardInterrupt") and errors.count("Traceback") == 1
+    wait_until_gone(pids, 1.0)
+    assert not folder.exists()
+
+
+def test_workers_do_not_see_the_terminals_ctrl_c(tmp_path: Path) -> None:
+    with ropewalk.Pool(2) as pool:
+        pids_of(pool)
+        for process in [agent_of(pool), *agent_of(pool).children()]:
+            assert os.getpgid(process.pid) != os.getpgid(0) and os.getsid(process.pid) != os.getsid(0)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where these tests run with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt_main_thread_after(delay_s: float) -> threading.Timer:
+    timer = threading.Timer(delay_s, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    timer.start()
+    return timer
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupted_notebook_cell_leaves_the_pool_usable() -> None:
+    with ropewalk.Pool(2, max_deaths=1) as pool:
+        workers = pids_of(pool)
+        calls: list[Callable[[], object]] = [
+            lambda: pool.map(time.sleep, [0.4] * 4, chunksize=1),
+            lambda: pool.apply(time.sleep, (0.4,)),
+            lambda: list(pool.imap(time.sleep, [0.4] * 4)),
+            lambda: pool.map_async(time.sleep, [0.4] * 4, chunksize=1).wait(),
+            lambda: pool.map_async(time.sleep, [0.4] * 4, chunksize=1).get(30),
+        ]
+        for call in calls:
+            timer = interrupt_main_thread_after(0.1)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            timer.join()
+            assert pool.map(square, range(20)) == [number * number for number in range(20)]
+        assert pids_of(pool) == workers
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_interrupts_at_any_moment_leave_the_pool_usable() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed: {seed}")
+    delays = random.Random(seed)
+    num_interrupts = 0
+    with ropewalk.Pool(2) as pool:
+        pool.wait_until_ready(10)
+        for _ in range(150):
+            try:
+                timer = interrupt_main_thread_after(delays.uniform(0.0, 0.01))
+                while timer.is_alive():
+                    pool.map(square, range(300), chunksize=3)
+                    pool.apply(square, (2,))
+                timer.join()
+                time.sleep(0.001)
+            except KeyboardInterrupt:
+                num_interrupts += 1
+            assert pool.map_async(square, range(40), chunksize=2).get(5) == [number * number for number in range(40)]
+        assert num_interrupts > 75
+
+
+# --- what others can see ---
+
+
+def test_a_pool_on_one_host_opens_no_port_and_shows_no_secret() -> None:
+    with ropewalk.Pool(2) as pool:
+        pool.map(square, range(4))
+        agent = agent_of(pool)
+        wait_until(lambda: len(agent.children()) == 3)  # the process between fork server and worker has gone
+        tree = [psutil.Process(), agent, *agent.children(recursive=True)]
+        for process in tree:
+            families = {connection.family for connection in process.net_connections(kind="inet")}
+            assert not families, f"{process} has a port"
+        session = pool._session
+        assert stat.S_IMODE(session.folder.stat().st_mode) == 0o700
+        for path in session.folder.rglob("*"):
+            assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
+        sockets = [path for path in session.folder.iterdir() if stat.S_ISSOCK(path.lstat().st_mode)]
+        assert len(sockets) == 2
+        secrets = {process.credentials.secret.encode() for process in session._processes.values()}
+        secrets |= set(session._members._secrets.values())
+        assert len(secrets) == 3 and all(len(secret) == 64 for secret in secrets)
+        for process in tree:
+            for file in ("cmdline", "environ"):
+                shown = Path(f"/proc/{process.pid}/{file}").read_bytes()
+                assert not any(secret in shown for secret in secrets)
+        for path in session.folder.rglob("*"):
+            if path.is_file():
+                assert not any(secret in path.read_bytes() for secret in secrets)
+
+
+# --- output ---
+
+PRINTING = """
+    def work(number):
+        print("out", number)
+        print("err", number, file=sys.stderr)
+        sys.stdout.write("no end of line")
+    with ropewalk.Pool(1) as pool:
+        pool.map(work, range(3))
+"""
+
+
+def test_what_workers_print_appears_with_their_names_and_is_kept_in_files(tmp_path: Path) -> None:
+    with launcher(PRINTING, tmp_path, ROPEWALK_LOGS=str(tmp_path / "logs")) as script:
+        code, out, errors = script.end()
+    host = socket.gethostname()
+    assert code == 0
+    assert out.splitlines() == [
+        f"[pool-1 0@{host}] out 0",
+        f"[pool-1 0@{host}] no end of lineout 1",
+        f"[pool-1 0@{host}] no end of lineout 2",
+        f"[pool-1 0@{host}] no end of line",
+    ]
+    assert errors.splitlines() == [f"[pool-1 0@{host}] err {number}" for number in range(3)]
+    (file,) = (tmp_path / "logs").iterdir()
+    assert file.name == "pool-1.0.log" and stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = file.read_text().splitlines()
+    assert [line for line in kept if line.startswith("err")] == ["err 0", "err 1", "err 2"]
+    assert [line for line in kept if not line.startswith("err")] == [
+        "out 0",
+        "no end of lineout 1",
+        "no end of lineout 2",
+        "no end of line",
+    ]
+
+
+FLOOD = """
+    def flood(number):
+        for line in range(20_000):
+            print(number, line, "x" * 50)
+        return number
+    with ropewalk.Pool(4) as pool:
+        result = pool.map_async(flood, range(8), chunksize=1)
+        {before}
+        assert result.get() == list(range(8))
+        pool.close()
+        pool.join()
+    say("end")
+"""
+
+
+@pytest.mark.parametrize("reads_late", [False, True])
+def test_a_flood_of_output_loses_no_line_and_mixes_none(tmp_path: Path, reads_late: bool) -> None:
+    with launcher(FLOOD.format(before=""), tmp_path, ROPEWALK_LOGS=str(tmp_path / "logs")) as script:
+        if reads_late:
+            time.sleep(1.0)
+        code, out, errors = script.end(35)
+    assert (code, errors) == (0, "")
+    lines = [line.split("] ", 1)[1] for line in out.splitlines() if line != "end"]
+    by_task: dict[int, list[int]] = collections.defaultdict(list)
+    for line in lines:
+        number, at, filling = line.split(" ")
+        assert filling == "x" * 50
+        by_task[int(number)].append(int(at))
+    assert by_task == {number: list(range(20_000)) for number in range(8)}
+    kept = [line for path in (tmp_path / "logs").iterdir() for line in path.read_text().splitlines()]
+    assert sorted(kept) == sorted(lines)
+
+
+def test_processes_can_be_told_apart_in_lists() -> None:
+    with ropewalk.Pool(1, name="crew") as pool:
+        (worker,) = pids_of(pool)
+        assert psutil.Process(worker).name() == "rw:crew.0"
+        assert Path(f"/proc/{agent_of(pool).pid}/comm").read_text() == "rw-agent\n"
+        assert is_alive(fork_server_of(pool).pid)
+        assert pool.apply(pid) == worker
