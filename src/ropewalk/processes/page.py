@@ -114,7 +114,8 @@ class TaskPage:
         if current == IDLE or not can_fence() or current + 1 >= until:
             return until
         fenced_from, fenced_to = words[FENCE_FROM], words[FENCE_TO]
-        still_fenced = fenced_from < fenced_to and fenced_to > current + 1
+        # A fence whose last task is `current` still stands: the worker may not have looked at it yet.
+        still_fenced = fenced_from < fenced_to and fenced_to > current
         if not still_fenced:
             fenced_from = fenced_to = until
         num_before = max(0, fenced_from - current - 1)
