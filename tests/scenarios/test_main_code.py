@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.timeout(30)
 
 #: What is defined in `__main__`; there is no `if __name__ == "__main__"` around what uses it.
-DEFINITIONS = '''
+DEFINITIONS = """
 import ropewalk, functools, os
 
 SCALE = 10
@@ -61,9 +61,9 @@ def adder(n):
     def add(x):
         return x + n
     return add
-'''
+"""
 
-USES = '''
+USES = """
 with ropewalk.Pool(2, initialize, (5,)) as pool:
     print(pool.map(scaled, range(3)))
     print(pool.map(lambda x: helper(x) + SCALE, range(3)))
@@ -86,7 +86,7 @@ with ropewalk.Pool(2, initialize, (5,)) as pool:
     print(sum(seen) > 10 * 1, max(seen) >= 6)
     print(next(pool.imap(scaled, [1])), list(pool.imap_unordered(helper, [1])), pool.starmap(max, [(1, 2)]))
     print(pool.apply(lambda: (__name__, "initialize" in globals())))
-'''
+"""
 
 EXPECTED = [
     "[10, 20, 30]",

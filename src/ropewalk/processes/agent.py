@@ -203,9 +203,7 @@ class Agent:
             return
         self._processes[start.id] = process
         self._members.admit(start.id, start.secret)
-        request = ForkRequest(
-            start, self._boot.run_id, str(self._listener.address), os.getpid(), self._host
-        )
+        request = ForkRequest(start, self._boot.run_id, str(self._listener.address), os.getpid(), self._host)
         self._fork_channel(start.preload).request(request, process.child_fds())
 
     def _crowded(self, start: StartProcess) -> str:

@@ -1,10 +1,10 @@
 """The first moments of a process: from the fork to its entry function, and its end.
 
-    1. lead a session and a process group of its own (the agent ends whole groups)
-    2. wait to become the agent's child, then die with it (PR_SET_PDEATHSIG; the
-       parent is checked again, as it may have died in between)
-    3. standard streams to the agent's pipes; environment, folder, import path
-    4. dial the owner, call the entry, leave
+1. lead a session and a process group of its own (the agent ends whole groups)
+2. wait to become the agent's child, then die with it (PR_SET_PDEATHSIG; the
+   parent is checked again, as it may have died in between)
+3. standard streams to the agent's pipes; environment, folder, import path
+4. dial the owner, call the entry, leave
 """
 
 from __future__ import annotations

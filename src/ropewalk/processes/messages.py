@@ -1,8 +1,8 @@
 """What sessions, agents and processes say to each other on control links.
 
-    session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob OutputSeen Ping Shutdown
-    agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent
-    process ──▶ agent    GetBlob            agent ──▶ process    BlobHere
+session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob OutputSeen Ping Shutdown
+agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent
+process ──▶ agent    GetBlob            agent ──▶ process    BlobHere
 """
 
 from __future__ import annotations
