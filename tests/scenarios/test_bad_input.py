@@ -8,7 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from multiprocessing.pool import MaybeEncodingError
+from multiprocessing.pool import MaybeEncodingError  # pyright: ignore[reportAttributeAccessIssue]
 from pathlib import Path
 from typing import Any
 

@@ -319,10 +319,12 @@ def test_a_constant_arrives_as_its_value_and_is_sent_once(tmp_path: Path) -> Non
         assert pool.map(lambda number: use(weights, number), [3]) == [("w", 3)]
         assert next(pool.imap(functools.partial(use, weights), [4])) == ("w", 4)
         assert pool.map(lambda pair: pair[0]["deep"].name, [({"deep": weights}, 1)]) == ["w"]
-        other = pool.put([1, 2, 3])
+        other: Any = pool.put([1, 2, 3])
         for _ in range(3):  # closed over only, for workers that do not have it yet
             assert pool.map(lambda number: (other[0], number), range(8), chunksize=1) == [(1, n) for n in range(8)]
             assert pool.map(functools.partial(use, pool.put(Weights())), range(4), chunksize=1)[0] == ("w", 0)
+        third: Any = pool.put((7,))
+        assert pool.map(lambda each: third[0] + each["n"], [{"n": 1}] * 4, chunksize=1) == [8] * 4
         assert max(Counter(noted(loads)).values()) <= 2, "each of the two is unpickled once in each worker"
 
 
@@ -570,16 +572,32 @@ def test_what_the_child_of_a_fork_waits_for_is_refused_there() -> None:
         assert never.ready() is False
 
 
-def test_a_pool_inside_a_worker_joins_its_session_and_ends_with_it() -> None:
-    def outer(number: int) -> tuple[int, list[int], int]:
+def test_pools_inside_workers_join_the_session_and_keep_out_of_each_others_way(tmp_path: Path) -> None:
+    # Their processes once had the same names at the agent they share, and the second of each was never heard.
+    met = str(tmp_path / "met")
+
+    def meet(times: int) -> None:
+        note(met, "x")
+        wait_until(lambda: len(noted(met)) >= 2 * times, what="both are here")
+
+    def outer(number: int) -> tuple[list[int], set[int], int]:
         with ropewalk.Pool(2) as inner:
-            return os.getpid(), inner.map(square, range(number)), os.getppid()
+            inner.wait_until_ready(10)
+            meet(1)
+            values, pids = inner.map(square, range(number), chunksize=1), set(inner.map(pid, range(20)))
+            meet(2)
+            return values, pids | {os.getpid()}, os.getppid()
 
     with ropewalk.Pool(2) as pool:
-        for _, values, parent in pool.map(outer, [3, 5], chunksize=1):
-            assert values in ([0, 1, 4], [0, 1, 4, 9, 16])
-            assert parent in pool._session.agent_pids()
-        assert pool.apply(lambda: ropewalk.Pool(2).__class__.__name__ and len(os.sched_getaffinity(0)) > 0)
+        (first, these, agent), (second, those, other) = pool.map(outer, [3, 5], chunksize=1)
+        assert (first, second) == ([0, 1, 4], [0, 1, 4, 9, 16])
+        assert not these & those
+        assert [agent] == [other] == pool._session.agent_pids()
+        wait_until(lambda: not any(Path(f"/proc/{each}").exists() for each in (these | those) - worker_pids(pool)))
+
+
+def worker_pids(pool: ropewalk.Pool) -> set[int]:
+    return {worker.pid for worker in pool.status().workers}
 
 
 def test_a_pool_cannot_be_sent_and_says_what_to_do() -> None:

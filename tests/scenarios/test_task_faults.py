@@ -445,8 +445,8 @@ def test_an_initializer_that_raises_ends_the_pool_by_name(tmp_path: Path) -> Non
         for call in calls:
             with pytest.raises(InitializerFailed, match=r"OwnError.*7: no licence") as info:
                 call()
-        cause = info.value.__cause__
-        assert isinstance(cause, OwnError) and cause.code == 7 and "in initialize" in str(cause.__cause__)
+            cause = info.value.__cause__
+            assert isinstance(cause, OwnError) and cause.code == 7 and "in initialize" in str(cause.__cause__)
         wait_until(lambda: not pool.status().workers, what="nobody is started again")
     assert len(noted(tries)) <= 2
 
