@@ -9,12 +9,14 @@ they are through, which takes microseconds. Waiting is never protected in this w
 
 from __future__ import annotations
 
-import _signal  # the signal module's wrapper turns handlers into enums and back, which takes longer than all the rest
+import importlib
 import os
 import threading
 from types import FrameType
 from typing import Any
 
+# The wrapper, `signal`, turns handlers into enums and back, which takes longer than all the rest.
+_signal: Any = importlib.import_module("_signal")
 _SIGINT = int(_signal.SIGINT)
 _main_thread = threading.main_thread().ident
 
