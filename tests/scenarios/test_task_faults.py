@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import re
@@ -98,6 +99,39 @@ def test_an_exception_that_cannot_be_unpickled_arrives_as_its_text() -> None:
                 call()
             assert info.value.type_name == f"{LostError.__module__}.LostError"
             assert "raise_lost_error" in str(info.value.__cause__)
+
+
+def test_exceptions_that_are_hard_to_handle_arrive_all_the_same() -> None:
+    class Speechless(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    class Rigid(Exception):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(name)
+
+    def fail(make: Callable[[], BaseException]) -> None:
+        raise make()
+
+    def circular() -> BaseException:
+        error = KeyError("round")
+        error.__cause__ = error
+        return error
+
+    cases: list[tuple[Callable[[], BaseException], type[BaseException]]] = [
+        (lambda: Speechless(3), Speechless),
+        (lambda: Rigid(3), Rigid),
+        (circular, KeyError),
+        (lambda: StopIteration(3), StopIteration),
+        (lambda: asyncio.CancelledError(3), asyncio.CancelledError),
+        (lambda: ExceptionGroup("many", [ValueError(1), KeyError(2)]), ExceptionGroup),
+    ]
+    with ropewalk.Pool(1) as pool:
+        for make, kind in cases:
+            with pytest.raises(kind) as info:
+                pool.apply_async(fail, (make,)).get(10)
+            assert "in fail" in str(info.value.__cause__)
+        assert pool.status().num_deaths == 0
 
 
 def test_of_several_exceptions_of_a_map_the_first_in_order_is_raised_after_all_have_ended(tmp_path: Path) -> None:

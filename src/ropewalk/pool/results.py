@@ -110,9 +110,14 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
             type_name=failure.type_name,
         )
     if where:
-        error.add_note(f"It was raised in {where}; the remote traceback is above.")
-    error.__cause__ = RemoteTraceback(failure.traceback)
+        note = f"It was raised in {where}; the remote traceback is above."
+        _set(error, "__notes__", [*getattr(error, "__notes__", ()), note])
+    _set(error, "__cause__", RemoteTraceback(failure.traceback))
     return error
+
+
+#: Sets an attribute also of an exception whose class forbids that, such as a frozen dataclass.
+_set = BaseException.__setattr__
 
 
 class Job:

@@ -246,7 +246,9 @@ class Worker:
                 return seq
             try:
                 value = call(item)
-            except Exception as error:
+            except (SystemExit, KeyboardInterrupt):
+                raise  # they end this process, as in any other
+            except BaseException as error:  # also CancelledError and the like: a user's, not ours
                 self._append_failure(_failure(error))
                 results = self._results
             else:
@@ -387,7 +389,7 @@ def current_task() -> tuple[int, int] | None:
 # Failures
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: BaseException) -> Failure:
     """An exception, ready to travel; our own frames above the user's are left out of its traceback."""
     trace = error.__traceback__
     while trace and trace.tb_frame.f_globals.get("__name__") == __name__:
@@ -403,7 +405,11 @@ def _failure(error: Exception) -> Failure:
         payload = dumps_result(error)
     except Exception as problem:
         return _not_sendable(problem, error, text)
-    return Failure(type_name, str(error), text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
+    try:
+        message = str(error)
+    except Exception as problem:  # the user's own __str__
+        message = f"<its str() raised {type(problem).__name__}>"
+    return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
 
 
 def _not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
