@@ -125,7 +125,7 @@ def test_closing_the_listener_leaves_links_open_and_may_be_repeated(server: Serv
 
 def test_dialling_a_server_that_does_not_answer_ends_in_time(tmp_path: Path) -> None:
     silent = socket.socket(socket.AF_UNIX)
-    path = tempfile.mktemp(dir=os.environ["TMPDIR"])
+    path = f"{tempfile.gettempdir()}/silent.sock"
     silent.bind(path)
     silent.listen(1)
     try:
@@ -143,7 +143,7 @@ def test_dialling_a_server_that_does_not_answer_ends_in_time(tmp_path: Path) -> 
 
 def test_a_full_queue_of_a_unix_socket_is_waited_for() -> None:
     """Linux answers EAGAIN at once there, where TCP would wait."""
-    path = tempfile.mktemp(dir=os.environ["TMPDIR"])
+    path = f"{tempfile.gettempdir()}/silent.sock"
     with socket.socket(socket.AF_UNIX) as busy, contextlib.ExitStack() as stack:
         busy.bind(path)
         busy.listen(0)
