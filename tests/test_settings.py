@@ -68,7 +68,7 @@ def test_every_variable_that_the_sources_name_is_known() -> None:
     """A variable invented in one module but not listed here would make every nested pool refuse its environment."""
     known = settings.OWN_VARIABLES | {settings.PREFIX + name.upper() for name in settings.load({}, {}, []).__slots__}
     for source in Path(ropewalk.__file__).parent.rglob("*.py"):
-        for variable in re.findall(r"ROPEWALK_[A-Z][A-Z_]*[A-Z]", source.read_text(encoding="utf-8")):
+        for variable in re.findall(r"\bROPEWALK_[A-Z][A-Z_]*[A-Z]", source.read_text(encoding="utf-8")):
             assert variable in known, f"{source.name} uses {variable}; list it in settings.OWN_VARIABLES"
 
 

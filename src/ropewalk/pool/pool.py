@@ -36,6 +36,7 @@ from ropewalk.pool.messages import CallKind
 from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapResult
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
 from ropewalk.pool.task_table import Unit
+from ropewalk.processes import bootstrap
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session, default_session
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
@@ -113,7 +114,8 @@ class Pool:
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be callable, not {initializer!r}")
         self._session, num_workers = _lease(session, engine, processes)
-        self.name = name or f"pool-{next(_pool_numbers)}"
+        outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
+        self.name = name or f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._num_maps = 0
         self._imported: dict[Callable[..., Any], Constant] = {}
