@@ -58,3 +58,14 @@ def test_the_other_end_being_gone_is_an_empty_message_and_an_error_on_sending() 
         theirs.send(b"anybody?")
     theirs.close()
     theirs.close()
+
+
+def test_words_of_one_that_ended_with_messages_unread_are_heard() -> None:
+    """The kernel says "connection reset" first, and the last replies of a killed fork server wait behind that."""
+    ours, theirs = Channel.pair()
+    ours.send(b"never read")
+    theirs.send(b"last words")
+    theirs.close()
+    assert ours.receive()[0] == b"last words"
+    assert ours.receive()[0] == b""
+    ours.close()

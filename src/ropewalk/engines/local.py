@@ -17,12 +17,15 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 
+#: A variable that all descendants of a job inherit; its value says of which one.
+_MARK = "ROPEWALK_JOB"
 _LOG_TAIL_BYTES = 64 * 1024
 #: What an empty pipe surely takes without a reader.
 _PIPE_BYTES = 16 * 1024
@@ -116,8 +119,9 @@ class LocalEngine(Engine):
 class _Job:
     """A child process, its log, and the process group that it leads."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str, mark: str) -> None:
         self.process = process
+        self.mark = mark
         self.log = log
         self.run_id = run_id
 
@@ -125,7 +129,8 @@ class _Job:
         """The exit code once it has ended; None before."""
         if self.process.returncode is None and self._has_ended():
             self._end_group()  # before the process is reaped: until then nobody else can have its number
-            return self.process.wait()
+            if self.process.wait():
+                _end_marked(self.mark)  # it died before it could end what it had started, and these have no parent now
         return self.process.returncode
 
     def kill(self) -> None:
@@ -165,13 +170,14 @@ def _start(spec: JobSpec, run_id: str) -> _Job:
         log = tempfile.TemporaryFile(dir=spec.folder or None, prefix="job-")  # noqa: SIM115 - open for as long as the job
     except OSError as error:
         raise EngineError(f"cannot open a log for {spec.command[0]!r} in {spec.folder}: {error}") from error
+    mark = os.urandom(8).hex()
     try:
         process = subprocess.Popen(
             list(spec.command),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id},
+            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id, _MARK: mark},
             cwd=_working_folder(),
             start_new_session=True,
         )
@@ -183,7 +189,18 @@ def _start(spec: JobSpec, run_id: str) -> _Job:
         _feed(process.stdin, spec.stdin)
     else:  # a job that does not read must not hold up the engine
         threading.Thread(target=_feed, args=(process.stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
-    return _Job(process, log, run_id)
+    return _Job(process, log, run_id, mark)
+
+
+def _end_marked(mark: str) -> None:
+    """End the processes whose environment bears a mark: descendants of a job, in whatever session they are.
+
+    A cluster manager does this with a control group, for which one needs rights that a user may not have.
+    """
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+            if f"{_MARK}={mark}".encode() in environ.read_bytes().split(b"\0"):
+                os.kill(int(environ.parent.name), signal.SIGKILL)
 
 
 def _feed(stdin: IO[bytes], data: bytes) -> None:

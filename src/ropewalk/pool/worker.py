@@ -10,6 +10,7 @@ agent does from outside.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -21,6 +22,7 @@ from typing import Any, cast
 import msgspec
 
 from ropewalk import injection
+from ropewalk.errors import LinkClosed
 from ropewalk.pool.constants import arrive, arrived, depart
 from ropewalk.pool.messages import (
     ENCODE,
@@ -162,12 +164,18 @@ class Worker:
             self._broken[constant.id] = error  # the tasks that need it fail with this
 
     def _fetch(self, id: str, writable: bool) -> Sequence[Part]:
-        if self._agent is None:
-            self._agent = dial(parse_address(self._context.agent_address), self._context.credentials, CONTROL)
-            os.register_at_fork(after_in_child=self._agent.close_copy)
-        self._agent.send(GetBlob(id))
-        received = self._agent.receive()
-        if received is None or not isinstance(received.message, BlobHere):
+        received: Received | None = None
+        with contextlib.suppress(LinkClosed):
+            if self._agent is None:
+                self._agent = dial(parse_address(self._context.agent_address), self._context.credentials, CONTROL)
+                os.register_at_fork(after_in_child=self._agent.close_copy)
+            self._agent.send(GetBlob(id))
+            received = self._agent.receive()
+        if received is None:
+            # The agent is gone and the kernel ends us with it, in a moment. An error would become the result of tasks
+            # that are about to run again elsewhere.
+            raise SystemExit(f"the agent of {self._context.name} is gone")
+        if not isinstance(received.message, BlobHere):
             raise RuntimeError(f"the agent did not hand over the blob {id[:12]}")
         return open_parts(received.fds[0], received.message.ref.lengths, writable=writable)
 

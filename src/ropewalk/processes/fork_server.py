@@ -52,7 +52,8 @@ def serve(channel: Channel, preload: tuple[str, ...]) -> None:
         if not data:
             return
         request = _REQUESTS.decode(data)
-        importlib.import_module(request.start.entry.partition(":")[0])  # once, here, instead of in every child
+        with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same, and says it
+            importlib.import_module(request.start.entry.partition(":")[0])  # once, here, instead of in every child
         _fork_twice(channel, request, fds)
         for fd in fds:
             os.close(fd)

@@ -83,6 +83,9 @@ _END_S = 3.0
 #: A process whose link has closed but which does not die is ended after this long.
 _SILENT_S = 2.0
 
+#: A process whose agent is gone is given this long to be gone too.
+_ORPHAN_S = 1.0
+
 EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
 
 
@@ -183,7 +186,7 @@ class Session:
         self._opened = False
         self._closed = False
         self._ended = threading.Event()
-        self._loop = Loop()
+        self._loop: Loop  # from `_open` on: making a session opens no descriptors
         self._members = AllowList()
         self._console = Console()
         self._numbers = itertools.count(1)
@@ -242,6 +245,7 @@ class Session:
                     self._open()
                 except BaseException:
                     self._users -= 1
+                    self.close()  # the next pool tries with another one
                     raise
 
     def release(self) -> None:
@@ -387,6 +391,7 @@ class Session:
             self.run_id = self._parent.credentials.run_id
             self.folder = Path(self._parent.folder)
             socket_name = f"s{os.getpid()}-{next(_session_numbers)}.sock"
+        self._loop = Loop()
         try:
             self._listener = UnixListener(
                 self._loop, str(self.folder / socket_name), self.run_id, self._members, CONTROL, self._linked
@@ -402,9 +407,8 @@ class Session:
             else:
                 self._join_agent(self._parent)
         except (OSError, EngineError, TransportError) as error:
-            self._users, users = 0, self._users
-            self.close()
-            self._users = users
+            if not self._opened:
+                self._loop.forget()
             if isinstance(error, EngineError | TransportError):
                 raise
             raise StartFailed(f"the session could not be opened in {self.folder}: {error}") from error
@@ -628,14 +632,17 @@ class Session:
             )
             self._process_gone(id, process, exited, host_lost=True)
         if self._parent is not None:
-            self._fail(StartFailed(f"{text}; this process ends with it"))
+            # The kernel ends us with the agent, in a moment. An error now would become the result of a task that
+            # runs again elsewhere; it is for the case that the agent lives and only its link is lost.
+            error = StartFailed(f"{text}; this process ends with it")
+            self._loop.call_later(_ORPHAN_S, lambda: self._fail(error))
             return
         self._ask_engine(lambda engine: engine.cancel([agent.job]))
         match self._agent_budget.died(time.monotonic(), healthy=agent.pid != 0, cause=why):
             case Restart(delay_s):
                 self._loop.call_later(delay_s, lambda: None if self._closed else self._submit_agent_later())
             case GiveUp(reason, _):
-                self._fail(StartFailed(f"no agent stays up: {reason}. The last one said: {self._job_log(agent)}"))
+                self._fail(StartFailed(f"no agent stays up: {reason}. The last one: {why}"))
 
     def _submit_agent_later(self) -> None:
         def submit() -> None:

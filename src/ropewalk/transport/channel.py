@@ -69,6 +69,8 @@ class Channel:
             )
         except (BlockingIOError, TimeoutError) as error:
             raise BlockingIOError(f"nothing has come: {error}") from error
+        except ConnectionResetError:
+            return self.receive()  # it ended with messages of ours unread: said once, before those that it sent
         except OSError:
             return b"", []
         fds = array.array("i")

@@ -1,0 +1,74 @@
+"""Ctrl-C put off for a moment, and never lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ropewalk.processes.interrupts import interrupts_deferred
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted_block(steps: list[str]) -> None:
+    with interrupts_deferred:
+        signal.raise_signal(signal.SIGINT)
+        steps.append("whole")
+        with interrupts_deferred:
+            signal.raise_signal(signal.SIGINT)
+        steps.append("still whole")
+    steps.append("after")
+
+
+def test_an_interrupt_comes_at_the_end_of_the_outermost_block() -> None:
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_block(steps)
+    assert steps == ["whole", "still whole"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with interrupts_deferred:
+        pass  # it came once and is not remembered
+
+
+def test_an_error_in_the_block_comes_with_the_interrupt() -> None:
+    def fail() -> None:
+        with interrupts_deferred:
+            signal.raise_signal(signal.SIGINT)
+            raise LookupError
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fail()
+    assert isinstance(caught.value.__context__, LookupError)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_handler_that_is_not_pythons_is_left_alone(handler: signal.Handlers) -> None:
+    signal.signal(signal.SIGINT, handler)
+    with interrupts_deferred:
+        assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_other_threads_pass_through() -> None:
+    seen: list[object] = []
+
+    def look() -> None:
+        with interrupts_deferred:
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    with interrupts_deferred:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        inside = signal.getsignal(signal.SIGINT)
+    assert seen == [inside]
+    look()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

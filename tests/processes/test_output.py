@@ -1,0 +1,98 @@
+"""Whole lines from bytes in any pieces, files, tails, prefixes, and the thread that prints."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.processes.output import Console, LineAssembler, prefixed
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"x", b"\n"))))
+def test_nothing_is_lost_and_only_whole_lines_come_out(pieces: list[bytes]) -> None:
+    lines = LineAssembler(None)
+    shown = [lines.feed(piece) for piece in pieces]
+    assert all(not text or text.endswith("\n") for text in shown)
+    assert "".join(shown) + lines.finish() == b"".join(pieces).decode(errors="replace")
+
+
+def test_an_endless_line_comes_in_pieces() -> None:
+    lines = LineAssembler(None)
+    assert lines.feed(b"x" * 60_000) == ""
+    assert lines.feed(b"x" * 10_000) == "x" * 70_000
+    assert lines.finish() == ""
+
+
+def test_the_tail_holds_the_last_lines_with_the_one_that_has_no_end() -> None:
+    lines = LineAssembler(None)
+    lines.feed(b"".join(b"line %d\n" % number for number in range(1000)) + b"and a half")
+    assert lines.tail().splitlines()[-2:] == ["line 999", "and a half"]
+    assert len(lines.tail()) <= 8 * 1024
+    lines.feed(b"\n" + b"y" * 100_000 + b"\n")
+    assert lines.tail().endswith("y" * 8000) and len(lines.tail()) <= 8 * 1024
+    lines.finish()
+    assert lines.tail().endswith("yyy")  # the record is written after the end
+
+
+def test_two_pipes_share_a_file_and_mix_no_lines(tmp_path: Path) -> None:
+    out, err = LineAssembler(tmp_path / "log"), LineAssembler(tmp_path / "log")
+    out.feed(b"out one\nout t")
+    err.feed(b"err one\n")
+    out.feed(b"wo\nrest")
+    out.finish()
+    err.feed(b"err two\n")
+    err.finish()
+    assert (tmp_path / "log").read_text() == "out one\nerr one\nout two\nrest\nerr two\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_cannot_be_written_is_a_problem_that_is_kept_and_output_goes_on(tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "folder", Path("/dev/full")):
+        lines = LineAssembler(path)
+        assert lines.feed(b"a\nb\n") == "a\nb\n"
+        assert "no longer kept" in lines.problem
+        assert lines.feed(b"c\n") == "c\n"
+        assert lines.finish() == ""
+
+
+def test_each_line_bears_the_name_and_no_control_character_acts() -> None:
+    text = "one\n\ntwo\x1b[2Jthree\x07\rfour\r\nfive\ttab \x1b[31mred\x1b[0m\x1b]0;title\x07"
+    assert prefixed("pool-1 3@n17", text, colour=False) == (
+        "[pool-1 3@n17] one\n"
+        "[pool-1 3@n17] \n"
+        "[pool-1 3@n17] two\\x1b[2Jthree\\x07\\rfour\n"
+        "[pool-1 3@n17] five\ttab \x1b[31mred\x1b[0m\\x1b]0;title\\x07\n"
+    )
+    assert prefixed("a", "x", colour=True).startswith("\x1b[")
+
+
+def test_the_console_prints_in_order_and_says_what_is_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console()
+    shown = threading.Semaphore(0)
+    for number in range(100):
+        console.show("a", f"{number}\n", number % 2 == 1, lambda: shown.release())
+    console.close()
+    console.close()
+    captured = capsys.readouterr()
+    assert captured.out == "".join(f"[a] {number}\n" for number in range(0, 100, 2))
+    assert captured.err == "".join(f"[a] {number}\n" for number in range(1, 100, 2))
+    assert all(shown.acquire(blocking=False) for _ in range(100))
+
+
+def test_a_closed_stdout_does_not_stop_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    console = Console()
+    shown = threading.Event()
+    console.show("a", "text\n", False, shown.set)
+    assert shown.wait(5)
+    console.close()

@@ -1,0 +1,277 @@
+"""Sessions lease processes from agents, and tell their owners what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import ropewalk
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import LinkClosed, PoolClosed, SettingsError, TransportRefused
+from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.session import ProcessSpec, Session, close_all, default_session
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.link import Link, Received
+from tests.processes.entries import WORDS, Word
+from tests.scenarios.launchers import is_alive, wait_until_gone
+from tests.scenarios.tasks import wait_until
+
+pytestmark = pytest.mark.timeout(20)
+
+
+class Listener:
+    """An owner that notes all it hears, as (what, id, fact)."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[tuple[str, str, Any]] = queue.Queue()
+        self.links: dict[str, Link] = {}
+
+    def on_link(self, id: str, link: Link) -> None:
+        self.links[id] = link
+        self.heard.put(("link", id, link))
+
+    def on_message(self, id: str, received: Received) -> None:
+        self.heard.put(("message", id, received.message.text))
+
+    def on_report(self, id: str, report: Report) -> None:
+        self.heard.put(("report", id, report))
+
+    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        self.heard.put(("lost" if host_lost else "exited", id, exited))
+
+    def on_not_started(self, id: str, failure: NotStarted) -> None:
+        self.heard.put(("not started", id, failure))
+
+    def on_event(self, text: str) -> None:
+        self.heard.put(("event", "", text))
+
+    def on_failed(self, error: Exception) -> None:
+        self.heard.put(("failed", "", error))
+
+    def next(self, what: str) -> Any:
+        """The fact of the next thing heard, which must be this."""
+        kind, _, fact = self.heard.get(timeout=10)
+        assert kind == what, (kind, fact)
+        return fact
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session() as session:
+        yield session
+
+
+def start(session: Session, owner: Listener, entry: str, **options: Any) -> str:
+    spec = ProcessSpec("crew", 0, f"tests.processes.entries:{entry}", WORDS, **options)
+    return session.start(spec, owner)
+
+
+def test_a_process_speaks_with_its_owner_and_its_end_is_reported_after_its_words(session: Session) -> None:
+    owner = Listener()
+    id = start(session, owner, "echo")
+    link = owner.next("link")
+    for number in range(100):
+        link.send(Word(str(number)))
+    for number in range(100):
+        assert owner.next("message") == str(number)
+    wait_until(lambda: session.pid_of(id))
+    assert session.host_of(id) == os.uname().nodename
+    os.kill(session.pid_of(id), signal.SIGKILL)
+    exited: Exited = owner.next("exited")
+    assert (exited.id, exited.exit_code, exited.ended_by, exited.out_of_memory) == (id, -9, "", "")
+    assert session.pid_of(id) == 0 and session.host_of(id) == "" and session.sample_of(id) is None
+
+
+def test_words_said_just_before_death_are_heard_before_it(session: Session) -> None:
+    owner = Listener()
+    id = start(session, owner, "echo")
+    link = owner.next("link")
+    wait_until(lambda: session.pid_of(id))
+    os.kill(session.pid_of(id), signal.SIGSTOP)
+    for _ in range(20):
+        link.send(Word("before"))
+    os.kill(session.pid_of(id), signal.SIGCONT)
+    assert owner.next("message") == "before"
+    os.kill(session.pid_of(id), signal.SIGKILL)
+    kinds = []
+    while not kinds or kinds[-1] != "exited":
+        kinds.append(owner.heard.get(timeout=5)[0])
+    assert kinds == ["message"] * (len(kinds) - 1) + ["exited"]
+
+
+def test_a_process_starts_in_a_clean_place(session: Session, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    owner = Listener()
+    id = start(session, owner, "facts", resources=Resources(cpus=2), environment={"EXTRA": "yes"})
+    owner.next("link")
+    facts = json.loads(owner.next("message"))
+    assert facts["leads"] and facts["stdin"] == "" and not facts["ignores SIGINT"]
+    assert (facts["extra"], facts["name"], facts["folder"]) == ("yes", "crew.0", str(tmp_path))
+    assert len(facts["fds"]) <= 3 + 2, "descriptors of others were inherited"  # the page, and the listing itself
+    secret = session._processes[id].credentials.secret
+    assert secret not in facts["context"] and "crew.0" in facts["context"]
+    wait_until(lambda: session.pid_of(id) == facts["pid"])
+    session.signal(id, signal.SIGTERM)
+    assert owner.next("exited").exit_code == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("entry", "exit_code", "words"),
+    [("fail", 1, "LookupError: nothing to do"), ("leave", 3, "bye"), ("absent", 1, "absent")],
+)
+def test_a_process_that_ends_by_itself_says_how(session: Session, entry: str, exit_code: int, words: str) -> None:
+    owner = Listener()
+    start(session, owner, entry)
+    exited = owner.next("exited")
+    assert exited.exit_code == exit_code and words in exited.last_output and exited.page.current == -1
+
+
+def test_a_module_that_cannot_be_imported_fails_the_start_with_its_reason_and_spoils_no_other(session: Session) -> None:
+    owner = Listener()
+    session.start(ProcessSpec("crew", 0, "tests.no_such_module:main", WORDS), owner)
+    kind, _, fact = owner.heard.get(timeout=10)
+    assert "no_such_module" in (fact.reason if kind == "not started" else fact.last_output)
+    start(session, owner, "leave")
+    while (heard := owner.heard.get(timeout=10))[0] == "event":
+        pass
+    assert heard[2].exit_code == 3
+
+
+def test_a_preload_that_cannot_be_imported_is_the_reason_why_nothing_starts(session: Session) -> None:
+    owner = Listener()
+    start(session, owner, "echo", preload=("no_such_module",))
+    failure = owner.next("not started")
+    assert "preload='no_such_module'" in failure.reason and "ModuleNotFoundError" in failure.reason
+    start(session, owner, "leave")
+    assert owner.next("exited").exit_code == 3
+
+
+def test_a_retired_process_is_not_heard_any_more_and_not_let_in_again(session: Session) -> None:
+    owner = Listener()
+    id = start(session, owner, "speak_late")
+    link = owner.next("link")
+    credentials: Credentials = session._processes[id].credentials
+    wait_until(lambda: session.pid_of(id))
+    pid = session.pid_of(id)
+    os.kill(pid, signal.SIGSTOP)
+    link.send(Word("speak"))
+    session.retire(id)
+    assert owner.next("exited").ended_by == "its owner ended it"
+    with pytest.raises((TransportRefused, LinkClosed)):
+        dial(session._listener.address, credentials, WORDS)
+    wait_until_gone([pid])
+    assert owner.heard.empty()
+
+
+def test_a_process_whose_link_closes_but_which_stays_is_ended(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.processes.session._SILENT_S", 0.1)
+    owner = Listener()
+    start(session, owner, "speak_late")
+    link = owner.next("link")
+    link.send(Word("speak"))  # it says its word, and returns from its entry
+    owner.next("message")
+    assert owner.next("exited").exit_code in (0, -signal.SIGKILL)
+
+
+def test_a_killed_agent_is_one_event_and_its_processes_are_lost_with_the_host(session: Session) -> None:
+    owner = Listener()
+    ids = [start(session, owner, "echo") for _ in range(3)]
+    for _ in ids:
+        owner.next("link")
+    wait_until(lambda: all(session.pid_of(id) for id in ids))
+    pids = [session.pid_of(id) for id in ids]
+    (agent,) = session.agent_pids()
+    os.kill(agent, signal.SIGKILL)
+    assert "3 processes" in owner.next("event")
+    for _ in ids:
+        assert str(agent) in owner.next("lost").ended_by
+    wait_until_gone([agent, *pids])
+    start(session, owner, "echo")
+    owner.next("link")
+    assert session.agent_pids() != [agent]
+
+
+def test_memory_and_processor_time_are_sampled(session: Session) -> None:
+    owner = Listener()
+    id = start(session, owner, "echo")
+    owner.next("link")
+    wait_until(lambda: session.sample_of(id))
+    sample = session.sample_of(id)
+    assert sample and sample.memory_bytes > 1 << 20 and sample.cpu_s >= 0
+
+
+# --- opening and ending ---
+
+
+def test_making_and_printing_a_session_starts_nothing() -> None:
+    session = Session()
+    assert repr(session) == "<Session engine='local' new, 0 processes>"
+    assert session.agent_pids() == [] and threading.active_count() == threading.active_count()
+    session.close()
+    session.close()
+    with pytest.raises(PoolClosed, match="ended"):
+        session.lease()
+
+
+def test_a_session_ends_with_its_last_user_after_its_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROPEWALK_SESSION_IDLE_S", "0.3")
+    with ropewalk.Pool(1) as pool:
+        pool.apply(abs, (-1,))
+        session, (agent,) = pool._session, pool._session.agent_pids()
+    with ropewalk.Pool(1) as pool:
+        assert pool._session is session
+        pool.apply(abs, (-1,))
+    assert not session.closed and is_alive(agent)
+    wait_until(lambda: session.closed, 3)
+    session.close()  # waits for the end that has begun
+    assert not is_alive(agent) and not session.folder.exists()
+    with ropewalk.Pool(1) as pool:
+        assert pool._session is not session
+
+
+def test_a_named_session_stays_open_between_its_pools_and_ends_with_its_block() -> None:
+    with ropewalk.Session() as session:
+        for _ in range(2):
+            with ropewalk.Pool(1, session=session) as pool:
+                assert pool.apply(abs, (-1,)) == 1
+        (agent,) = session.agent_pids()
+    assert session.closed and not is_alive(agent)
+    with pytest.raises(PoolClosed):
+        ropewalk.Pool(1, session=session)
+
+
+def test_a_run_folder_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROPEWALK_RUN_FOLDER", "/proc/nowhere")
+    with pytest.raises(SettingsError, match="/proc/nowhere"):
+        ropewalk.Pool(1)
+    monkeypatch.delenv("ROPEWALK_RUN_FOLDER")
+    with ropewalk.Pool(1) as pool:
+        assert pool.apply(abs, (-1,)) == 1
+
+
+def test_an_agent_that_cannot_start_fails_the_pool_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.processes.session._TICK_S", 0.02)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    begun = time.monotonic()
+    with ropewalk.Pool(1) as pool, pytest.raises(ropewalk.StartFailed, match=r"no agent stays up.*exit code 1"):
+        pool.map(abs, [1])
+    assert time.monotonic() - begun < 15
+
+
+def test_the_default_session_is_one_until_it_is_closed() -> None:
+    first = default_session()
+    assert default_session() is first
+    close_all()
+    assert first.closed and default_session() is not first
