@@ -370,10 +370,12 @@ def test_cancelling_drops_what_waits_and_names_who_holds_the_rest() -> None:
     assert table.cancel("x") == ["a"]
     assert counts(table) == (1, 2, 0, 0)
     assert mine.cancelled
+    assert table.dropped() == [Span(waiting, 0, 2)]
     table.taken_back("a", 1, 2, now=0.1)  # is not wanted any more
     assert counts(table) == (1, 1, 0, 0)
     assert table.died("a", 0, "killed") == []
     assert counts(table) == (1, 0, 0, 0)
+    assert table.dropped() == [Span(mine, 1, 2), Span(mine, 0, 1)] and table.dropped() == []
     assert table.num_retried == 0
     table.worker_up("b", 0.2)
     assert [span for _, _, span in table.assign(0.2)] == [Span(theirs, 0, 1)]
@@ -455,6 +457,7 @@ class TableAgainstModel(RuleBasedStateMachine):
         self.pending: list[Task] = []
         self.workers: dict[str, Walker] = {}
         self.past: list[tuple[str, Message]] = []
+        self.dropped: Counter[Task] = Counter()
         self.now = 0.0
         self.num_workers = self.num_done = self.num_failed = 0
         self.num_blamed = 0
@@ -753,6 +756,9 @@ class TableAgainstModel(RuleBasedStateMachine):
         num_held = sum(len(worker.held) for worker in self.workers.values())
         assert counts(table) == (len(self.pending), num_held, self.num_done, self.num_failed)
         assert table.num_retried == self.num_blamed
+        for one, start, stop in table.dropped():
+            self.dropped.update(self.tasks[one, item] for item in range(start, stop))
+        assert self.dropped == Counter(task for task in self.tasks.values() if task.where == "dropped")
         assert table.idle == (not self.pending and not num_held)
         for worker in self.workers.values():
             assert table.num_items(worker.id) == len(worker.held)
@@ -787,7 +793,10 @@ class TableAgainstModel(RuleBasedStateMachine):
 
 TestTableAgainstModel = TableAgainstModel.TestCase
 TestTableAgainstModel.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
 

@@ -175,9 +175,13 @@ class Dispatcher:
             Exception: what broke the pool.
         """
         with interrupts_deferred, self.lock:
-            self.raise_if_broken()
-            if self._finishing:
-                raise PoolClosed("this pool is closed and takes no more tasks")
+            if self.broken or self._finishing or any(unit.job.dropped for unit in units):
+                for unit in units:
+                    unit.content.close()
+                self.raise_if_broken()
+                if self._finishing:
+                    raise PoolClosed("this pool is closed and takes no more tasks")
+                return
             for unit in units:
                 self._jobs[unit.job] = self._jobs.get(unit.job, 0) + unit.count
                 for constant in unit.content.needs:
@@ -208,6 +212,7 @@ class Dispatcher:
                 return
             for holder in self.table.cancel(job):
                 self._session.recall(holder, self.table.next_seq(holder), everything=True)
+            self._count_off_dropped()
             self._end_job(job)
             if error:
                 job.abandon(error)
@@ -326,10 +331,11 @@ class Dispatcher:
                 self._shutdown.exited(id)
             if host_lost:
                 self._give_up(self.table.vanished(id, exited.ended_by), worker, exited)
-                self.scaling.host_lost(worker.rank)
+                self.scaling.gone(worker.rank)
             else:
                 self._accept_page(worker, exited.page)
                 self._died(worker, exited, now)
+            self._count_off_dropped()
             self._fill_up()
             self._assign()
             self._stop_if_finished()
@@ -341,7 +347,7 @@ class Dispatcher:
             if worker is None:
                 return
             if failure.limit:
-                self.scaling.leaving(worker.rank)
+                self.scaling.gone(worker.rank)
                 self._break(ProcessLimit(failure.reason))
             else:
                 self._replace(worker, failure.reason, StartFailed)
@@ -352,8 +358,12 @@ class Dispatcher:
 
     def on_failed(self, error: Exception) -> None:
         with self.lock:
+            ids = list(self.workers)
             self.workers.clear()
             self._break(error)
+            for id in ids:
+                self.table.vanished(id, str(error))
+            self._count_off_dropped()
             self.changed.notify_all()
 
     # Tasks
@@ -448,6 +458,10 @@ class Dispatcher:
             else:
                 self._jobs[unit.job] = left - count
 
+    def _count_off_dropped(self) -> None:
+        for unit, start, stop in self.table.dropped():
+            self._count_off(unit, stop - start)
+
     def _end_job(self, job: Job) -> None:
         self._jobs.pop(job, None)
 
@@ -483,6 +497,7 @@ class Dispatcher:
 
     def _after_news(self, worker: Worker) -> None:
         """A worker has spoken: give out work, let it go if it is through, end if all is done."""
+        self._count_off_dropped()
         self._assign()
         if self.table.exhausted(worker.id):
             self._stop(worker)
@@ -533,7 +548,8 @@ class Dispatcher:
         now = time.monotonic()
         worker.ready = True
         self.scaling.ready(worker.rank, now)
-        self.table.worker_up(worker.id, now, self._options.units_per_worker)
+        if not worker.stopping:  # it was too many before it was ready: it will end
+            self.table.worker_up(worker.id, now, self._options.units_per_worker)
         self.changed.notify_all()
 
     def _drain(self, worker: Worker) -> None:
@@ -586,7 +602,6 @@ class Dispatcher:
                 self._go_on_ending(self._shutdown.tick(time.monotonic()))
 
     def _died(self, worker: Worker, exited: Exited, now: float) -> None:
-        planned = worker.stopping or self._finishing
         current = None if exited.page.current == IDLE else exited.page.current
         located = None if current is None else self.table.locate(worker.id, current)
         index = None
@@ -607,7 +622,9 @@ class Dispatcher:
         innocent = bool(exited.ended_by) and not exited.timed_out
         given_up = self.table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)
         self._give_up(given_up, worker, exited)
-        if not planned:
+        if worker.stopping:
+            self.scaling.gone(worker.rank)
+        else:
             self.deaths.append(record)
             self.num_deaths += 1
             self._replace(worker, cause, CrashLoop)
@@ -641,6 +658,7 @@ class Dispatcher:
             self.table.cancel(job)
             self._end_job(job)
             job.abandon(error)
+        self._count_off_dropped()
 
     # Constants
 

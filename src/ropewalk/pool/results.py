@@ -123,6 +123,9 @@ _set = BaseException.__setattr__
 class Job:
     """What the results of some tasks are for. `accept` and `finish` are called by the dispatcher, one at a time."""
 
+    #: Whether nothing more is wanted of it: what is submitted from then on is not run.
+    dropped = False
+
     def __init__(self) -> None:
         self._pid = os.getpid()
 

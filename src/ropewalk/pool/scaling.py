@@ -19,6 +19,7 @@ class Scaling:
         self._budget = RestartBudget()
         self._members: set[int] = set()
         self._ready: set[int] = set()
+        self._leaving: set[int] = set()
         self._delayed = 0
 
     def missing(self) -> list[int]:
@@ -26,7 +27,7 @@ class Scaling:
         ranks: list[int] = []
         rank = 0
         while len(self._members) + self._delayed < self.wanted:
-            while rank in self._members:
+            while rank in self._members or rank in self._leaving:
                 rank += 1
             self._members.add(rank)
             ranks.append(rank)
@@ -50,23 +51,26 @@ class Scaling:
             self._budget.ready(now)
 
     def leaving(self, rank: int) -> None:
-        """A worker will end as planned; its place is free."""
-        self._members.discard(rank)
-        self._ready.discard(rank)
+        """A worker will end as planned: another may take its place now, and its rank when it is gone."""
+        if rank in self._members:
+            self.gone(rank)
+            self._leaving.add(rank)
 
     def died(self, rank: int, now: float, cause: str) -> Restart | GiveUp | None:
         """A worker is gone; None if it was leaving anyway. After a delayed `Restart`, call `delay_over`."""
-        if rank not in self._members:
+        was_member, was_ready = rank in self._members, rank in self._ready
+        self.gone(rank)
+        if not was_member:
             return None
-        decision = self._budget.died(now, healthy=rank in self._ready, cause=cause)
-        self.leaving(rank)
+        decision = self._budget.died(now, healthy=was_ready, cause=cause)
         if isinstance(decision, Restart) and decision.delay_s:
             self._delayed += 1
         return decision
 
-    def host_lost(self, rank: int) -> None:
-        """A worker went with its host: nothing of its own doing, and no start that failed."""
-        self.leaving(rank)
+    def gone(self, rank: int) -> None:
+        """A worker is gone, as planned or with its host: nothing of its own doing, and no start that failed."""
+        for ranks in (self._members, self._ready, self._leaving):
+            ranks.discard(rank)
 
     def delay_over(self) -> None:
         """The wait after a failed start is over."""

@@ -112,6 +112,7 @@ class TaskTable:
         self._pending: deque[Span] = deque()
         self._workers: dict[str, _Worker] = {}
         self._idle: dict[_Worker, None] = {}
+        self._dropped: list[Span] = []
 
     # What comes in
 
@@ -211,17 +212,23 @@ class TaskTable:
 
     def cancel(self, job: Any) -> list[str]:
         """Forget the tasks of a job that have not been sent; returns the workers that hold others of it."""
-        kept = deque(span for span in self._pending if span.unit.job is not job)
-        self.num_pending -= sum(span.stop - span.start for span in self._pending if span.unit.job is job)
-        self._pending = kept
+        mine = [span for span in self._pending if span.unit.job is job]
+        self._pending = deque(span for span in self._pending if span.unit.job is not job)
+        self.num_pending -= sum(span.stop - span.start for span in mine)
+        self._dropped += mine
         holders: list[str] = []
         for worker in self._workers.values():
-            mine = [span.unit for _, span in worker.outstanding if span.unit.job is job]
-            for unit in mine:
+            held = [span.unit for _, span in worker.outstanding if span.unit.job is job]
+            for unit in held:
                 unit.cancelled = True
-            if mine:
+            if held:
                 holders.append(worker.id)
         return holders
+
+    def dropped(self) -> list[Span]:
+        """Tasks of cancelled jobs that end here without an answer; each is told once."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     # What goes out
 
@@ -386,12 +393,17 @@ class TaskTable:
             worker.load_ns = (self.pace.expected_ns(code) or 0.0) * worker.num_items
 
     def _again(self, span: Span) -> None:
-        if span.start < span.stop and not span.unit.cancelled:
+        if span.start == span.stop:
+            return
+        if span.unit.cancelled:
+            self._dropped.append(span)
+        else:
             self._pending.appendleft(span)
             self.num_pending += span.stop - span.start
 
     def _give_up(self, unit: Unit, item: int) -> list[GivenUp]:
         if unit.cancelled:
+            self._dropped.append(Span(unit, item, item + 1))
             return []
         self.num_failed += 1
         return [GivenUp(unit, item, tuple(unit.deaths[item]))]

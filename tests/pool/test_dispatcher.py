@@ -1,0 +1,103 @@
+"""The dispatcher with real workers: what its bugs have taught. Whole stories are in `scenarios/`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pickle import PickleBuffer
+
+import pytest
+
+import ropewalk
+
+
+def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"did not happen within {timeout_s} s: {what}"
+        time.sleep(0.005)
+
+
+def num_argument_files() -> int:
+    """Memory files of arguments that this process holds."""
+    targets: list[str] = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return sum("ropewalk-arguments" in target for target in targets)
+
+
+def wait_for_file(path: str) -> str:
+    while not os.path.exists(path):
+        time.sleep(0.002)
+    return path
+
+
+def size_of(data: object) -> int:
+    return len(memoryview(data))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gate(tmp_path: object) -> Iterator[str]:
+    path = f"{tmp_path}/gate"
+    yield path
+    with open(path, "w"):
+        pass
+
+
+def test_a_worker_that_dies_after_close_is_replaced_while_there_is_work(gate: str) -> None:
+    # Deaths after close() counted as planned: the last worker was not replaced, and join() waited for ever.
+    pool = ropewalk.Pool(1)
+    try:
+        results = pool.map_async(wait_for_file, [gate] * 3, chunksize=1)
+        wait_until(lambda: pool.status().running > 0, "a task runs")
+        pool.close()
+        os.kill(pool.status().workers[0].pid, signal.SIGKILL)
+        wait_until(lambda: pool.status().num_deaths == 1, "the death is recorded")
+        with open(gate, "w"):
+            pass
+        assert results.get(timeout=20) == [gate] * 3
+        pool.join()
+    finally:
+        pool.terminate()
+        pool.join()
+
+
+def test_a_pool_resized_while_busy_has_as_many_workers_as_were_asked_for(gate: str) -> None:
+    # See test_scaling: a leaving worker's rank was given out again, and its end was taken for the new one's.
+    with ropewalk.Pool(3) as pool:
+        pool.wait_until_ready()
+        results = pool.map_async(wait_for_file, [gate] * 3, chunksize=1)
+        wait_until(lambda: sum(worker.state == "running" for worker in pool.status().workers) == 3, "all are busy")
+        pool.resize(1)
+        pool.resize(3)
+        with open(gate, "w"):
+            pass
+        results.get(timeout=20)
+        wait_until(lambda: len(pool.status().workers) == 3, "three are left")
+        names = [worker.name for worker in pool.status().workers]
+        assert len(set(names)) == 3
+        pool.map(str, range(30), chunksize=1)
+        assert [worker.name for worker in pool.status().workers] == names
+
+
+def test_what_a_cancelled_map_had_in_memory_is_given_back(gate: str) -> None:
+    # Tasks that were dropped were never counted off: their memory files stayed open, their code stayed in use.
+    before = num_argument_files()
+    with ropewalk.Pool(1) as pool:
+        pool.apply_async(wait_for_file, [gate])
+        iterator = pool.imap(size_of, (PickleBuffer(bytearray(1 << 20)) for _ in range(50)))
+        wait_until(lambda: num_argument_files() > before, "arguments wait in memory files")
+        del iterator
+        wait_until(lambda: num_argument_files() == before, "they are closed with the iterator")
+        results = pool.map_async(size_of, [PickleBuffer(bytearray(1 << 20)) for _ in range(5)], chunksize=1)
+        assert num_argument_files() == before + 5
+        pool.terminate()
+        with pytest.raises(ropewalk.errors.TaskCancelled):
+            results.get(timeout=10)
+        pool.join()
+        assert num_argument_files() == before
