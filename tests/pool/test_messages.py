@@ -1,0 +1,88 @@
+"""What pool and workers say to each other arrives as it was said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.pool.messages import (
+    ENCODE,
+    FAILURE_DECODER,
+    POOL,
+    Begin,
+    Constant,
+    Done,
+    Failure,
+    Forget,
+    Ready,
+    Setup,
+    SetupFailed,
+    Skipped,
+    Stop,
+    Tasks,
+    UnitHeader,
+)
+from ropewalk.transport.blobs import BlobRef
+
+NUMBERS = st.integers(0, 2**63 - 1)
+LENGTHS = st.lists(NUMBERS, max_size=4).map(tuple)
+TEXTS = st.text(max_size=20)
+FAILURES = st.builds(
+    Failure,
+    type_name=TEXTS,
+    message=TEXTS,
+    traceback=TEXTS,
+    pickle=st.binary(max_size=20),
+    buffers=st.lists(st.binary(max_size=9), max_size=3),
+)
+UNITS = st.builds(
+    UnitHeader,
+    seq=NUMBERS,
+    code=TEXTS,
+    kind=st.integers(0, 3),
+    start=NUMBERS,
+    stop=NUMBERS,
+    first_index=NUMBERS,
+    seed=st.integers(0, 2**64 - 1),  # the whole of a seed: msgpack's own limit
+    num_parts=NUMBERS,
+    shared=LENGTHS,
+)
+MESSAGES: list[st.SearchStrategy[Any]] = [
+    st.builds(Begin, main=st.binary(max_size=20), authkey=st.binary(max_size=20)),
+    st.builds(Setup, initializer=TEXTS, arguments=TEXTS),
+    st.builds(
+        Constant,
+        id=TEXTS,
+        blob=st.none() | st.builds(BlobRef, id=TEXTS, lengths=LENGTHS),
+        writable=st.booleans(),
+    ),
+    st.builds(Tasks, units=st.lists(UNITS, max_size=5)),
+    st.builds(Forget, ids=st.lists(TEXTS, max_size=4)),
+    st.just(Stop()),
+    st.just(Ready()),
+    st.builds(SetupFailed, failure=FAILURES),
+    st.builds(Done, first=NUMBERS, count=NUMBERS, elapsed_ns=NUMBERS, shared=LENGTHS),
+    st.builds(Skipped, first=NUMBERS, count=NUMBERS),
+]
+
+
+@given(message=st.one_of(MESSAGES))
+def test_messages_come_back_as_they_were(message: Any) -> None:
+    back = POOL.decode(POOL.encode(message))
+    assert back == message and type(back) is type(message)
+
+
+@given(failure=FAILURES)
+def test_failures_come_back_as_they_were(failure: Failure) -> None:
+    assert FAILURE_DECODER.decode(ENCODE(failure)) == failure
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"", b"\xc1", b"\x90", b"\x91\x63", ENCODE([3, "not a list of units"]), ENCODE([12, 1])]
+)
+def test_what_is_no_message_is_refused(wrong: bytes) -> None:
+    with pytest.raises(ValueError):
+        POOL.decode(wrong)
