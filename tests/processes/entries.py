@@ -72,3 +72,19 @@ def speak_late(context: ProcessContext) -> None:
     link.receive()
     time.sleep(0.2)
     link.send(Word("late"))
+
+
+def speak_and_die(context: ProcessContext) -> None:
+    """Say much and be killed in the same moment."""
+    link = up(context)
+    for number in range(1000):
+        link.send(Word(str(number)))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def chatter(context: ProcessContext) -> None:
+    """Speak without end."""
+    link = up(context)
+    while True:
+        link.send(Word("and"))
+        time.sleep(0.001)

@@ -20,11 +20,13 @@ from tests.scenarios.tasks import wait_until
 
 #: Stands at the top of every script: words to the test, the pids of a tree, and a gate that the test opens.
 PREAMBLE = """
-    import functools, os, signal, subprocess, sys, threading, time
+    import ctypes, functools, os, signal, subprocess, sys, threading, time
     import psutil, ropewalk
 
     def say(*words):
-        print(*words, flush=True)
+        # In one piece: what workers print comes from another thread.
+        sys.stdout.write(" ".join(map(str, words)) + chr(10))
+        sys.stdout.flush()
 
     def tree():
         return [child.pid for child in psutil.Process().children(recursive=True)]

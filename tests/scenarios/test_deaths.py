@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import ropewalk
@@ -206,6 +207,26 @@ def test_what_a_dead_worker_started_ends_with_it_even_in_sessions_of_its_own(sta
         pool.wait_until_ready(10)
         assert is_alive(started[other]), "the neighbour's program was ended too"
     wait_until_gone(started.values())
+
+
+def leave_a_program_behind(_: object = None) -> tuple[int, int]:
+    """Start a program through a shell that ends at once, as daemons do, and return (worker, program)."""
+    shell = subprocess.run("sleep 1000 > /dev/null 2>&1 & echo $!", shell=True, capture_output=True, text=True)
+    return os.getpid(), int(shell.stdout)
+
+
+def test_programs_of_living_workers_are_left_alone_when_another_worker_dies() -> None:
+    with ropewalk.Pool(2) as pool:
+        pids = pids_of(pool)
+        worker, program = pool.apply(leave_a_program_behind)
+        assert psutil.Process(program).ppid() == agent_of(pool).pid
+        (other,) = {*pids} - {worker}
+        kill(other)
+        wait_until(lambda: pool.status().num_deaths == 1)
+        pids_of(pool)
+        assert is_alive(program)
+        kill(worker)
+        wait_until_gone([program])
 
 
 # --- causes ---
@@ -486,8 +507,8 @@ KILLED_LAUNCHER = """
     say(pool._session.folder)
     pids += tree()
     say(*pids)
-    if {with_child}:
-        child = os.fork()
+    if {fork}:
+        child = {fork}()
         if child == 0:
             for fd in (0, 1, 2): os.close(fd)
             time.sleep(1000)
@@ -498,7 +519,7 @@ KILLED_LAUNCHER = """
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_everything_is_gone_soon_after_the_launcher(tmp_path: Path, number: int) -> None:
-    with launcher(KILLED_LAUNCHER.format(with_child=False), tmp_path) as script:
+    with launcher(KILLED_LAUNCHER.format(fork=None), tmp_path) as script:
         folder, pids = Path(script.line()), script.numbers()
         assert folder.is_dir() and len(pids) >= 9 + 5
         script.signal(number)
@@ -507,8 +528,9 @@ def test_everything_is_gone_soon_after_the_launcher(tmp_path: Path, number: int)
         wait_until(lambda: not folder.exists(), 5.0)
 
 
-def test_everything_is_gone_soon_after_the_launcher_although_a_child_of_it_lives(tmp_path: Path) -> None:
-    with launcher(KILLED_LAUNCHER.format(with_child=True), tmp_path) as script:
+@pytest.mark.parametrize("fork", ["os.fork", "ctypes.CDLL(None).fork"])  # the second one keeps our links open
+def test_everything_is_gone_soon_after_the_launcher_although_a_child_of_it_lives(tmp_path: Path, fork: str) -> None:
+    with launcher(KILLED_LAUNCHER.format(fork=fork), tmp_path) as script:
         folder, pids, (child,) = Path(script.line()), script.numbers(), script.numbers()
         assert child not in pids
         try:
