@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 import psutil
@@ -67,7 +67,7 @@ class Launcher:
 @contextlib.contextmanager
 def launcher(
     source: str, folder: Path, *arguments: str, prepare: Callable[[], None] | None = None, **variables: str
-) -> Iterator[Launcher]:
+) -> Generator[Launcher]:
     """Run a script; it is killed at the end of the block if it still runs.
 
     Args:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def fork_away(_: object = None) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def killer(pool: ropewalk.Pool, every_s: float) -> Iterator[Callable[[], int]]:
+def killer(pool: ropewalk.Pool, every_s: float) -> Generator[Callable[[], int]]:
     """Kill a random worker again and again; gives the number of kills."""
     seed = random.randrange(1 << 32)
     print(f"seed of the killer: {seed}")
@@ -160,20 +160,20 @@ def die_while_sending(flag: str, moment: str, size_bytes: int) -> bytes:
     """The first time, the worker is killed while its result is on the way."""
     if not os.path.exists(flag):
         note(flag, "died")
-        send, stream_send = Link.send, None
+        send = Link.send
 
         def send_and_die(self: Link, message: Any, parts: Any = (), fds: Any = ()) -> None:
-            nonlocal stream_send
             if moment == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
             if moment == "half":
-                stream_send = self.stream.send
-                self.stream.send = (
-                    lambda buffers, fds=(): (  # type: ignore[method-assign]
-                        stream_send([buffers[-1][: len(buffers[-1]) // 2]] if not fds else [buffers[0][:20]], fds),
-                        os.kill(os.getpid(), signal.SIGKILL),
-                    )
-                )
+                whole = self.stream.send
+
+                def send_half(buffers: Any, fds: Any = ()) -> int:
+                    whole([buffers[0][:20]] if fds else [buffers[-1][: len(buffers[-1]) // 2]], fds)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                    return 0
+
+                self.stream.send = send_half  # type: ignore[method-assign]
             send(self, message, parts, fds)
             os.kill(os.getpid(), signal.SIGKILL)
 
