@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -33,11 +33,10 @@ from ropewalk.errors import (
     ProcessLimit,
     RopewalkError,
     StartFailed,
-    TaskPoisoned,
-    TaskTimeout,
-    WorkerLost,
 )
+from ropewalk.pool import verdicts
 from ropewalk.pool.constants import Constant
+from ropewalk.pool.kept_constants import KeptConstants
 from ropewalk.pool.messages import (
     POOL,
     Begin,
@@ -147,9 +146,7 @@ class Dispatcher:
         self.num_deaths = 0
         self.events: deque[str] = deque(maxlen=100)
         self.broken: BaseException | None = None
-        #: By the hash of their content, the oldest first.
-        self.constants: dict[str, Constant] = {}
-        self._constant_bytes = 0
+        self.constants = KeptConstants()
         self._session = session
         self._options = options
         self._jobs: dict[Job, int] = {}
@@ -185,7 +182,7 @@ class Dispatcher:
             for unit in units:
                 self._jobs[unit.job] = self._jobs.get(unit.job, 0) + unit.count
                 for constant in unit.content.needs:
-                    self._use(constant)
+                    self.constants.use(constant)
             self.table.submit(units)
             self._assign()
 
@@ -239,7 +236,8 @@ class Dispatcher:
             if known is not None and known is not constant:
                 constant.close()
                 constant = known
-            self._use(constant)
+            self.constants.use(constant)
+            self._forget_crowded_out()
             return constant
 
     def hold_known(self, id: str) -> Constant | None:
@@ -247,22 +245,23 @@ class Dispatcher:
         with interrupts_deferred, self.lock:
             constant = self.constants.get(id)
             if constant:
-                self._use(constant)
+                self.constants.use(constant)
             return constant
 
     def let_go(self, *constants: Constant) -> None:
         """Undo one `hold` of each."""
         with interrupts_deferred, self.lock:
             for constant in constants:
-                self._unuse(constant)
+                self.constants.unuse(constant)
+            self._forget_crowded_out()
 
     def close(self) -> None:
         """All workers are gone: give back what is left."""
         with interrupts_deferred, self.lock:
-            for constant in self.constants.values():
+            for constant in self.constants:
                 self._session.drop_blob(constant.id, self)
                 constant.close()
-            self.constants.clear()
+            self.constants = KeptConstants()
 
     @property
     def finished(self) -> bool:
@@ -291,6 +290,8 @@ class Dispatcher:
         with self.lock:
             worker = self.workers.get(id)
             if worker is None:
+                for fd in received.fds:
+                    os.close(fd)
                 return
             match received.message:
                 case Done() as done:
@@ -450,7 +451,8 @@ class Dispatcher:
         if unit.num_ended == unit.count:
             unit.content.close()
             for constant in unit.content.needs:
-                self._unuse(constant)
+                self.constants.unuse(constant)
+            self._forget_crowded_out()
         left = self._jobs.get(unit.job)
         if left is not None:
             if left == count:
@@ -473,27 +475,12 @@ class Dispatcher:
             self._count_off(unit, 1)
 
     def _error_for(self, index: int | None, deaths: tuple[str, ...], worker: Worker, exited: Exited) -> Exception:
-        task = "the task" if index is None else f"task {index}"
+        options = self._options
         if exited.timed_out:
-            limit_s = self._options.task_timeout_s or 0.0
-            stacks = f" Its stacks then:\n{exited.last_output}" if exited.last_output else ""
-            return TaskTimeout(
-                f"{task} ran longer than task_timeout_s={limit_s:g} in {worker.name}, which was ended.{stacks}",
-                index=index,
-                timeout_s=limit_s,
-            )
-        facts = {"worker": worker.name, "index": index, "cause": deaths[-1], "last_output": exited.last_output}
-        if self._options.at_most_once:
-            return WorkerLost(
-                f"{task} was lost with its worker, and at_most_once forbids to run it again: {deaths[-1]}", **facts
-            )
-        listing = "\n".join(f"  {number}. {death}" for number, death in enumerate(deaths, 1))
-        return TaskPoisoned(
-            f"{task} killed {len(deaths)} worker{'s in a row' if len(deaths) > 1 else ''} and is not tried again "
-            f"(max_deaths={self.table.max_deaths}); the others go on. The deaths:\n{listing}",
-            deaths=deaths,
-            **facts,
-        )
+            return verdicts.timed_out(index, worker.name, options.task_timeout_s or 0.0, exited)
+        if options.at_most_once:
+            return verdicts.lost(index, worker.name, deaths[-1], exited)
+        return verdicts.poisoned(index, worker.name, deaths, options.max_deaths, exited)
 
     def _after_news(self, worker: Worker) -> None:
         """A worker has spoken: give out work, let it go if it is through, end if all is done."""
@@ -607,17 +594,7 @@ class Dispatcher:
         index = None
         if located and located[0].content.kind not in CallKind.SINGLE:
             index = located[0].first_index + located[1]
-        record = DeathRecord(
-            name=worker.name,
-            host=worker.host,
-            pid=exited.pid,
-            exit_code=exited.exit_code if exited.exit_code >= 0 else None,
-            signal=-exited.exit_code if exited.exit_code < 0 else None,
-            out_of_memory=exited.out_of_memory,
-            last_output=exited.last_output,
-            task_index=index,
-            ran_s=exited.ran_s,
-        )
+        record = verdicts.record_of(exited, name=worker.name, host=worker.host, task_index=index)
         cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
         innocent = bool(exited.ended_by) and not exited.timed_out
         given_up = self.table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)
@@ -662,44 +639,16 @@ class Dispatcher:
 
     # Constants
 
-    def _use(self, constant: Constant) -> None:
-        constant.users += 1
-        if constant.id not in self.constants:
-            self.constants[constant.id] = constant
-            self._constant_bytes += constant.size_bytes
-            self._forget_if_crowded()
-
-    def _unuse(self, constant: Constant) -> None:
-        constant.users -= 1
-        self._forget_if_crowded()
-
-    def _forget_if_crowded(self) -> None:
-        if len(self.constants) > _KEPT_CONSTANTS or self._constant_bytes > _KEPT_BYTES:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        """Constants that are not in use are kept for the next map, within bounds."""
-        unused = [constant for constant in self.constants.values() if not constant.users]
-        dropped: list[str] = []
-        for constant in unused:
-            if len(self.constants) <= _KEPT_CONSTANTS and self._constant_bytes <= _KEPT_BYTES:
-                break
-            self._constant_bytes -= constant.size_bytes
-            del self.constants[constant.id]
-            dropped.append(constant.id)
+    def _forget_crowded_out(self) -> None:
+        removed = self.constants.crowded_out()
+        if not removed:
+            return
+        for constant in removed:
             if constant.blob:
                 self._session.drop_blob(constant.id, self)
             constant.close()
-        for worker in self.workers.values() if dropped else ():
-            mine = [id for id in dropped if id in worker.known]
+        for worker in self.workers.values():
+            mine = [constant.id for constant in removed if constant.id in worker.known]
             if mine:
                 worker.known.difference_update(mine)
                 self._send(worker, Forget(mine))
-
-
-#: All constants together, before those that no task needs just now are forgotten.
-_KEPT_CONSTANTS = 64
-_KEPT_BYTES = 128 << 20
-
-#: Called with a function to run outside of the loop.
-CallBack = Callable[[Callable[[], None]], None]

@@ -1,0 +1,61 @@
+"""What is said of a death, and of a task that ends because of one."""
+
+from __future__ import annotations
+
+from ropewalk.errors import TaskPoisoned, TaskTimeout, WorkerLost
+from ropewalk.processes.messages import Exited
+from ropewalk.supervision.failure import DeathRecord
+
+
+def record_of(exited: Exited, *, name: str, host: str, task_index: int | None) -> DeathRecord:
+    """The record of a worker's death, from what its agent told."""
+    return DeathRecord(
+        name=name,
+        host=host,
+        pid=exited.pid,
+        exit_code=exited.exit_code if exited.exit_code >= 0 else None,
+        signal=-exited.exit_code if exited.exit_code < 0 else None,
+        out_of_memory=exited.out_of_memory,
+        last_output=exited.last_output,
+        task_index=task_index,
+        ran_s=exited.ran_s,
+    )
+
+
+def timed_out(index: int | None, worker: str, limit_s: float, exited: Exited) -> TaskTimeout:
+    """A task ran too long, and its worker was ended after it had printed its stacks."""
+    stacks = f" Its stacks then:\n{exited.last_output}" if exited.last_output else ""
+    return TaskTimeout(
+        f"{_task(index)} ran longer than task_timeout_s={limit_s:g} in {worker}, which was ended.{stacks}",
+        index=index,
+        timeout_s=limit_s,
+    )
+
+
+def lost(index: int | None, worker: str, cause: str, exited: Exited) -> WorkerLost:
+    """A task may not be repeated and its worker is gone."""
+    return WorkerLost(
+        f"{_task(index)} was lost with its worker, and at_most_once forbids to run it again: {cause}",
+        worker=worker,
+        index=index,
+        cause=cause,
+        last_output=exited.last_output,
+    )
+
+
+def poisoned(index: int | None, worker: str, deaths: tuple[str, ...], max_deaths: int, exited: Exited) -> TaskPoisoned:
+    """A task has killed as many workers as it may."""
+    listing = "\n".join(f"  {number}. {death}" for number, death in enumerate(deaths, 1))
+    return TaskPoisoned(
+        f"{_task(index)} killed {len(deaths)} worker{'s in a row' if len(deaths) > 1 else ''} and is not tried again "
+        f"(max_deaths={max_deaths}); the others go on. The deaths:\n{listing}",
+        deaths=deaths,
+        worker=worker,
+        index=index,
+        cause=deaths[-1] if deaths else "",
+        last_output=exited.last_output,
+    )
+
+
+def _task(index: int | None) -> str:
+    return "the task" if index is None else f"task {index}"
