@@ -94,7 +94,7 @@ _large_lock = threading.Lock()
 class Reference:
     """What `pool.put` returns: passed to a task, it arrives there as the value itself.
 
-    The value is sent to each host once, and dropped when the pool ends or `release` is called.
+    The value is sent to each host once, and dropped when the pool ends.
     """
 
     def __init__(self, constant: Constant) -> None:

@@ -77,7 +77,9 @@ class Batch:
                 values, nested = loads(self._parts[0])  # type: ignore[arg-type]
                 for at, kind in nested.items():
                     # Only the last entry of a batch can have buffers: its worker sent it at once.
-                    buffers = self._parts[1:] if at == len(values) - 1 else ()
+                    last = at == len(values) - 1
+                    # Small frames come as bytes, and what lies in results may be written to.
+                    buffers = [bytearray(part) if type(part) is bytes else part for part in self._parts[1:] if last]
                     values[at] = self._rebuild(kind, values[at], buffers)
                 self.all_values = not any(type(values[at]) is Raised for at in nested)
                 self._entries, self._parts = values, ()

@@ -158,7 +158,8 @@ class Worker:
             if constant.blob:
                 parts: Sequence[Part] = self._fetch(constant.id, constant.writable)
             else:
-                parts = [bytearray(part) for part in received.parts] if constant.writable else received.parts
+                make = bytearray if constant.writable else _read_only
+                parts = [make(part) for part in received.parts]
             arrive(constant.id, parts, self._namespace)
         except Exception as error:
             self._broken[constant.id] = error  # the tasks that need it fail with this
@@ -210,7 +211,7 @@ class Worker:
             self._skip(unit.seq, count)
             return
         try:
-            items = loads(parts[0], [memoryview(part) if type(part) is bytearray else part for part in parts[1:]])
+            items = loads(parts[0], [_writable(part) for part in parts[1:]])
             call = _caller(self._value(unit.code), unit.kind)
             if injection.visit:
                 call = _with_points(call, injection.visit)
@@ -356,6 +357,16 @@ class Worker:
         self._link.send(done, parts)
 
 
+def _writable(part: Part) -> Part:
+    """An argument's buffer, which the task may change: small frames come as bytes."""
+    return part if isinstance(part, memoryview) else memoryview(bytearray(part) if isinstance(part, bytes) else part)
+
+
+def _read_only(part: Part) -> Part:
+    """A constant's buffer, which no task may change, however it came."""
+    return part if isinstance(part, bytes) else memoryview(part).toreadonly()
+
+
 def _caller(function: Callable[..., Any], kind: int) -> Callable[[Any], Any]:
     if kind == CallKind.ONE:
         return function
@@ -402,7 +413,11 @@ def _failure(error: BaseException) -> Failure:
     trace = error.__traceback__
     while trace and trace.tb_frame.f_globals.get("__name__") == __name__:
         trace = trace.tb_next
-    if isinstance(error, ValueError) and "read-only" in str(error):
+    try:
+        message = str(error)
+    except Exception as problem:  # the user's own __str__
+        message = f"<its str() raised {type(problem).__name__}>"
+    if isinstance(error, ValueError) and "read-only" in message:
         error.add_note(
             "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
             "host and read-only; copy() it to change it."
@@ -413,10 +428,6 @@ def _failure(error: BaseException) -> Failure:
         payload = dumps_result(error)
     except Exception as problem:
         return _not_sendable(problem, error, text)
-    try:
-        message = str(error)
-    except Exception as problem:  # the user's own __str__
-        message = f"<its str() raised {type(problem).__name__}>"
     return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
 
 
