@@ -17,11 +17,8 @@ import itertools
 import logging
 import operator
 import os
-import queue
-import sys
 import threading
 import time
-import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,19 +26,19 @@ from typing import Any, TypeVar
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
+from ropewalk.pool.callbacks import Callbacks
 from ropewalk.pool.chunking import chunks, default_chunksize
-from ropewalk.pool.constants import Constant, Reference, collecting, parts_of
-from ropewalk.pool.dispatcher import Content, Dispatcher, WorkerOptions
+from ropewalk.pool.constants import Constant, Reference
+from ropewalk.pool.dispatcher import Dispatcher, WorkerOptions
 from ropewalk.pool.messages import CallKind
+from ropewalk.pool.packing import Packer, first_constant
 from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapResult
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
 from ropewalk.pool.task_table import Unit
 from ropewalk.processes import bootstrap
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session, default_session
-from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
-from ropewalk.transport.frames import Part
-from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
+from ropewalk.transport.serialization import dumps_code
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -118,18 +115,16 @@ class Pool:
         self.name = name or f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._num_maps = 0
-        self._imported: dict[Callable[..., Any], Constant] = {}
-        self._last_code: tuple[Code | None, Any] = (None, None)
         self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._imaps: weakref.WeakSet[ImapJob] = weakref.WeakSet()
-        self._callbacks = _Callbacks()
+        self._callbacks = Callbacks()
         try:
             options = WorkerOptions(
                 name=self.name,
                 resources=resources or Resources(),
                 preload=tuple(preload),
-                initializer=_constant_of(dumps_code(initializer, what="initializer")) if initializer else None,
-                arguments=_constant_of(dumps_code(tuple(initargs), what="initargs")) if initializer else None,
+                initializer=first_constant(dumps_code(initializer, what="initializer")) if initializer else None,
+                arguments=first_constant(dumps_code(tuple(initargs), what="initargs")) if initializer else None,
                 units_per_worker=maxtasksperchild,
                 task_timeout_s=task_timeout_s,
                 max_deaths=max_deaths,
@@ -141,6 +136,7 @@ class Pool:
         with interrupts_deferred:
             try:
                 self._dispatcher = Dispatcher(self._session, options, num_workers)
+                self._packer = Packer(self._dispatcher)
             except BaseException:
                 self._session.release()
                 raise
@@ -269,7 +265,7 @@ class Pool:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
-        return Reference(self._constant(dumps_code(value, what="value"), ()))
+        return Reference(self._packer.constant(dumps_code(value, what="value")))
 
     # The pool itself
 
@@ -436,7 +432,7 @@ class Pool:
         num_workers = self._dispatcher.scaling.wanted
         window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
         job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
-        code, seed = self._code(func), self._seed(seed)
+        code, seed = self._packer.code(func), self._seed(seed)
         feeder = threading.Thread(
             target=self._feed, args=(job, code, iterable, chunksize, seed), name=f"{self.name}-imap", daemon=True
         )
@@ -461,7 +457,9 @@ class Pool:
             while job.wait_for_room() and (chunk := next(waiting, None)) is not None:
                 first = job.sent(len(chunk))
                 try:
-                    unit = self._unit(job, code, chunk, first, CallKind.ONE, seed, what="iterable", defined=defined)
+                    unit = self._packer.unit(
+                        job, code, chunk, first, CallKind.ONE, seed, what="iterable", defined=defined
+                    )
                     self._dispatcher.submit([unit])
                 except BaseException:
                     job.sent(-len(chunk))
@@ -470,7 +468,10 @@ class Pool:
             problem = TaskCancelled(f"{self.name} was terminated while the iterable was read")
         except BaseException as error:
             problem = error
-        job.end(problem)
+        if job.dropped:  # whoever still waits must hear of it, also of an item that was not taken any more
+            job.abandon(problem or TaskCancelled(f"{self.name} was terminated, or the iterator dropped"))
+        else:
+            job.end(problem)
         self._dispatcher.let_go(code, *defined.values())
         self._feeders.discard(threading.current_thread())
         if self._state == CLOSE and not self._feeding():
@@ -484,14 +485,14 @@ class Pool:
         self, job: Job, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None
     ) -> None:
         self._check_running()
-        code, seed = self._code(func), self._seed(seed)
+        code, seed = self._packer.code(func), self._seed(seed)
         what = "args" if kind in CallKind.SINGLE else "iterable"
         units: list[Unit] = []
         defined: dict[frozenset[str], Constant] = {}
         first = 0
         try:
             for items in cut:
-                units.append(self._unit(job, code, items, first, kind, seed, what=what, defined=defined))
+                units.append(self._packer.unit(job, code, items, first, kind, seed, what=what, defined=defined))
                 first += len(items)
                 if len(units) == _SLICE_UNITS:  # workers begin while the rest is pickled
                     self._dispatcher.submit(units)
@@ -502,70 +503,8 @@ class Pool:
                 error = _named_for_apply(error, has_keywords=kind == CallKind.APPLY)
             self._dispatcher.cancel(job, error)
             raise error
-
-    def _unit(
-        self,
-        job: Job,
-        code: Constant,
-        items: Sequence[Any],
-        first: int,
-        kind: int,
-        seed: int,
-        *,
-        what: str,
-        defined: dict[frozenset[str], Constant],
-    ) -> Unit:
-        plain = dumps_plain(items)
-        if plain is not None:
-            return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (*code.needs, code), [plain]))
-        with collecting() as constants:
-            payload = dumps(items, what=what)
-        needs = [*constants.values()]
-        if payload.names:
-            if payload.names not in defined:  # once for a map: classes of `__main__` take long to pickle
-                with collecting() as inner:
-                    definitions = parts_of(None, define(payload.names))
-                defined[payload.names] = self._constant_of_parts(definitions, inner.values())
-            needs += [*defined[payload.names].needs, defined[payload.names]]
-        needs += [*code.needs, code]
-        parts: list[Part] = [payload.pickle, *payload.buffers]
-        size = total_bytes(parts)
-        content = Content(kind, seed, needs, parts)
-        if payload.buffers:
-            if size >= SHARED_MIN_BYTES:
-                with contextlib.suppress(OSError):  # no descriptors left: inside the frame, then
-                    content.fd = pack(parts, "ropewalk-arguments")
-                    content.shared = tuple(memoryview(part).nbytes for part in parts)
-                    content.parts = []
-            if content.parts:
-                content.parts = [bytes(part) for part in parts]  # ours: the caller may change what it gave us
-        return Unit(job, first, len(items), code.id, size, content)
-
-    def _code(self, func: Callable[..., Any]) -> Constant:
-        """The constant of a function, held until the caller lets it go."""
-        if not callable(func):
-            raise TypeError(f"a pool calls functions; {func!r} cannot be called")
-        dispatcher = self._dispatcher
-        if _is_imported(func):  # its name tells all: what was made of it once can be used again
-            known = self._imported.get(func)
-            if known is None:
-                known = self._imported[func] = self._constant(dumps_code(func), ())
-                return known
-            return dispatcher.hold(known)
-        with collecting() as constants:
-            code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
-        if self._last_code[0] is not code or constants:
-            self._last_code = code, self._constant(code, constants.values())
-            return self._last_code[1]
-        return dispatcher.hold(self._last_code[1])  # unchanged since the last call
-
-    def _constant(self, code: Code, needs: Iterable[Constant]) -> Constant:
-        return self._constant_of_parts(parts_of(code.payload, code.definitions), needs)
-
-    def _constant_of_parts(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
-        """The constant of these bytes, held until the caller lets it go: one that is known, or a new one."""
-        id = name_of(parts)
-        return self._dispatcher.hold_known(id) or self._dispatcher.hold(Constant(id, parts, needs))
+        finally:
+            self._dispatcher.let_go(code, *defined.values())
 
     def _seed(self, seed: int | None) -> int:
         self._num_maps += 1
@@ -578,40 +517,6 @@ class Pool:
             self._session.release()
 
 
-class _Callbacks:
-    """Runs the callbacks of one pool, in one thread, which begins with the first of them."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def put(self, call: Callable[[], None]) -> None:
-        """Run a call soon; from any thread."""
-        self._calls.put(call)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ropewalk-callbacks", daemon=True)
-            self._thread.start()
-
-    def end(self) -> None:
-        """Run what is there and end; may be called twice, and by a callback."""
-        if self._thread and self._thread is not threading.current_thread():
-            self._calls.put(None)
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        while call := self._calls.get():
-            try:
-                call()
-            except Exception:  # the user's; multiprocessing's result thread would die of it, and the pool hang
-                logger.exception("a callback raised")
-
-
-def _constant_of(code: Code) -> Constant:
-    parts = parts_of(code.payload, code.definitions)
-    return Constant(name_of(parts), parts)
-
-
 def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:
     """The same with a path as the caller of `apply` sees it: a call travels as an item of one, with its `kwds`."""
     inside = error.path.removeprefix("args[0]")
@@ -619,16 +524,6 @@ def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable
     if has_keywords:
         path = ("kwds" if inside.startswith("[1]") else "args") + inside[3:]
     return NotPicklable(str(error).replace(error.path, path, 1), path=path).with_traceback(error.__traceback__)
-
-
-def _is_imported(func: Callable[..., Any]) -> bool:
-    """Whether a function is found again, in any process, by the name of its module and its own."""
-    if type(func) is not types.FunctionType and type(func) is not types.BuiltinFunctionType:
-        return False
-    module: str = func.__module__
-    if module == "__main__" or by_value(module):
-        return False
-    return getattr(sys.modules.get(module), func.__name__, None) is func
 
 
 def _check_chunksize(chunksize: int) -> None:

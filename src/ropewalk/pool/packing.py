@@ -1,0 +1,132 @@
+"""Packing: turns a user's function and arguments into constants and units, ready to send.
+
+    function ──pickle, hash──▶ Constant   (once for a map; known ones are used again)
+    arguments ──pickle───────▶ Unit       (needs: the constants that must be at the worker first)
+
+Everything here runs in the caller's thread, as pickling runs user code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ropewalk.pool.constants import Constant, collecting, parts_of
+from ropewalk.pool.dispatcher import Content, Dispatcher
+from ropewalk.pool.results import Job
+from ropewalk.pool.task_table import Unit
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
+from ropewalk.transport.frames import Part
+from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
+
+
+class Packer:
+    """Packs for one pool, and remembers the functions that it packed."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._imported: dict[Callable[..., Any], Constant] = {}
+        self._last_code: tuple[Code | None, Any] = (None, None)
+
+    def code(self, func: Callable[..., Any]) -> Constant:
+        """The constant of a function, held until the caller lets it go.
+
+        Raises:
+            TypeError: it cannot be called.
+            NotPicklable: it cannot be sent.
+        """
+        if not callable(func):
+            raise TypeError(f"a pool calls functions; {func!r} cannot be called")
+        if _is_imported(func):  # its name tells all: what was made of it once can be used again
+            known = self._imported.get(func)
+            if known is None:
+                known = self._imported[func] = self.constant(dumps_code(func))
+                return known
+            return self._dispatcher.hold(known)
+        with collecting() as constants:
+            code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
+        if self._last_code[0] is not code or constants:
+            self._last_code = code, self.constant(code, constants.values())
+            return self._last_code[1]
+        return self._dispatcher.hold(self._last_code[1])  # unchanged since the last call
+
+    def constant(self, code: Code, needs: Iterable[Constant] = ()) -> Constant:
+        """The constant of a value, held until the caller lets it go."""
+        return self._constant_of_parts(parts_of(code.payload, code.definitions), needs)
+
+    def unit(
+        self,
+        job: Job,
+        code: Constant,
+        items: Sequence[Any],
+        first: int,
+        kind: int,
+        seed: int,
+        *,
+        what: str,
+        defined: dict[frozenset[str], Constant],
+    ) -> Unit:
+        """Pickle some items.
+
+        Args:
+            job: what the results are for.
+            code: what is called.
+            items: arguments, one item for each task.
+            first: position in its map of the first item.
+            kind: how an item becomes a call.
+            seed: of the map.
+            what: what errors call the items.
+            defined: definitions that were made for this map; new ones are added, held until the caller lets them go.
+
+        Raises:
+            NotPicklable: an item cannot be sent.
+        """
+        plain = dumps_plain(items)
+        if plain is not None:
+            return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (*code.needs, code), [plain]))
+        with collecting() as constants:
+            payload = dumps(items, what=what)
+        needs = [*constants.values()]
+        if payload.names:
+            if payload.names not in defined:  # once for a map: classes of `__main__` take long to pickle
+                with collecting() as inner:
+                    definitions = parts_of(None, define(payload.names))
+                defined[payload.names] = self._constant_of_parts(definitions, inner.values())
+            needs += [*defined[payload.names].needs, defined[payload.names]]
+        needs += [*code.needs, code]
+        parts: list[Part] = [payload.pickle, *payload.buffers]
+        size = total_bytes(parts)
+        content = Content(kind, seed, needs, parts)
+        if payload.buffers:
+            if size >= SHARED_MIN_BYTES:
+                with contextlib.suppress(OSError):  # no descriptors left: inside the frame, then
+                    content.fd = pack(parts, "ropewalk-arguments")
+                    content.shared = tuple(memoryview(part).nbytes for part in parts)
+                    content.parts = []
+            if content.parts:
+                content.parts = [bytes(part) for part in parts]  # ours: the caller may change what it gave us
+        return Unit(job, first, len(items), code.id, size, content)
+
+    def _constant_of_parts(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
+        """The constant of these bytes: one that is known, or a new one."""
+        id = name_of(parts)
+        return self._dispatcher.hold_known(id) or self._dispatcher.hold(Constant(id, parts, needs))
+
+
+def first_constant(code: Code) -> Constant:
+    """A constant for workers that are not there yet, of a pool that has no dispatcher yet."""
+    parts = parts_of(code.payload, code.definitions)
+    return Constant(name_of(parts), parts)
+
+
+def _is_imported(func: Callable[..., Any]) -> bool:
+    """Whether a function is found again, in any process, by the name of its module and its own."""
+    if type(func) is not types.FunctionType and type(func) is not types.BuiltinFunctionType:
+        return False
+    module: str = func.__module__
+    if module == "__main__" or by_value(module):
+        return False
+    return getattr(sys.modules.get(module), func.__name__, None) is func
