@@ -313,6 +313,14 @@ def test_of_several_errors_the_one_of_the_lowest_index_is_shown_when_all_have_en
         result.get()
 
 
+def test_an_error_is_found_wherever_it_lies_in_its_batch() -> None:
+    result = mapped(4)
+    result.accept(3, 1, batch_of(ValueError("fourth")), 0)
+    result.accept(0, 3, batch_of("others", "others", 1, 2, 3), 2)
+    with pytest.raises(ValueError, match="fourth"):
+        result.get()
+
+
 def test_an_error_beside_the_map_in_its_batch_is_not_its_own() -> None:
     result = mapped(1)
     result.accept(0, 1, batch_of(ValueError("another job's"), "mine", ValueError("another job's")), 1)

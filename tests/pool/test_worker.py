@@ -83,6 +83,7 @@ class Driven:
         self.worker = Worker(self.context, self.worker_link)
         self.next_seq = 0
         self._said: list[Any] = []
+        self.num_parts: list[int] = []
 
     def begin(self, *constants: tuple[str, Any]) -> None:
         self.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key"))
@@ -150,6 +151,7 @@ class Driven:
             parts = open_parts(received.fds[0], done.shared, writable=True)
         entries = Batch(parts, done.count, "").entries()
         assert len(entries) == done.count and done.elapsed_ns >= 0
+        self.num_parts.append(len(parts))
         return done.first, entries
 
     def close(self) -> None:
@@ -245,10 +247,13 @@ def number(_: Any) -> Any:
 def fence_behind(value: tuple[int, int, int]) -> int:
     """In the task that is named, recall some later ones, as an agent does from outside."""
     at, first, until = value
-    if driven.page.words[CURRENT] == at:
+    report = driven.page.report()
+    unsent = driven.worker._results
+    assert (report.base, len(report.codes)) == (report.current - len(unsent), len(unsent)), "skipped ones count as run"
+    if report.current == at:
         driven.page.words[FENCE_TO] = until
         driven.page.words[FENCE_FROM] = first
-    return driven.page.words[CURRENT]
+    return report.current
 
 
 class CannotBePickled:
@@ -513,6 +518,7 @@ def test_buffers_travel_beside_the_pickle_and_large_ones_in_a_memory_file(worker
     assert [len(memoryview(entry)) for entry in found] == [10, size, 10]
     memoryview(found[1])[0] = 1  # ours to write to
     assert any(shared) == (size >= SHARED_MIN_BYTES)
+    assert worker.num_parts[-2:] == [2, 1]  # a buffer goes home once
 
 
 def test_small_and_large_buffers_of_arguments_are_writable(worker: Driven) -> None:
@@ -634,6 +640,35 @@ def test_results_before_the_fence_are_sent_before_what_was_skipped_is_told(worke
     worker.send(worker.unit([(0, 2, 4)] * 4), worker.unit([(0, 2, 4)] * 2))
     worker.run()
     assert worker.said()[1:] == [(0, [0, 1]), Skipped(2, 2), (4, [4, 5])]
+
+
+def test_a_unit_behind_the_fence_is_not_even_unpickled(worker: Driven) -> None:
+    worker.begin(("f", fence_behind))
+    broken, _ = worker.unit(range(3))
+    first = worker.unit([(3, 4, 6)]), worker.unit([1, 2])
+    second, _ = first[1]
+    worker.send((broken, [b"no pickle"]), first[0], (msgspec.structs.replace(second, num_parts=1), [b"no pickle"]))
+    worker.run()
+    *failed, (seq, entries), skipped = worker.said()[1:]
+    assert seq + len(entries) == 4 and skipped == Skipped(4, 2) and len(failed) <= 1
+
+
+def test_between_messages_the_page_still_tells_what_was_not_sent(worker: Driven) -> None:
+    seen: list[tuple[int, list[Any]]] = []
+    flush = worker.worker._flush
+
+    def look_and_flush() -> None:
+        if worker.page.words[CURRENT] == IDLE and worker.worker._results:
+            seen.append((worker.page.report().base, on_page(worker.page.report())))
+        flush()
+
+    worker.worker._flush = look_and_flush  # type: ignore[method-assign]
+    worker.begin(("f", identity))
+    worker.send(worker.unit([1, None, "three", None]))
+    worker.run()
+    assert results(worker.said()[1:]) == [1, None, "three", None]
+    assert [(base, entries) for base, entries in seen if base == 0] in ([], [(0, [1, None, "three", None])])
+    assert seen
 
 
 # Failures
