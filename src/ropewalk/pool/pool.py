@@ -173,7 +173,7 @@ class Pool:
             error_callback: called with the exception instead.
             seed: what `task_seed` derives from; by default the number of this call in the pool.
         """
-        job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put)
+        job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
         arguments = tuple(args)
         call = (arguments, dict(kwds)) if kwds else arguments
         self._submit(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)
@@ -416,7 +416,7 @@ class Pool:
         if chunksize is None:
             chunksize = default_chunksize(len(items), self._dispatcher.scaling.wanted)
         _check_chunksize(chunksize)
-        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
+        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put, self._session.loop)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
             if not isinstance(items, range) or chunksize == 1:

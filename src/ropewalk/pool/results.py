@@ -23,9 +23,11 @@ from typing import Any, Generic, TypeVar
 
 from ropewalk.errors import PoolClosed, RemoteError
 from ropewalk.pool.messages import FAILURE_DECODER, Failure
+from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
 from ropewalk.processes.page import ERROR, PICKLED, PageReport, results_of
 from ropewalk.transport.blobs import total_bytes
 from ropewalk.transport.frames import Part
+from ropewalk.transport.loop import Loop
 from ropewalk.transport.serialization import loads
 
 T = TypeVar("T")
@@ -156,8 +158,10 @@ class AsyncResult(Job, Generic[T]):
         callback: Callable[[T], Any] | None,
         error_callback: Callable[[BaseException], Any] | None,
         call_back: Callable[[Callable[[], None]], None],
+        loop: Loop | None = None,
     ) -> None:
         super().__init__()
+        self._loop = loop
         self._there = threading.Lock()
         self._there.acquire()
         self._arrived = False
@@ -194,6 +198,9 @@ class AsyncResult(Job, Generic[T]):
         """Wait until the call has ended, or for `timeout` seconds."""
         if not self._done:
             self.check_process()
+            # Who waits without a limit reads the answer himself (see `Loop.serve_until`).
+            if self._loop and timeout is None and may_serve():
+                self._loop.serve_until(self.ready, interrupts_deferred, interrupts_allowed)
         if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             self._there.release()
 
@@ -256,6 +263,8 @@ class AsyncResult(Job, Generic[T]):
     def _release(self) -> None:
         self._done = True
         self._there.release()
+        if self._loop:
+            self._loop.nudge()
         for hook in self._hooks:
             hook()
 

@@ -57,6 +57,19 @@ class _Deferral:
                 self._frame = None
                 before(_SIGINT, frame)
 
+    def suspend(self) -> None:
+        """Inside the deferral: let interrupts come for a while; one that is noted comes now."""
+        if self._depth == 1 and threading.get_ident() == _main_thread:
+            _signal.signal(_SIGINT, self._before)
+            if self._came:
+                self._came = False
+                self._before(_SIGINT, self._frame)
+
+    def resume(self) -> None:
+        """End a `suspend`."""
+        if self._depth == 1 and threading.get_ident() == _main_thread:
+            _signal.signal(_SIGINT, self._handler)
+
     def _note(self, _number: int, frame: FrameType | None) -> None:
         self._came, self._frame = True, frame
 
@@ -70,3 +83,28 @@ os.register_at_fork(after_in_child=_find_main_thread)
 
 #: `with interrupts_deferred: ...` in any thread.
 interrupts_deferred = _Deferral()
+
+
+class _Allowance:
+    """A context manager for a wait inside of `interrupts_deferred`."""
+
+    def __enter__(self) -> None:
+        interrupts_deferred.suspend()
+
+    def __exit__(self, *exc: object) -> None:
+        interrupts_deferred.resume()
+
+
+#: `with interrupts_deferred: ... with interrupts_allowed: wait()`.
+interrupts_allowed = _Allowance()
+
+#: Signals whose handlers programs use to raise in the main thread, such as time limits by SIGALRM.
+_RAISING = [
+    int(getattr(_signal, name))
+    for name in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGXCPU")
+]
+
+
+def may_serve() -> bool:
+    """Whether nothing can raise in this thread at any moment but an interrupt, which can be put off."""
+    return threading.get_ident() != _main_thread or not any(map(callable, map(_signal.getsignal, _RAISING)))

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.link import Link, Received
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 #: How many messages of one link are handled before the others get their turn.
 _TURN = 64
+#: How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps.
+_LINGER_S = 0.001
+_MOST_LOOKS = 20
 
 
 class Timer:
@@ -59,6 +63,15 @@ class Loop:
         self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
         self.thread: threading.Thread | None = None
+        # Guests: see `serve_until`.
+        self._turning = threading.Lock()
+        self._guest = threading.Lock()
+        self._guest_thread = 0
+        self._visited = False
+        self._left_at = 0.0
+        self._sleeps = False
+        self._resume = threading.Lock()
+        self._resume.acquire()
 
     def start(self, name: str) -> None:
         """Run in a thread of its own."""
@@ -132,7 +145,10 @@ class Loop:
         """Serve until `stop` is called; then close every link."""
         try:
             while self._running:
-                self._turn()
+                with self._turning:
+                    if not self._visited:
+                        self._handle(self._selector.select(self._wait_s()))
+                self._make_way()
         finally:
             for link in list(self._links):
                 self.remove_link(link)
@@ -140,6 +156,65 @@ class Loop:
             self._awake = True  # nobody shall write to these numbers any more: they are given out again
             os.close(self._wake_read)
             os.close(self._wake_write)
+
+    def serve_until(
+        self,
+        done: Callable[[], bool],
+        deferred: AbstractContextManager[object],
+        allowed: AbstractContextManager[object],
+    ) -> None:
+        """Serve in the stead of the loop's own thread, from a thread that would only wait for it; until `done()`.
+
+        Who reads his own answer saves two switches between threads and between processors, which is most of the
+        time of a small task. Returns early when somebody else is serving in this way, or the loop ends. `done` must
+        become true in the loop, or be followed by a `nudge`.
+
+        Args:
+            done: asked after every turn.
+            deferred: a context in which interrupts of this thread are put off; the loop must not be torn.
+            allowed: a context inside that one in which they come; entered while this waits.
+        """
+        with deferred:
+            if not self._running or not self._guest.acquire(blocking=False):
+                return
+            self._guest_thread = threading.get_ident()
+            self._visited = True
+            try:
+                if not self._turning.acquire(blocking=False):
+                    self.call_soon(lambda: None)  # its own thread leaves its wait, and makes way
+                    self._turning.acquire()
+                try:
+                    while self._running and not done():
+                        with allowed:
+                            events = self._selector.select(self._wait_s())
+                        self._handle(events)
+                finally:
+                    self._turning.release()
+            finally:
+                self._visited = False
+                self._left_at = time.monotonic()
+                self._guest.release()
+                if self._sleeps:
+                    with contextlib.suppress(RuntimeError):  # it was told already
+                        self._resume.release()
+
+    def nudge(self) -> None:
+        """What a guest waits for may have come from outside of the loop: have it look. From any thread."""
+        if self._visited and self._guest_thread != threading.get_ident():
+            self.call_soon(lambda: None)
+
+    def _make_way(self) -> None:
+        """Leave the loop to a guest, and stay away for a moment after it has left: it often comes again at once."""
+        looks = 0
+        while self._running and (self._visited or time.monotonic() - self._left_at < _LINGER_S):
+            looks += 1
+            if looks < _MOST_LOOKS:
+                self._resume.acquire(timeout=_LINGER_S)
+                continue
+            looks, self._sleeps = 0, True  # a long visit: the guest tells when it leaves
+            if self._visited:
+                self._resume.acquire(timeout=1.0)
+            self._sleeps = False
 
     def forget(self) -> None:
         """In a forked child: close our copies of every descriptor, touching nothing shared with the parent."""
@@ -153,9 +228,10 @@ class Loop:
             self._selector.close()
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
-    def _turn(self) -> None:
+    def _handle(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
+        """One turn: what is ready, what is due, what was handed over."""
         self._left.clear()
-        for key, events in self._selector.select(self._wait_s()):
+        for key, events in ready:
             if events & selectors.EVENT_WRITE and key.fd in self._by_fd:
                 link = self._by_fd[key.fd]
                 self._guard(lambda link=link: self._write(link))
