@@ -12,11 +12,13 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 # The wrapper, `signal`, turns handlers into enums and back, which takes longer than all the rest.
 _signal: Any = importlib.import_module("_signal")
+_handler_of: Callable[[int], object] = _signal.getsignal
 _SIGINT = int(_signal.SIGINT)
 _main_thread = threading.main_thread().ident
 
@@ -107,4 +109,4 @@ _RAISING = [
 
 def may_serve() -> bool:
     """Whether nothing can raise in this thread at any moment but an interrupt, which can be put off."""
-    return threading.get_ident() != _main_thread or not any(map(callable, map(_signal.getsignal, _RAISING)))
+    return threading.get_ident() != _main_thread or not any(map(callable, map(_handler_of, _RAISING)))
