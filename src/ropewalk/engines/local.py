@@ -149,9 +149,12 @@ class _Job:
                 descendant.kill()
 
     def wait(self) -> None:
-        """Wait until a killed job is gone, and reap it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_END_S)
+        """Wait until a killed job is gone, reap it, and end what it had started."""
+        if self.process.returncode is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_END_S)
+            # It may have been dying when it was killed: no children any more, and not yet ended.
+            _end_marked(self.mark)
 
     def _has_ended(self) -> bool:
         try:
