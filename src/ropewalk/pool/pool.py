@@ -416,7 +416,7 @@ class Pool:
         if chunksize is None:
             chunksize = default_chunksize(len(items), self._dispatcher.scaling.wanted)
         _check_chunksize(chunksize)
-        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put, self._session.loop)
+        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
             if not isinstance(items, range) or chunksize == 1:

@@ -198,7 +198,8 @@ class AsyncResult(Job, Generic[T]):
         """Wait until the call has ended, or for `timeout` seconds."""
         if not self._done:
             self.check_process()
-            # Who waits without a limit reads the answer himself (see `Loop.serve_until`).
+            # Who waits without a limit for one answer reads it himself (see `Loop.serve_until`); a map, whose many
+            # answers come while more is handed out, is quicker with both threads at work.
             if self._loop and timeout is None and may_serve():
                 self._loop.serve_until(self.ready, interrupts_deferred, interrupts_allowed)
         if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
