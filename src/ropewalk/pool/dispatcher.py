@@ -104,7 +104,6 @@ class Worker:
     id: str
     rank: int
     name: str
-    started: float
     link: Link | None = None
     ready: bool = False
     stopping: bool = False
@@ -210,7 +209,7 @@ class Dispatcher:
             for holder in self.table.cancel(job):
                 self._session.recall(holder, self.table.next_seq(holder), everything=True)
             self._count_off_dropped()
-            self._end_job(job)
+            self._jobs.pop(job, None)
             if error:
                 job.abandon(error)
             self._assign()
@@ -327,7 +326,6 @@ class Dispatcher:
             worker = self.workers.pop(id, None)
             if worker is None:
                 return
-            now = time.monotonic()
             if self._shutdown:
                 self._shutdown.exited(id)
             if host_lost:
@@ -335,7 +333,7 @@ class Dispatcher:
                 self.scaling.gone(worker.rank)
             else:
                 self._accept_page(worker, exited.page)
-                self._died(worker, exited, now)
+                self._died(worker, exited)
             self._count_off_dropped()
             self._fill_up()
             self._assign()
@@ -464,9 +462,6 @@ class Dispatcher:
         for unit, start, stop in self.table.dropped():
             self._count_off(unit, stop - start)
 
-    def _end_job(self, job: Job) -> None:
-        self._jobs.pop(job, None)
-
     def _give_up(self, given_up: list[GivenUp], worker: Worker, exited: Exited) -> None:
         for unit, item, deaths in given_up:
             index = None if unit.content.kind in CallKind.SINGLE else unit.first_index + item
@@ -529,7 +524,7 @@ class Dispatcher:
                 task_limit_s=self._options.task_timeout_s,
             )
             id = self._session.start(spec, self)
-            self.workers[id] = Worker(id, rank, spec.name, time.monotonic())
+            self.workers[id] = Worker(id, rank, spec.name)
 
     def _ready(self, worker: Worker) -> None:
         now = time.monotonic()
@@ -588,7 +583,7 @@ class Dispatcher:
             if self._shutdown and self.workers:
                 self._go_on_ending(self._shutdown.tick(time.monotonic()))
 
-    def _died(self, worker: Worker, exited: Exited, now: float) -> None:
+    def _died(self, worker: Worker, exited: Exited) -> None:
         current = None if exited.page.current == IDLE else exited.page.current
         located = None if current is None else self.table.locate(worker.id, current)
         index = None
@@ -633,7 +628,7 @@ class Dispatcher:
     def _abandon_all(self, error: BaseException) -> None:
         for job in list(self._jobs):
             self.table.cancel(job)
-            self._end_job(job)
+            self._jobs.pop(job, None)
             job.abandon(error)
         self._count_off_dropped()
 

@@ -412,7 +412,7 @@ class ImapJob(Job):
         if not self._num_arrived:
             return under_way < self._first_items
         expected = under_way * (self._arrived_bytes / self._num_arrived)
-        return self._waiting_bytes + expected <= self._window_bytes or self._num_sent == self._num_consumed
+        return self._waiting_bytes + expected <= self._window_bytes
 
     # The dispatcher's side
 
