@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import random
 import select
 import socket
-import ssl
 import struct
 import threading
 import time
@@ -20,10 +18,10 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import LinkClosed
-from ropewalk.transport.authority import RunAuthority
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
-from ropewalk.transport.streams.tls import TlsStream, client_context, server_context
+from ropewalk.transport.streams.tls import TlsStream
+from tests.transport.ends import tls_streams
 
 MEGABYTE = 1_000_000
 DEADLINE_S = 20.0
@@ -34,25 +32,7 @@ def plain_pair() -> tuple[Stream, Stream]:
     return PlainStream(ours), PlainStream(theirs)
 
 
-@functools.cache
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    authority = RunAuthority.create("run")
-    return client_context(authority.issue("client")), server_context(authority.issue("server"))
-
-
-def tls_pair() -> tuple[Stream, Stream]:
-    for_client, for_server = contexts()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ours = TlsStream(socket.create_connection(listener.getsockname()), for_client, server_side=False)
-        theirs = TlsStream(listener.accept()[0], for_server, server_side=True)
-    with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(theirs.handshake, DEADLINE_S, lambda _: True)
-        ours.handshake(DEADLINE_S, lambda _: True)
-        answered.result()
-    return ours, theirs
-
-
-PAIRS: dict[str, Callable[[], tuple[Stream, Stream]]] = {"plain": plain_pair, "tls": tls_pair}
+PAIRS: dict[str, Callable[[], tuple[Stream, Stream]]] = {"plain": plain_pair, "tls": tls_streams}
 
 
 @pytest.fixture(params=list(PAIRS))

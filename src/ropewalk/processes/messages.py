@@ -212,7 +212,6 @@ class AgentBoot(msgspec.Struct, frozen=True):
     folder: str
     launcher_pid: int
     max_processes: int
-    lease_s: float
     log_folder: str = ""
 
 

@@ -178,7 +178,6 @@ class Session:
     def __init__(self, engine: str | None = None, *, settings: Settings | None = None) -> None:
         self.settings = settings or current_settings(engine=engine)
         self.pid = os.getpid()
-        self.host_cpus = 0
         self._parent = bootstrap.current
         self._lock = threading.RLock()
         self._users = 0
@@ -425,7 +424,6 @@ class Session:
             folder=str(self.folder),
             launcher_pid=os.getpid(),
             max_processes=self.settings.max_processes,
-            lease_s=self.settings.lease_s,
             log_folder=str(self.settings.logs or ""),
         )
         spec = JobSpec(
@@ -521,7 +519,7 @@ class Session:
         message = received.message
         match message:
             case AgentUp():
-                agent.pid, agent.host, self.host_cpus = message.pid, message.host, message.usable_cpus
+                agent.pid, agent.host = message.pid, message.host
                 self._agent_budget.ready(time.monotonic())
                 self._place_waiting()
             case Samples():
