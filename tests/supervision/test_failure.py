@@ -81,6 +81,15 @@ def test_the_end_of_a_long_output_is_kept() -> None:
     assert len(record.last_output) > 10**6
 
 
+def test_a_stack_leaves_room_for_what_was_said_before_it_however_deep_the_files_lie() -> None:
+    # A clone in a longer folder once pushed the user's own words out of the line.
+    frames = "".join(f'  File "/{"deep/" * 20}model.py", line {line} in step\n' for line in (3, 2))
+    record = died(signal=11, last_output=f"last words\nFatal Python error: Segmentation fault\n\n{frames}")
+    assert record.describe().endswith(
+        "last words | Fatal Python error: Segmentation fault | model.py:3 in step | model.py:2 in step"
+    )
+
+
 def test_records_are_frozen_values_that_travel() -> None:
     record = died(signal=9, task_index=3)
     assert pickle.loads(pickle.dumps(record)) == record

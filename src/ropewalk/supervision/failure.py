@@ -24,6 +24,8 @@ _OF_EVERY_STACK = re.compile(
     r'\s*File "([^"]*/ropewalk/(pool|processes)/[^"]*|<frozen runpy>)", line \d+ in '
     r"|Extension modules: |Current thread 0x[0-9a-f]+ \(most recent call first\):"
 )
+#: A line of such a stack. Where the file lies is long and can push everything else out of the line.
+_STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in ')
 #: Last output shown in the one line of `describe`; the whole of it stays in the record.
 _SHOWN_CHARACTERS = 300
 # Terminal escapes (colours, titles, links) of a dead process must not act in somebody else's terminal or page.
@@ -98,6 +100,10 @@ def _one_line(output: str) -> str:
     """The end of an output as one harmless line."""
     # Cut before cleaning: the end is what counts, and megabytes may have been kept.
     lines = _ESCAPES.sub("", output[-32 * _SHOWN_CHARACTERS :]).splitlines()
-    shown = " | ".join(line.strip() for line in lines if line.strip() and not _OF_EVERY_STACK.match(line))
+    shown = " | ".join(
+        _STACK_LINE.sub(r"\1:\2 in ", line.strip())
+        for line in lines
+        if line.strip() and not _OF_EVERY_STACK.match(line)
+    )
     shown = "".join(character if character.isprintable() else " " for character in shown)
     return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]
