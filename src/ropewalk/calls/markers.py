@@ -1,0 +1,241 @@
+"""What the author of a class says about its methods, for calls from other processes.
+
+    class Policy:
+        @rw.method                                      # typed .future, .aio and .send
+        @rw.batched(max_size=32, max_wait_s=0.002)      # concurrent calls become one
+        def act(self, observation): ...
+
+Nothing needs a mark: every public method of an object can be called. A mark is
+a `MethodFacts` on the function; marks stack in any order. Asking a class for
+its methods gives the table by which its clients and its server work.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+
+import msgspec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F")
+R_co = TypeVar("R_co", covariant=True)
+
+#: Where a function keeps its marks.
+MARK = "__ropewalk__"
+
+
+class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
+    """How one method is called."""
+
+    name: str
+    #: It is a generator function: a call gives an iterator.
+    streams: bool = False
+    #: So many calls run at once; 1: one at a time, and not beside other methods with 1.
+    concurrency: int = 1
+    #: Up to so many calls become one; 0: never.
+    batch_size: int = 0
+    #: The first call of a batch waits so long for others.
+    batch_wait_s: float = 0.0
+    #: It may be called again when it is not known whether it ran.
+    idempotent: bool = False
+
+
+class BoundMethod(Generic[P, R_co]):
+    """A method of an object at hand, with the ways of calling that its clients have; here they act at once."""
+
+    __slots__ = ("__self__", "__wrapped__")
+
+    def __init__(self, instance: object, function: Callable[P, R_co]) -> None:
+        self.__self__ = instance
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self.__wrapped__(*args, **kwargs)
+
+    def future(self, *args: P.args, **kwargs: P.kwargs) -> Future[R_co]:
+        """Call, and return a future of the result; a client's future is done when the answer arrives."""
+        future: Future[R_co] = Future()
+        try:
+            future.set_result(self.__wrapped__(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
+        """Call, to be awaited."""
+
+        async def answer() -> R_co:
+            return self.__wrapped__(*args, **kwargs)
+
+        return answer()
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call and forget the result; a client does not wait, and does not hear of failures either."""
+        self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in BoundMethod.__slots__:  # while it is being unpickled or copied
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)  # __name__, __doc__ and what else functions have
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BoundMethod) and self.__wrapped__ == cast("Any", other).__wrapped__
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__wrapped__.__name__)
+
+
+# In lower case because it is written as a decorator, like `property`.
+class method(Generic[P, R]):
+    """Mark a method as one that is called from other processes, so that `.future`, `.aio` and `.send` are typed.
+
+    Without the mark a client has them too, only a type checker does not know.
+
+    Example:
+        >>> class Counter:
+        ...     @method
+        ...     def add(self, n: int) -> int:
+        ...         return n + 1
+        >>> Counter().add.future(1).result()
+        2
+    """
+
+    def __init__(self, function: Callable[Concatenate[Any, P], R]) -> None:
+        self.__wrapped__: Any = function
+        functools.update_wrapper(self, function)  # copies the marks too
+        _refuse_async(function)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> BoundMethod[P, R]: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+        function: Any = self.__wrapped__
+        if instance is None and inspect.isfunction(function):
+            return self
+        return BoundMethod(owner if instance is None else instance, function.__get__(instance, owner))
+
+    def __call__(self, instance: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__wrapped__(instance, *args, **kwargs)
+
+
+def batched(max_size: int, max_wait_s: float) -> Callable[[F], F]:
+    """Merge concurrent calls of a method into one call on stacked arguments, such as for central inference.
+
+    Args:
+        max_size: how many calls one batch takes at most.
+        max_wait_s: how many seconds the first call of a batch waits for others.
+
+    Raises:
+        TypeError: `max_size` is not a whole number, or the method is a generator.
+        ValueError: a value is out of its range.
+    """
+    if not isinstance(max_size, int) or isinstance(max_size, bool):
+        raise TypeError(
+            f"@batched needs two numbers, such as @batched(max_size=32, max_wait_s=0.002), not {max_size!r}"
+        )
+    if max_size < 1:
+        raise ValueError(f"max_size must be 1 or more, not {max_size}")
+    if not 0 <= max_wait_s < float("inf"):
+        raise ValueError(f"max_wait_s must be a number of seconds, 0 or more, not {max_wait_s}")
+    return functools.partial(_mark, batch_size=max_size, batch_wait_s=float(max_wait_s))
+
+
+def concurrent(n: int) -> Callable[[F], F]:
+    """Let up to `n` calls of a method run at the same time, beside the other methods of its object.
+
+    The method sees to its own locking.
+
+    Raises:
+        TypeError: `n` is not a whole number.
+        ValueError: `n` is below 1.
+    """
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise TypeError(f"@concurrent needs a number of calls, such as @concurrent(4), not {n!r}")
+    if n < 1:
+        raise ValueError(f"@concurrent needs 1 or more calls at once, not {n}")
+    return functools.partial(_mark, concurrency=n)
+
+
+def idempotent(function: F) -> F:
+    """Allow that a call is repeated when its service came back and it is not known whether the call ran."""
+    return _mark(function, idempotent=True)
+
+
+def methods_of(cls: type) -> dict[str, MethodFacts]:
+    """The methods of a class that a client can call, by name.
+
+    These are its public functions, inherited ones too, and `__call__`; not `run`,
+    which is the object's own work, and not coroutine functions. A name that begins
+    with an underscore is private.
+    """
+    methods: dict[str, MethodFacts] = {}
+    attributes = {name: found for ancestor in reversed(cls.__mro__) for name, found in vars(ancestor).items()}
+    for name, found in attributes.items():
+        is_public = name == "__call__" or not (name.startswith("_") or name == "run")
+        if is_public and _is_method(found) and not _is_async(_innermost(found)):
+            streams = inspect.isgeneratorfunction(_innermost(found))
+            methods[name] = msgspec.structs.replace(_marks(found), name=name, streams=streams)
+    return methods
+
+
+def _mark(function: F, **marks: Any) -> F:
+    """Add facts to what is known of a function, and return the function itself."""
+    if not _is_method(function):
+        raise TypeError(f"only a method or function can be marked, not {function!r}")
+    _refuse_async(function)
+    facts = msgspec.structs.replace(_marks(function), **marks)
+    if facts.batch_size and inspect.isgeneratorfunction(_innermost(function)):
+        raise TypeError(f"{facts.name} is a generator, and the calls of a generator cannot be batched; drop @batched")
+    setattr(function, MARK, facts)
+    return function
+
+
+def _is_method(found: object) -> bool:
+    """Whether an attribute, as it stands in its class, is a method: not a property, nested class or value."""
+    if isinstance(found, classmethod | functools.partialmethod | functools.singledispatchmethod):
+        return True
+    return callable(found) and not isinstance(found, type) and hasattr(type(found), "__get__")
+
+
+def _marks(found: Any) -> MethodFacts:
+    """What was said of a method so far; a mark may stand above or below `@method` and `@staticmethod`."""
+    facts = getattr(found, MARK, None)
+    if facts is not None:
+        return facts
+    if isinstance(found, method | staticmethod | classmethod):
+        return _marks(cast("Any", found).__wrapped__)
+    return MethodFacts(getattr(found, "__name__", ""))
+
+
+def _innermost(found: Any) -> Any:
+    """The function in it; what other decorators did to it stays, because they may change what a call returns."""
+    while isinstance(found, method | staticmethod | classmethod):
+        found = cast("Any", found).__wrapped__
+    if isinstance(found, functools.partialmethod):
+        return cast("Any", found).func
+    return found
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _refuse_async(found: object) -> None:
+    function = _innermost(found)
+    if _is_async(function):
+        raise TypeError(
+            f"{function.__qualname__} is an async function, and a node serves ordinary ones; "
+            "write `def` there and await at the caller: `await client.name.aio(...)`"
+        )
