@@ -18,7 +18,9 @@
     ├── EngineError                           an engine could not do what was asked
     │   └── UnknownEngine (ValueError)
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
-    └── ProcessLimit                          a host holds as many processes as it may
+    ├── ProcessLimit                          a host holds as many processes as it may
+    ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
+    └── HandleNotConnected (AttributeError)   a handle was used as if it were a client already
 
 Each class keeps its facts as fields and survives pickling with them, because
 errors cross process borders. Messages say what happened, with which values,
@@ -167,3 +169,23 @@ class SettingsError(RopewalkError, ValueError):
 
 class ProcessLimit(RopewalkError):
     """A host already holds as many processes as it may."""
+
+
+class ProgramInvalid(RopewalkError, ValueError):
+    """A program cannot be launched as it is.
+
+    Attributes:
+        problems: everything that was found, one line each.
+    """
+
+    problems: tuple[str, ...] = ()
+
+
+class HandleNotConnected(RopewalkError, AttributeError):
+    """A handle was used like a client, outside a node or before launch.
+
+    Attributes:
+        handle: name of the node that it stands for.
+    """
+
+    handle: str = ""
