@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget, RestartPolicy
+from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget, RestartIntensity, RestartPolicy
 
 PLAIN = RestartPolicy(max_restarts=3, window_s=60, backoff_s=1, backoff_max_s=3, jitter=0)
 
@@ -135,3 +135,62 @@ def test_very_many_allowed_restarts_do_not_overflow_the_wait() -> None:
     budget = RestartBudget(RestartPolicy(max_restarts=5000, backoff_s=1, backoff_max_s=10, jitter=0))
     for now in range(3000):
         assert restart_delay(budget, now) <= 10
+
+
+# --- every failure counts ---------------------------------------------------------------------------------------------
+
+
+def test_one_failure_after_a_long_life_is_followed_by_a_restart_at_once() -> None:
+    intensity = RestartIntensity(PLAIN)
+    for now in range(0, 1000, 61):
+        intensity.ready()
+        assert intensity.failed(float(now)) == Restart(0.0)
+
+
+def test_failures_close_together_wait_longer_and_end_although_each_start_succeeded() -> None:
+    intensity = RestartIntensity(PLAIN)
+    answers: list[Restart | GiveUp] = []
+    for now in range(4):
+        intensity.ready()
+        answers.append(intensity.failed(float(now), f"cause {now}"))
+    assert answers == [
+        Restart(0.0),
+        Restart(1.0),
+        Restart(2.0),
+        GiveUp(
+            "it failed 4 times within 3.0 s; max_restarts=3 in 60 s are allowed",
+            ("cause 0", "cause 1", "cause 2", "cause 3"),
+        ),
+    ]
+
+
+def test_without_restarts_the_first_failure_is_final() -> None:
+    answer = RestartIntensity(RestartPolicy(max_restarts=0)).failed(5.0, "no such module")
+    assert answer == GiveUp("it failed once; max_restarts=0 in 60 s are allowed", ("no such module",))
+
+
+def test_a_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:
+    intensity = RestartIntensity(PLAIN)
+    answers = [intensity.failed(now * 90.0) for now in range(4)]
+    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+
+
+@given(gaps=st.lists(st.tuples(st.floats(0, 100), st.booleans())), max_restarts=st.integers(0, 5))
+def test_any_failures_keep_the_promises(gaps: list[tuple[float, bool]], max_restarts: int) -> None:
+    policy = RestartPolicy(max_restarts=max_restarts, window_s=60, backoff_s=0.5, backoff_max_s=4)
+    intensity, now = RestartIntensity(policy, seed="a/0"), 0.0
+    times: list[float] = []
+    for gap, becomes_ready in gaps:
+        now += gap
+        if becomes_ready:
+            intensity.ready()
+        answer = intensity.failed(now)
+        times.append(now)
+        in_window = [time for time in times if time > now - 60]
+        if isinstance(answer, GiveUp):
+            assert len(answer.deaths) == max_restarts + 1
+            return
+        assert len(in_window) <= max_restarts
+        assert 0 <= answer.delay_s <= 4
+        if len(in_window) > 1:
+            assert answer.delay_s >= 0.25

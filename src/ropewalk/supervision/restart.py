@@ -3,11 +3,16 @@
 Pure: it is told of deaths and of processes that became ready, with the time of
 each, and answers with an instruction. It starts nothing and reads no clock.
 
-The idea is Erlang's restart intensity (OTP design principles, "Supervisor
-Behaviour"), with one difference. A worker that had been ready and was killed by
-its task is not a sign that starting is broken: it is replaced at once, and the
-task's own count of deaths ends that story (`TaskPoisoned`). Only deaths before
-readiness are counted here, because each is a start that failed.
+`RestartIntensity` is Erlang's restart intensity (OTP design principles, "Supervisor
+Behaviour"): every failure of a node of a program counts.
+
+    failed after a good while    ─▶ Restart(0)
+    failed again within `window_s` ─▶ Restart(backoff) ... the same, longer ... ─▶ GiveUp
+
+`RestartBudget` is the same idea with one difference, for the workers of a pool. A
+worker that had been ready and was killed by its task is not a sign that starting is
+broken: it is replaced at once, and the task's own count of deaths ends that story
+(`TaskPoisoned`). Only deaths before readiness are counted, each a start that failed.
 
     died, had been ready    ─▶ Restart(0)
     died before it was ready ─▶ Restart(backoff) ... the same, longer ... ─▶ GiveUp
@@ -52,6 +57,12 @@ class RestartPolicy:
             )
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be between 0 and 1, not {self.jitter}")
+
+    def wait_s(self, doublings: int, chance: random.Random) -> float:
+        """The first wait, doubled so many times, at most the longest one, shortened by chance."""
+        # The exponent is bounded because 2.0 ** 1024 is an error, and `max_restarts` may be large.
+        wait_s = min(self.backoff_max_s, self.backoff_s * 2.0 ** min(doublings, 64))
+        return wait_s * (1 - self.jitter * chance.random())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,9 +131,7 @@ class RestartBudget:
         if len(self._failed) > self.policy.max_restarts:
             self._given_up = GiveUp(self._reason(now), tuple(cause for _, cause in self._failed))
             return self._given_up
-        # The exponent is bounded because 2.0 ** 1024 is an error, and `max_restarts` may be large.
-        wait_s = min(self.policy.backoff_max_s, self.policy.backoff_s * 2.0 ** min(self._num_in_a_row - 1, 64))
-        return Restart(wait_s * (1 - self.policy.jitter * self._random.random()))
+        return Restart(self.policy.wait_s(self._num_in_a_row - 1, self._random))
 
     def _starting_works(self, now: float) -> None:
         self._none_ready_since_failure = False
@@ -140,3 +149,39 @@ class RestartBudget:
             f"{starts} failed before the process was ready, within {span_s:.1f} s; "
             f"max_restarts={self.policy.max_restarts} in {self.policy.window_s:g} s are allowed"
         )
+
+
+class RestartIntensity:
+    """Counts every failure of one thing that is restarted as a whole, such as a node or a gang of nodes."""
+
+    def __init__(self, policy: RestartPolicy, *, seed: int | str = 0) -> None:
+        self.policy = policy
+        self._random = random.Random(seed)
+        self._failures: list[tuple[float, str]] = []  # those that still count, oldest first
+        self._was_ready = True
+
+    def ready(self) -> None:
+        """It became ready: older failures may be forgotten once they have left the window."""
+        self._was_ready = True
+
+    def failed(self, now: float, cause: str = "") -> Restart | GiveUp:
+        """Decide what follows a failure.
+
+        Args:
+            now: monotonic time in seconds.
+            cause: one line, such as `DeathRecord.describe()`; kept as evidence.
+        """
+        policy = self.policy
+        # A start that takes longer than the window before it fails would be tried for ever otherwise.
+        if self._was_ready:
+            self._failures = [failure for failure in self._failures if failure[0] > now - policy.window_s]
+        self._was_ready = False
+        self._failures.append((now, cause))
+        num_failures = len(self._failures)
+        if num_failures > policy.max_restarts:
+            times = "once" if num_failures == 1 else f"{num_failures} times within {now - self._failures[0][0]:.1f} s"
+            reason = f"it failed {times}; max_restarts={policy.max_restarts} in {policy.window_s:g} s are allowed"
+            return GiveUp(reason, tuple(cause for _, cause in self._failures))
+        if num_failures == 1:
+            return Restart(0.0)  # the usual case, one kill after a long life, costs its clients no waiting
+        return Restart(policy.wait_s(num_failures - 2, self._random))

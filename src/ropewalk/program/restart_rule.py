@@ -1,0 +1,99 @@
+"""Whether, how often and with whom a node of a program is restarted, as the user says it: `ropewalk.Restart`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import Literal, get_args
+
+from ropewalk.supervision.restart import RestartIntensity, RestartPolicy
+
+Policy = Literal["never", "on_failure", "always"]
+Strategy = Literal["alone", "together"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restart:
+    """The restart rule of a node or of a group of nodes.
+
+    Every failure counts, also of a node that had been ready, as in Erlang's restart
+    intensity: more than `max_restarts` of them within `window_s` are a crash loop, and
+    the node has failed, with the cause of the first failure. The first restart
+    comes at once, so that a killed service answers again soon; each further one within
+    the window waits twice as long as the one before.
+
+    Example:
+        >>> Restart("on_failure", max_restarts=3, strategy="together").policy
+        'on_failure'
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    policy: Policy = "on_failure"
+    """"never"; "on_failure": after failures only; "always": also when it has completed, until the program stops."""
+    max_restarts: int = 5
+    """Failures within `window_s` that are followed by a restart; one more is final."""
+    window_s: float = 60.0
+    """Seconds after which a failure no longer counts, provided the node became ready since."""
+    backoff_s: float = 0.1
+    """Wait before the second restart within the window, and before each one after a completion."""
+    backoff_max_s: float = 10.0
+    """The longest wait."""
+    jitter: float = 0.5
+    """Largest part of a wait that may be left out, 0 to 1, so that many nodes do not come back in one moment."""
+    strategy: Strategy = "alone"
+    """"alone": only the replica that failed; "together": its whole gang ends and starts again as one."""
+
+    def __post_init__(self) -> None:
+        _check_word("policy", self.policy, get_args(Policy))
+        _check_word("strategy", self.strategy, get_args(Strategy))
+        if isinstance(self.max_restarts, bool) or not isinstance(self.max_restarts, int):
+            raise ValueError(f"max_restarts must be a whole number, not {self.max_restarts!r}")
+        for name in ("window_s", "backoff_s", "backoff_max_s", "jitter"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name} must be a number, not {value!r}")
+        self._limits()  # checks the ranges
+
+    def intensity(self, seed: int | str = 0) -> RestartIntensity:
+        """A new count of failures for one thing that is restarted as a whole."""
+        return RestartIntensity(self._limits(), seed=seed)
+
+    def _limits(self) -> RestartPolicy:
+        return RestartPolicy(self.max_restarts, self.window_s, self.backoff_s, self.backoff_max_s, self.jitter)
+
+
+NEVER = Restart("never")
+
+
+def restart_rule(value: str | Restart | None) -> Restart:
+    """The rule that a user's `restart=` stands for: a `Restart`, the name of a policy, or None for "never".
+
+    Raises:
+        ValueError: a string that is no policy.
+        TypeError: something else.
+    """
+    if value is None:
+        return NEVER
+    if isinstance(value, Restart):
+        return value
+    if isinstance(value, str):
+        _check_word("restart", value, get_args(Policy))
+        return Restart(value)  # type: ignore[arg-type]
+    raise TypeError(
+        f"restart must be one of {_listed(get_args(Policy))} or a ropewalk.Restart, not {value!r}; "
+        f'for a number of restarts write ropewalk.Restart("on_failure", max_restarts=...)'
+    )
+
+
+def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value in allowed:
+        return
+    near = difflib.get_close_matches(str(value).replace("-", "_").lower(), allowed, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {_listed(allowed)}, not {value!r}{meant}")
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(repr(word) for word in words)

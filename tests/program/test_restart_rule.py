@@ -1,0 +1,57 @@
+"""What users may say about restarts, and what they are told when it makes no sense."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from ropewalk.program.restart_rule import Restart, restart_rule
+from ropewalk.supervision import restart
+
+
+def test_nothing_means_never_and_a_word_means_its_policy() -> None:
+    assert restart_rule(None).policy == "never"
+    assert restart_rule("on_failure") == Restart("on_failure")
+    assert restart_rule("always") == Restart(policy="always")
+    rule = Restart(max_restarts=2, strategy="together")
+    assert restart_rule(rule) is rule
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"policy": "on-failure"}, "policy must be one of 'never', 'on_failure', 'always', not 'on-failure'; did you"),
+        ({"policy": None}, "policy must be one of 'never', 'on_failure', 'always', not None"),
+        ({"strategy": "gang"}, "strategy must be one of 'alone', 'together', not 'gang'"),
+        ({"max_restarts": -1}, "max_restarts must be 0 or more, not -1"),
+        ({"max_restarts": 1.5}, "max_restarts must be a whole number, not 1.5"),
+        ({"max_restarts": True}, "max_restarts must be a whole number, not True"),
+        ({"window_s": 0}, "window_s must be a number of seconds above 0, not 0"),
+        ({"window_s": "60"}, "window_s must be a number, not '60'"),
+        ({"backoff_s": 5, "backoff_max_s": 1}, "in this order, not 5 and 1"),
+        ({"jitter": 2}, "jitter must be between 0 and 1, not 2"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_with_rule_and_value(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Restart(**wrong)
+
+
+def test_a_misspelt_policy_is_answered_with_the_near_one() -> None:
+    with pytest.raises(ValueError, match="restart must be one of .* not 'allways'; did you mean 'always'"):
+        restart_rule("allways")
+
+
+@pytest.mark.parametrize("wrong", [True, 5, {"max_restarts": 5}])
+def test_another_kind_of_value_is_answered_with_what_was_meant(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="max_restarts="):
+        restart_rule(wrong)
+
+
+def test_its_numbers_decide_when_a_failure_is_final() -> None:
+    intensity = Restart(max_restarts=1, window_s=10).intensity()
+    assert intensity.failed(0.0, "first") == restart.Restart(0.0)
+    final = intensity.failed(1.0, "second")
+    assert isinstance(final, restart.GiveUp) and final.deaths == ("first", "second")
