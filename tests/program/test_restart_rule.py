@@ -40,7 +40,7 @@ def test_a_value_out_of_its_range_is_refused_with_rule_and_value(wrong: dict[str
 
 
 def test_a_misspelt_policy_is_answered_with_the_near_one() -> None:
-    with pytest.raises(ValueError, match="restart must be one of .* not 'allways'; did you mean 'always'"):
+    with pytest.raises(ValueError, match=r"restart must be one of .* not 'allways'; did you mean 'always'"):
         restart_rule("allways")
 
 

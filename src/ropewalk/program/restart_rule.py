@@ -64,9 +64,6 @@ class Restart:
         return RestartPolicy(self.max_restarts, self.window_s, self.backoff_s, self.backoff_max_s, self.jitter)
 
 
-NEVER = Restart("never")
-
-
 def restart_rule(value: str | Restart | None) -> Restart:
     """The rule that a user's `restart=` stands for: a `Restart`, the name of a policy, or None for "never".
 
@@ -75,7 +72,7 @@ def restart_rule(value: str | Restart | None) -> Restart:
         TypeError: something else.
     """
     if value is None:
-        return NEVER
+        return Restart("never")
     if isinstance(value, Restart):
         return value
     if isinstance(value, str):
