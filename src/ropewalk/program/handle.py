@@ -1,0 +1,272 @@
+"""`Handle`: what stands for a node while the graph is built; inside a node it has become a client.
+
+    setup                          launch                      execution
+    handle = program.add(Service)
+    program.add(Worker(f, handle)) handle travels by its name  f(client): client.push(...)
+
+A handle is found, and replaced, wherever arguments may hold one: in lists,
+tuples, sets, dictionaries, dataclasses, `functools.partial` and `Deferred`, at any depth.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import copy
+import dataclasses
+import difflib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.errors import HandleNotConnected
+from ropewalk.program.deferred import Deferred
+
+T_co = TypeVar("T_co", covariant=True)
+
+Address = int | Literal["any", "all"]
+
+#: Names of the handles that were pickled in this context, so that one hidden in an object of the user is noticed.
+pickled_handles: contextvars.ContextVar[list[str]] = contextvars.ContextVar("pickled_handles")
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Vertex:
+    """What a program knows of a name; all handles to that name share it."""
+
+    program: str
+    is_added: bool = False
+    methods: Mapping[str, MethodFacts] | None = None
+
+
+class Handle(Generic[T_co]):
+    """Stands for a node of a program; made by `program.add` and `program.declare`.
+
+    Pass it to the constructor of another node, and it arrives there as a client. It cannot be called itself.
+
+    Attributes:
+        all: a handle whose client asks every replica and returns a list.
+        any: a handle whose client asks one replica, chosen at each call.
+    """
+
+    __slots__ = ("_address", "_name", "_vertex")
+
+    def __init__(self, name: str, vertex: Vertex, address: Address = "any") -> None:
+        self._name = name
+        self._vertex = vertex
+        self._address: Address = address
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+        return self._name
+
+    @property
+    def address(self) -> Address:
+        """Which replica is meant: its index, "any" or "all"."""
+        return self._address
+
+    @property
+    def methods(self) -> Mapping[str, MethodFacts] | None:
+        """What can be called, or None: the node was not added yet, or is one that cannot be called."""
+        return self._vertex.methods
+
+    @property
+    def all(self) -> Handle[T_co]:
+        return Handle(self._name, self._vertex, "all")
+
+    @property
+    def any(self) -> Handle[T_co]:
+        return Handle(self._name, self._vertex, "any")
+
+    def __getitem__(self, replica: int) -> Handle[T_co]:
+        if not isinstance(replica, int) or isinstance(replica, bool) or replica < 0:
+            raise TypeError(f"{self!r}[...] takes the index of a replica, 0 or more, not {replica!r}")
+        return Handle(self._name, self._vertex, replica)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Handle):
+            return NotImplemented
+        other = cast("Handle[Any]", other)
+        return (self._name, self._address) == (other._name, other._address)
+
+    def __hash__(self) -> int:
+        return hash((self._name, self._address))
+
+    def __repr__(self) -> str:
+        address = "" if self._address == "any" else f", {self._address!r}"
+        return f"Handle({self._name!r}{address})"
+
+    def __reduce__(self) -> Any:
+        pickled = pickled_handles.get(None)
+        if pickled is not None:
+            pickled.append(self._name)
+        return _unpickled, (self._name, self._address, self._vertex.methods)
+
+    if not TYPE_CHECKING:  # a type checker shall say that a handle has no such attribute
+
+        def __getattr__(self, name):
+            if name.startswith("_"):  # pickle, copy, inspect and notebooks ask for such names
+                raise AttributeError(f"'Handle' object has no attribute {name!r}")
+            raise self._not_connected(f".{name}", name)
+
+        def __call__(self, *args, **kwargs):
+            raise self._not_connected("()", "__call__")
+
+        def __iter__(self):
+            raise self._not_connected(" in a loop", "")
+
+        def __len__(self):
+            raise self._not_connected(" in len()", "")
+
+        def __bool__(self):
+            return True
+
+    def _not_connected(self, use: str, method: str) -> HandleNotConnected:
+        name, methods = self._name, self._vertex.methods
+        call = f".{method}(...)" if method and method != "__call__" else "(...)"
+        lesson = (
+            f"`{name}{use}` was used, but {name!r} is still a handle: it only stands for the node. Give it to the node "
+            f"that calls it, as in program.add(rw.Worker(f, {name})): there f gets a client and can do `client{call}`. "
+            f"It is found in lists, dictionaries, dataclasses and the like, not in other objects or in the variables "
+            f"that f itself refers to. From outside the graph, launch and ask: "
+            f"`running = program.launch()`, then `running.client({name!r}){call}`."
+        )
+        if methods and method and method not in methods:
+            near = difflib.get_close_matches(method, methods, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            lesson += f" (And it will have no method {method!r}{hint} It has: {', '.join(methods)}.)"
+        return HandleNotConnected(lesson, handle=name)
+
+
+def owner_of(handle: Handle[Any]) -> Vertex:
+    """What the program that made the handle knows of it; a handle that was pickled has one of its own."""
+    return handle._vertex  # pyright: ignore[reportPrivateUsage]  # a user's service may well have a method `vertex`
+
+
+def _unpickled(name: str, address: Address, methods: Mapping[str, MethodFacts] | None) -> Handle[Any]:
+    return Handle(name, Vertex("", is_added=True, methods=methods), address)
+
+
+def handles_in(value: Any) -> Iterator[tuple[str, Handle[Any]]]:
+    """Every handle in a value with the path to it, such as `[0].replay`; a handle that is met twice is given twice.
+
+    A container that holds itself is walked once.
+    """
+    return _walk(value, "", set())
+
+
+def _walk(value: Any, path: str, above: set[int]) -> Iterator[tuple[str, Handle[Any]]]:
+    if isinstance(value, Handle):
+        yield path, cast("Handle[Any]", value)
+        return
+    if id(value) in above:
+        return
+    above.add(id(value))
+    for step, part in _parts(value):
+        yield from _walk(part, path + step, above)
+    above.discard(id(value))
+
+
+def replace_handles(value: Any, make: Callable[[Handle[Any]], Any], construct: Callable[[Deferred[Any]], Any]) -> Any:
+    """The value with `make(handle)` in place of each handle, and `construct(deferred)` in place of each `Deferred`.
+
+    The arguments of a deferred value are replaced first. Only containers that hold one of these are
+    copied; everything else is the very same object, and what was shared stays shared.
+    """
+    return _Replacement(make, construct).of(value)
+
+
+class _Replacement:
+    """One pass over a value."""
+
+    def __init__(self, make: Callable[[Handle[Any]], Any], construct: Callable[[Deferred[Any]], Any]) -> None:
+        self._make = make
+        self._construct = construct
+        self._done: dict[int, Any] = {}  # by the identity of the original, which the value keeps alive
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, Handle):
+            return self._make(cast("Handle[Any]", value))
+        if id(value) in self._done:
+            return self._done[id(value)]
+        if not _concerns_us(value, set()):
+            return value
+        replaced = self._copy(value)
+        self._done[id(value)] = replaced
+        return replaced
+
+    def _copy(self, value: Any) -> Any:
+        if isinstance(value, Deferred):
+            deferred = cast("Deferred[Any]", value)
+            args, kwargs = self.of(deferred.args), self.of(deferred.kwargs)
+            return self._construct(Deferred(deferred.function, *args, **kwargs))
+        if isinstance(value, functools.partial):
+            partial = cast("functools.partial[Any]", value)
+            return type(partial)(self.of(partial.func), *self.of(partial.args), **self.of(partial.keywords))
+        if isinstance(value, tuple):
+            items = [self.of(item) for item in cast("tuple[Any, ...]", value)]
+            kind: Any = cast("Any", value).__class__
+            return kind(*items) if hasattr(kind, "_fields") else kind(items)
+        if isinstance(value, set | frozenset):
+            return cast("Any", value).__class__(self.of(item) for item in cast("set[Any]", value))
+        # What can hold itself is noted before its parts are looked at.
+        twin = self._done[id(value)] = copy.copy(value)
+        if isinstance(value, dict):
+            for key, item in cast("dict[Any, Any]", value).items():
+                twin[key] = self.of(item)
+        elif isinstance(value, list | collections.deque):
+            for index, item in enumerate(cast("list[Any]", value)):
+                twin[index] = self.of(item)
+        else:
+            for name, item in _fields(value):
+                object.__setattr__(twin, name, self.of(item))
+        return twin
+
+
+def _concerns_us(value: Any, above: set[int]) -> bool:
+    """Whether a handle or a deferred value is in it."""
+    if isinstance(value, Handle | Deferred):
+        return True
+    if id(value) in above:
+        return False
+    above.add(id(value))  # and it stays: what was looked at once has nothing for us
+    return any(_concerns_us(part, above) for _, part in _parts(value))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts in which a handle may lie, each with the step from the value to it."""
+    if isinstance(value, dict):
+        for key, part in cast("dict[Any, Any]", value).items():
+            yield f"[{key!r}]", part
+    elif isinstance(value, list | tuple | collections.deque):
+        names: Sequence[str] = getattr(cast("Any", value), "_fields", ())
+        for index, part in enumerate(cast("Sequence[Any]", value)):
+            yield f".{names[index]}" if names else f"[{index}]", part
+    elif isinstance(value, set | frozenset):
+        for part in cast("set[Any]", value):
+            yield ".<element>", part
+    elif isinstance(value, functools.partial):
+        partial = cast("functools.partial[Any]", value)
+        yield ".func", partial.func
+        yield from _arguments(partial.args, partial.keywords)
+    elif isinstance(value, Deferred):
+        deferred = cast("Deferred[Any]", value)
+        yield from _arguments(deferred.args, deferred.kwargs)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for name, part in _fields(value):
+            yield f".{name}", part
+
+
+def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for index, part in enumerate(args):
+        yield f".args[{index}]", part
+    for key, part in kwargs.items():
+        yield f".kwargs[{key!r}]", part
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(value):
+        if hasattr(value, field.name):  # one with init=False may not be set
+            yield field.name, getattr(value, field.name)
