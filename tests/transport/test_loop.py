@@ -217,43 +217,6 @@ def test_a_link_that_is_added_closed_ends_at_once(loop: Loop) -> None:
     ours.close()
 
 
-def test_a_released_link_is_an_ordinary_blocking_one_again(loop: Loop) -> None:
-    ours, theirs = pair()
-    add(loop, theirs)
-    on_loop(loop, lambda: loop.release_link(theirs) or True)
-    assert theirs.want_write is None
-    ours.send(Note(5))
-    received = theirs.receive()
-    assert received and received.message == Note(5)
-    ours.close()
-    theirs.close()
-
-
-def test_a_link_handed_on_while_it_is_read_is_read_by_its_new_owner(loop: Loop) -> None:
-    ours, theirs = pair()
-    first: list[int] = []
-    second: list[int] = []
-    done = threading.Event()
-
-    def hear_second(received: Any) -> None:
-        second.append(received.message.number)
-        if received.message.number == 9:
-            done.set()
-
-    def hear_first(received: Any) -> None:
-        first.append(received.message.number)
-        loop.release_link(theirs)
-        loop.add_link(theirs, hear_second, lambda _: None)
-
-    for number in range(10):
-        ours.send(Note(number))
-    add(loop, theirs, hear_first)
-    assert done.wait(DEADLINE_S)
-    assert (first, second) == ([0], list(range(1, 10)))
-    on_loop(loop, lambda: loop.remove_link(theirs) or True)
-    ours.close()
-
-
 def test_the_end_of_a_loop_closes_its_links_and_later_calls_write_into_no_strangers_file() -> None:
     ours, theirs = pair()
     with running_loop() as loop:
@@ -286,3 +249,72 @@ def test_a_forked_child_can_forget_a_loop_and_the_parent_goes_on(loop: Loop) -> 
     assert received and received.message == Note(3)
     on_loop(loop, lambda: loop.remove_link(theirs) or True)
     ours.close()
+
+
+# --- deputies ---
+
+
+def test_a_call_that_lasts_loses_the_loop_to_a_deputy_and_messages_behind_it_are_still_heard() -> None:
+    ours, theirs = pair()
+    heard: dict[int, int] = {}
+    still_there: list[bool] = []
+    go_on, all_heard = threading.Event(), threading.Event()
+    loop = Loop()
+
+    def hear(received: Any) -> None:
+        number = received.message.number
+        heard[number] = threading.get_ident()
+        if number == 0:
+            entered = loop.enter()
+            assert go_on.wait(DEADLINE_S)
+            still_there.append(loop.leave(entered))
+        if number == 9:
+            all_heard.set()
+
+    for number in range(10):  # they arrive in one piece, so that no event of the kernel tells of the later ones
+        ours.send(Note(number))
+    loop.start("served", deputies=True)
+    loop.call_soon(lambda: loop.add_link(theirs, hear, lambda _: None))
+    assert all_heard.wait(DEADLINE_S)
+    assert heard[0] != heard[9]
+    go_on.set()
+    while not still_there:
+        on_loop(loop, lambda: True)
+    assert still_there == [False]
+    loop.stop()
+    assert loop.ended.wait(DEADLINE_S)
+    ours.close()
+
+
+def test_a_short_call_keeps_the_loop() -> None:
+    with running_loop() as loop:
+        kept = on_loop(loop, lambda: loop.leave(loop.enter()))
+    assert kept is True
+
+
+def test_many_long_calls_at_once_leave_no_more_threads_than_calls() -> None:
+    before = threading.active_count()
+    loop = Loop()
+    loop.start("served", deputies=True)
+    go_on = threading.Event()
+    num_inside = threading.Semaphore(0)
+
+    def stay() -> None:
+        entered = loop.enter()
+        num_inside.release()
+        loop.hand_over()
+        go_on.wait(DEADLINE_S)
+        loop.leave(entered)
+
+    for _ in range(8):
+        loop.call_soon(stay)
+    for _ in range(8):
+        assert num_inside.acquire(timeout=DEADLINE_S)
+    assert threading.active_count() - before <= 8 + 2
+    go_on.set()
+    loop.stop()
+    assert loop.ended.wait(DEADLINE_S)
+    for thread in threading.enumerate():
+        if thread.name.startswith("served"):
+            thread.join(DEADLINE_S)
+    assert threading.active_count() == before

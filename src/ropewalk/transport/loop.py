@@ -2,7 +2,15 @@
 
 Everything that a session or an agent hears of, it hears of here: messages on
 links, readable descriptors, timers, and calls handed over by other threads. The
-loop never runs user code and never waits for a peer.
+loop never waits for a peer.
+
+The loop of a session never runs user code. A loop that serves calls does, because
+two switches between threads would cost more than a small call itself. It is started
+with deputies: a call between `enter` and `leave` that lasts longer than `DEPUTY_S`
+loses the loop to a waiting thread, and so does one that says it will (`hand_over`).
+
+    owner:  select ─▶ handle ─▶ enter ─▶ user's method ............ leave: not the owner any more
+    deputy:           (looks every DEPUTY_S) ──▶ takes over ─▶ select ─▶ handle ─▶ ...
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.link import Link, Received
@@ -29,6 +38,10 @@ _TURN = 64
 #: How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps.
 _LINGER_S = 0.001
 _MOST_LOOKS = 20
+#: A call that lasts this long to twice as long loses the loop to a deputy.
+DEPUTY_S = 0.002
+#: After so many looks at a loop that makes no calls, the deputy sleeps until there is one.
+_IDLE_LOOKS = 20
 
 
 class Timer:
@@ -59,10 +72,13 @@ class Loop:
         self._watched: dict[int, Callable[[], object]] = {}
         self._links: dict[Link, tuple[int, Callable[[Received], object], Callable[[str], object]]] = {}
         self._by_fd: dict[int, Link] = {}
+        self._roles: dict[Link, ReadingRole] = {}
+        self._disarmed: set[Link] = set()
         self._busy: dict[Link, None] = {}  # had more to say than one turn allows
         self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
         self.thread: threading.Thread | None = None
+        self.ended = threading.Event()
         # Guests: see `serve_until`.
         self._turning = threading.Lock()
         self._guest = threading.Lock()
@@ -72,11 +88,29 @@ class Loop:
         self._sleeps = False
         self._resume = threading.Lock()
         self._resume.acquire()
+        # Deputies: see `enter`.
+        self._deputies = False
+        self._tenure = 0
+        self._succession = threading.Lock()
+        self._entered = 0  # the number of the call that the owner is in, or 0
+        self._num_entered = 0
+        self._wanted = False
+        self._watching = threading.Lock()
+        self._num_waiting = 0
+        self._deputy_sleeps = False
+        self._alarm = threading.Lock()
+        self._alarm.acquire()
+        self._owner = 0
+        self._reading: Link | None = None
+        self._name = ""
 
-    def start(self, name: str) -> None:
-        """Run in a thread of its own."""
+    def start(self, name: str, *, deputies: bool = False) -> None:
+        """Run in a thread of its own; with deputies if it is to run user code."""
+        self._name, self._deputies = name, deputies
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         self.thread.start()
+        if deputies:
+            self._appoint()
 
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have the loop make a call; from any thread."""
@@ -103,11 +137,16 @@ class Loop:
             self._unregister(fd)
 
     def add_link(
-        self, link: Link, on_message: Callable[[Received], object], on_closed: Callable[[str], object]
+        self,
+        link: Link,
+        on_message: Callable[[Received], object],
+        on_closed: Callable[[str], object],
+        role: ReadingRole | None = None,
     ) -> None:
         """Serve a link: `on_message` for each message, `on_closed(why)` once when the peer is gone.
 
-        From the loop's thread. The loop closes the link when the peer is gone.
+        From the loop's thread. The loop closes the link when the peer is gone. A link with a `role` may be read by
+        other threads as well, one at a time: the loop only reads it while it holds the role, and after `arm`.
         """
         fd = link.stream.fileno()
         if fd < 0:  # another thread was quicker
@@ -116,20 +155,29 @@ class Loop:
         self._register(fd, lambda: self._read(link))
         self._links[link] = (fd, on_message, on_closed)
         self._by_fd[fd] = link
+        if role:
+            self._roles[link] = role
+            self._disarmed.add(link)
+            self._selector.modify(fd, 0, self._selector.get_key(fd).data)  # only its end is still announced
         link.want_write = lambda: self.call_soon(lambda: self._write(link))
         self._write(link)  # words of the handshake may still wait
         self._read(link)  # a stream may hold bytes that were read with the handshake
+
+    def arm(self, link: Link, reading: bool) -> None:
+        """Whether the loop reads a link that was added with a role; from the loop's thread."""
+        served = self._links.get(link)
+        if served is None or (link not in self._disarmed) == reading:
+            return
+        (self._disarmed.discard if reading else self._disarmed.add)(link)
+        self._write(link)
+        if reading:
+            self._read(link)
 
     def remove_link(self, link: Link) -> None:
         """Stop serving a link, and close it, without a call to `on_closed`; from the loop's thread."""
         self._leave(link)
         link.want_write = None
         link.close()
-
-    def release_link(self, link: Link) -> None:
-        """Stop serving a link and leave it open; from the loop's thread."""
-        self._leave(link)
-        link.want_write = None
 
     def drain(self, link: Link) -> None:
         """Handle everything that has arrived on a link already; from the loop's thread."""
@@ -143,19 +191,114 @@ class Loop:
 
     def run(self) -> None:
         """Serve until `stop` is called; then close every link."""
+        self._serve(self._tenure)
+
+    # Deputies
+
+    def enter(self) -> int:
+        """From the loop's thread, before user code: from now on a deputy may take over. For `leave`."""
+        self._num_entered += 1
+        self._entered = self._num_entered
+        if self._deputy_sleeps:
+            self._raise_alarm()
+        return self._tenure
+
+    def leave(self, entered: int) -> bool:
+        """After user code: whether this thread still has the loop. If not, it must let go of all that is the loop's."""
+        with self._succession:
+            if self._tenure != entered:
+                return False
+            self._entered, self._wanted = 0, False
+            return True
+
+    def hand_over(self) -> None:
+        """From the loop's thread, inside `enter`: this will take long; a deputy takes over at once."""
+        with self._succession:
+            self._wanted = self._entered != 0
+        self._raise_alarm()
+
+    @property
+    def is_entered_here(self) -> bool:
+        """Whether this thread has the loop and is in user code."""
+        return self._entered != 0 and self._owner == threading.get_ident()
+
+    def _raise_alarm(self) -> None:
+        self._deputy_sleeps = False
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._alarm.release()
+
+    def _appoint(self) -> None:
+        with self._succession:
+            if self._num_waiting:
+                return
+            self._num_waiting += 1
+        threading.Thread(target=self._deputize, name=f"{self._name}-deputy", daemon=True).start()
+
+    def _deputize(self) -> None:
+        """Wait for a call that lasts, take over, serve until another one takes over, wait again."""
+        while True:
+            with self._watching:
+                tenure = self._watch()
+            with self._succession:
+                self._num_waiting -= 1
+            if tenure is None:
+                self._raise_alarm()  # the next one in the queue shall go as well
+                return
+            self._appoint()
+            self._serve(tenure)
+            with self._succession:
+                if self._num_waiting >= 2 or not self._running:
+                    return  # there are enough
+                self._num_waiting += 1
+
+    def _watch(self) -> int | None:
+        """Look at the loop now and then; returns the tenure that begins, or None when the loop has ended."""
+        last, num_idle = 0, 0
+        while self._running:
+            entered = self._entered
+            if entered and (entered == last or self._wanted):
+                with self._succession:
+                    if self._entered == entered:
+                        self._entered, self._wanted = 0, False
+                        self._tenure += 1
+                        self._turning = threading.Lock()  # the old one is still held, by the one who is away
+                        if self._reading:
+                            self._busy[self._reading] = None  # it may hold messages that nobody announces again
+                        return self._tenure
+            num_idle = 0 if entered or self._num_entered != last else num_idle + 1
+            last = self._num_entered
+            if num_idle < _IDLE_LOOKS:
+                self._alarm.acquire(timeout=DEPUTY_S)
+                continue
+            self._deputy_sleeps = True
+            if not self._entered and self._num_entered == last and self._running:
+                self._alarm.acquire()
+            self._deputy_sleeps, num_idle = False, 0
+        return None
+
+    def _serve(self, tenure: int) -> None:
+        """Be the loop's thread for one tenure."""
+        self._owner = threading.get_ident()
         try:
-            while self._running:
+            while self._running and self._tenure == tenure:
                 with self._turning:
                     if not self._visited:
-                        self._handle(self._selector.select(self._wait_s()))
-                self._make_way()
+                        self._handle(self._selector.select(self._wait_s()), tenure)
+                if self._tenure == tenure:
+                    self._make_way()
         finally:
-            for link in list(self._links):
-                self.remove_link(link)
-            self._selector.close()
-            self._awake = True  # nobody shall write to these numbers any more: they are given out again
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            if self._tenure == tenure:
+                self._close()
+
+    def _close(self) -> None:
+        self._raise_alarm()
+        for link in list(self._links):
+            self.remove_link(link)
+        self._selector.close()
+        self._awake = True  # nobody shall write to these numbers any more: they are given out again
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        self.ended.set()
 
     def serve_until(
         self,
@@ -187,7 +330,7 @@ class Loop:
                     while self._running and not done():
                         with allowed:
                             events = self._selector.select(self._wait_s())
-                        self._handle(events)
+                        self._handle(events, self._tenure)
                 finally:
                     self._turning.release()
             finally:
@@ -228,29 +371,37 @@ class Loop:
             self._selector.close()
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
-    def _handle(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
-        """One turn: what is ready, what is due, what was handed over."""
+    def _handle(self, ready: list[tuple[selectors.SelectorKey, int]], tenure: int) -> None:
+        """One turn: what is ready, what is due, what was handed over. Ends early if the loop was lost on the way."""
         self._left.clear()
         for key, events in ready:
             if events & selectors.EVENT_WRITE and key.fd in self._by_fd:
                 link = self._by_fd[key.fd]
                 self._guard(lambda link=link: self._write(link))
             # What was handled before in this turn may have closed the descriptor, and its number may be new again.
-            if events & selectors.EVENT_READ and key.fd not in self._left:
+            # (A link that is not to be read here is announced with no event at all when its peer is gone.)
+            if (events & selectors.EVENT_READ or not events) and key.fd not in self._left:
                 self._guard(key.data)
+                if self._tenure != tenure:
+                    return
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             call = heapq.heappop(self._timers)[2].call
             if call:
                 self._guard(call)
+                if self._tenure != tenure:
+                    return
         # An interrupt in `call_soon` may have come between the flag and the byte: then this turn repairs it.
         self._awake = False
         for _ in range(len(self._calls)):
             self._guard(self._calls.popleft())
-        if self._busy:
-            busy, self._busy = self._busy, {}
-            for link in busy:
-                self._guard(lambda link=link: self._read(link))
+            if self._tenure != tenure:
+                return
+        for link in list(self._busy):
+            self._busy.pop(link, None)
+            self._guard(lambda link=link: self._read(link))
+            if self._tenure != tenure:
+                return
 
     def _wait_s(self) -> float | None:
         if self._calls or self._busy:
@@ -290,13 +441,28 @@ class Loop:
         if served:
             self._by_fd.pop(served[0], None)
             self._busy.pop(link, None)
+            self._roles.pop(link, None)
+            self._disarmed.discard(link)
             self._unregister(served[0])
 
     def _read(self, link: Link, *, everything: bool = False) -> bool:
         """Handle messages of a link, for one turn; True if there may be more."""
+        role = self._roles.get(link)
+        if role is None:
+            return self._read_turn(link, everything)
+        if not role.acquire():
+            return False  # who reads it sees the same
+        try:
+            return self._read_turn(link, everything)
+        finally:
+            role.release()
+
+    def _read_turn(self, link: Link, everything: bool) -> bool:
         served = self._links.get(link)
         if served is None:
             return False
+        tenure = self._tenure
+        self._reading = link
         for _ in range(_TURN):
             try:
                 received = link.read_ready()
@@ -312,8 +478,8 @@ class Loop:
                 served[1](received)
             except Exception:  # as in `_guard`, without a closure for each message
                 logger.exception("a message from %s could not be handled", link.peer)
-            if self._links.get(link) is not served:
-                return False  # (a link that was released and added again in the meantime is read by its new owner)
+            if self._tenure != tenure or self._links.get(link) is not served:
+                return False  # a deputy goes on where this was left
             # A read ends early where descriptors travel, so that only the kernel knows whether that was everything.
             if not (everything or link.may_hold_more):
                 return False
@@ -340,7 +506,19 @@ class Loop:
         if link.closed:
             self._lost(link, "the link was closed here")
             return
-        events = selectors.EVENT_READ if done else selectors.EVENT_READ | selectors.EVENT_WRITE
+        events = (0 if link in self._disarmed else selectors.EVENT_READ) | (0 if done else selectors.EVENT_WRITE)
         key = self._selector.get_key(served[0])
         if key.events != events:
             self._selector.modify(served[0], events, key.data)
+
+
+class ReadingRole(Protocol):
+    """The right to read a link, which one thread has at a time."""
+
+    def acquire(self) -> bool:
+        """Take it if nobody has it; never waits."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
