@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from ropewalk.pool.messages import (
     ENCODE,
-    FAILURE_DECODER,
     POOL,
     Begin,
     Constant,
     Done,
-    Failure,
     Forget,
     Ready,
     Setup,
@@ -26,12 +24,12 @@ from ropewalk.pool.messages import (
     UnitHeader,
 )
 from ropewalk.transport.blobs import BlobRef
+from ropewalk.transport.failures import FAILURE_DECODER, Failure
 
 NUMBERS = st.integers(0, 2**63 - 1)
 LENGTHS = st.lists(NUMBERS, max_size=4).map(tuple)
 TEXTS = st.text(max_size=20)
 FAILURES = st.builds(
-    Failure,
     type_name=TEXTS,
     message=TEXTS,
     traceback=TEXTS,

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import RemoteError, TaskCancelled
-from ropewalk.pool.messages import ENCODE, Failure
-from ropewalk.pool.results import AsyncResult, Batch, IMapIterator, ImapJob, MapResult, Raised, rebuild_error
+from ropewalk.pool.messages import ENCODE
+from ropewalk.pool.results import AsyncResult, Batch, IMapIterator, ImapJob, MapResult, Raised
 from ropewalk.processes.page import ERROR, PICKLED
+from ropewalk.transport.failures import Failure, rebuild_error
 
 
 class TwoArguments(Exception):

@@ -35,7 +35,7 @@ from ropewalk.pool.messages import (
     Tasks,
     UnitHeader,
 )
-from ropewalk.pool.results import Batch, Raised, rebuild_error
+from ropewalk.pool.results import Batch, Raised
 from ropewalk.pool.worker import Worker
 from ropewalk.processes import bootstrap
 from ropewalk.processes.bootstrap import ProcessContext
@@ -53,6 +53,7 @@ from ropewalk.processes.page import (
 )
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.failures import failure_of, rebuild_error
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts
@@ -748,7 +749,7 @@ def test_a_constant_that_cannot_be_unpickled_fails_the_tasks_that_need_it(worker
 def test_failures_are_rebuilt_as_they_were_sent() -> None:
     with pytest.raises(ValueError, match="bad 1") as caught:
         fail(1)
-    failure = worker_module._failure(caught.value)
+    failure = failure_of(caught.value)
     assert failure.type_name == "builtins.ValueError" and failure.message == "bad 1"
     rebuilt = rebuild_error(failure, "")
     assert type(rebuilt) is ValueError and rebuilt.args == ("bad 1",)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ropewalk.transport.blobs import BlobRef
+from ropewalk.transport.failures import Failure
 from ropewalk.transport.link import Codec
 
 
@@ -85,16 +86,6 @@ class Ready(msgspec.Struct, tag=10, array_like=True, frozen=True):
     """The initializer has returned."""
 
 
-class Failure(msgspec.Struct, array_like=True, frozen=True):
-    """An exception on its way home; its text survives even if the exception itself cannot be rebuilt."""
-
-    type_name: str
-    message: str
-    traceback: str
-    pickle: bytes
-    buffers: list[bytes]
-
-
 class SetupFailed(msgspec.Struct, tag=11, array_like=True, frozen=True):
     """The initializer raised."""
 
@@ -118,5 +109,4 @@ class Skipped(msgspec.Struct, tag=13, array_like=True, frozen=True):
 
 
 POOL = Codec(Begin | Setup | Constant | Tasks | Forget | Stop | Ready | SetupFailed | Done | Skipped)
-FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
 ENCODE = msgspec.msgpack.Encoder().encode

@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from ropewalk.errors import PoolClosed, RemoteError
-from ropewalk.pool.messages import FAILURE_DECODER, Failure
+from ropewalk.errors import PoolClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
 from ropewalk.processes.page import ERROR, PICKLED, PageReport, results_of
 from ropewalk.transport.blobs import total_bytes
+from ropewalk.transport.failures import FAILURE_DECODER, rebuild_error
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.serialization import loads
@@ -96,32 +96,6 @@ class Batch:
         except Exception as error:
             error.add_note(f"This was raised here, while a result from {self.where} was unpickled.")
             return Raised(error)
-
-
-def rebuild_error(failure: Failure, where: str) -> BaseException:
-    """The exception of a task as its own type, with the remote traceback as its cause."""
-    # A slow import, for failures only; the stubs do not know the class.
-    from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
-
-    try:
-        error = loads(failure.pickle, failure.buffers)
-        if not isinstance(error, BaseException):
-            raise TypeError(f"unpickling gave a {type(error).__name__}")
-    except Exception as problem:
-        error = RemoteError(
-            f"{failure.type_name}: {failure.message} (this exception cannot be rebuilt here: {problem!r}; give its "
-            "class a __reduce__, or pass all arguments of __init__ on to super().__init__)",
-            type_name=failure.type_name,
-        )
-    if where:
-        note = f"It was raised in {where}; the remote traceback is above."
-        _set(error, "__notes__", [*getattr(error, "__notes__", ()), note])
-    _set(error, "__cause__", RemoteTraceback(failure.traceback))
-    return error
-
-
-#: Sets an attribute also of an exception whose class forbids that, such as a frozen dataclass.
-_set = BaseException.__setattr__
 
 
 class Job:

@@ -15,7 +15,6 @@ import multiprocessing
 import os
 import pickle
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -31,7 +30,6 @@ from ropewalk.pool.messages import (
     CallKind,
     Constant,
     Done,
-    Failure,
     Forget,
     Ready,
     Setup,
@@ -62,6 +60,7 @@ from ropewalk.processes.page import (
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.client import dial
+from ropewalk.transport.failures import Failure, failure_of, not_sendable
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
@@ -145,7 +144,7 @@ class Worker:
                 self._value(setup.initializer)(*self._value(setup.arguments))
                 depart([setup.initializer, setup.arguments])
         except Exception as error:
-            self._link.send(SetupFailed(_failure(error)))
+            self._link.send(SetupFailed(failure_of(error, __name__)))
             return False
         self._link.send(Ready())
         return True
@@ -216,7 +215,7 @@ class Worker:
             if injection.visit:
                 call = _with_points(call, injection.visit)
         except Exception as error:
-            failure = _failure(error)
+            failure = failure_of(error, __name__)
             for _ in range(count):
                 self._append_failure(failure)
             return
@@ -258,7 +257,7 @@ class Worker:
             except (SystemExit, KeyboardInterrupt):
                 raise  # they end this process, as in any other
             except BaseException as error:  # also CancelledError and the like: a user's, not ours
-                self._append_failure(_failure(error))
+                self._append_failure(failure_of(error, __name__))
                 results = self._results
             else:
                 if value is None:
@@ -291,7 +290,7 @@ class Worker:
         try:
             payload = dumps_result(value)
         except Exception as error:
-            self._append_failure(_not_sendable(error, value))
+            self._append_failure(not_sendable(error, value))
             return
         self._append(PICKLED, payload.pickle, payload.buffers)
 
@@ -403,42 +402,3 @@ def current_task() -> tuple[int, int] | None:
         return None
     current = context.page.words[CURRENT]
     return None if current == IDLE else (unit.seed, unit.first_index + unit.start + current - unit.seq)
-
-
-# Failures
-
-
-def _failure(error: BaseException) -> Failure:
-    """An exception, ready to travel; our own frames above the user's are left out of its traceback."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__") == __name__:
-        trace = trace.tb_next
-    try:
-        message = str(error)
-    except Exception as problem:  # the user's own __str__
-        message = f"<its str() raised {type(problem).__name__}>"
-    if isinstance(error, ValueError) and "read-only" in message:
-        error.add_note(
-            "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
-            "host and read-only; copy() it to change it."
-        )
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    type_name = f"{type(error).__module__}.{type(error).__qualname__}"
-    try:
-        payload = dumps_result(error)
-    except Exception as problem:
-        return _not_sendable(problem, error, text)
-    return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
-
-
-def _not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
-    """A result or an exception that cannot be pickled, as multiprocessing reports it."""
-    from multiprocessing import pool  # a slow import that most workers never need
-
-    error = cast(Any, pool).MaybeEncodingError  # the stubs do not know it
-    try:
-        stand_in = error(problem, value)
-    except Exception as broken:  # the value's own __repr__ raised
-        stand_in = error(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
-    text = text or "".join(traceback.format_exception_only(problem))
-    return Failure("multiprocessing.pool.MaybeEncodingError", str(stand_in), text, pickle.dumps(stand_in), [])

@@ -1,0 +1,92 @@
+"""Exceptions on their way home: their own type, their text, and the remote traceback.
+
+    raised there ──failure_of──▶ Failure ──rebuild_error──▶ raised here, the remote traceback as its cause
+
+The text survives even if the exception itself can be neither pickled nor rebuilt.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from typing import Any, cast
+
+import msgspec
+
+from ropewalk.errors import RemoteError
+from ropewalk.transport.serialization import dumps_result, loads
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """An exception on its way home; its text survives even if the exception itself cannot be rebuilt."""
+
+    type_name: str
+    message: str
+    traceback: str
+    pickle: bytes
+    buffers: list[bytes]
+
+
+FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
+
+
+def failure_of(error: BaseException, *ours: str) -> Failure:
+    """An exception, ready to travel; outer frames of the modules `ours` are left out of its traceback."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals.get("__name__") in ours:
+        trace = trace.tb_next
+    try:
+        message = str(error)
+    except Exception as problem:  # the user's own __str__
+        message = f"<its str() raised {type(problem).__name__}>"
+    if isinstance(error, ValueError) and "read-only" in message:
+        error.add_note(
+            "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
+            "host and read-only; copy() it to change it."
+        )
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    type_name = f"{type(error).__module__}.{type(error).__qualname__}"
+    try:
+        payload = dumps_result(error)
+    except Exception as problem:
+        return not_sendable(problem, error, text)
+    return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
+
+
+def not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
+    """A result or an exception that cannot be pickled, as multiprocessing reports it."""
+    from multiprocessing import pool  # a slow import that most workers never need
+
+    error = cast(Any, pool).MaybeEncodingError  # the stubs do not know it
+    try:
+        stand_in = error(problem, value)
+    except Exception as broken:  # the value's own __repr__ raised
+        stand_in = error(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
+    text = text or "".join(traceback.format_exception_only(problem))
+    return Failure("multiprocessing.pool.MaybeEncodingError", str(stand_in), text, pickle.dumps(stand_in), [])
+
+
+def rebuild_error(failure: Failure, where: str) -> BaseException:
+    """The exception of a task as its own type, with the remote traceback as its cause."""
+    # A slow import, for failures only; the stubs do not know the class.
+    from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+
+    try:
+        error = loads(failure.pickle, failure.buffers)
+        if not isinstance(error, BaseException):
+            raise TypeError(f"unpickling gave a {type(error).__name__}")
+    except Exception as problem:
+        error = RemoteError(
+            f"{failure.type_name}: {failure.message} (this exception cannot be rebuilt here: {problem!r}; give its "
+            "class a __reduce__, or pass all arguments of __init__ on to super().__init__)",
+            type_name=failure.type_name,
+        )
+    if where:
+        note = f"It was raised in {where}; the remote traceback is above."
+        _set(error, "__notes__", [*getattr(error, "__notes__", ()), note])
+    _set(error, "__cause__", RemoteTraceback(failure.traceback))
+    return error
+
+
+#: Sets an attribute also of an exception whose class forbids that, such as a frozen dataclass.
+_set = BaseException.__setattr__
