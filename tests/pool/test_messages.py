@@ -30,6 +30,7 @@ NUMBERS = st.integers(0, 2**63 - 1)
 LENGTHS = st.lists(NUMBERS, max_size=4).map(tuple)
 TEXTS = st.text(max_size=20)
 FAILURES = st.builds(
+    Failure,
     type_name=TEXTS,
     message=TEXTS,
     traceback=TEXTS,
