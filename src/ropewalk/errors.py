@@ -19,6 +19,12 @@
     │   └── UnknownEngine (ValueError)
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
     ├── ProcessLimit                          a host holds as many processes as it may
+    ├── CallError                             a call to a service was not answered
+    │   ├── ServiceLost (ConnectionError)     the service is gone; says how it ended
+    │   ├── DeadlineExceeded (TimeoutError)   the deadline passed before the answer came
+    │   ├── CallCycle                         calls that wait for each other go round in a circle
+    │   └── ProgramStopped                    the program is being stopped, and takes no more calls
+    ├── ProgramFailed                         a node failed and with it the program; says which, and why
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
     └── HandleNotConnected (AttributeError)   a handle was used as if it were a client already
 
@@ -169,6 +175,68 @@ class SettingsError(RopewalkError, ValueError):
 
 class ProcessLimit(RopewalkError):
     """A host already holds as many processes as it may."""
+
+
+class CallError(RopewalkError):
+    """A call to a service was not answered by its method."""
+
+
+class ServiceLost(CallError, ConnectionError):
+    """The service that was called is gone, or went while it ran the call.
+
+    Attributes:
+        service: name of the node.
+        replica: which of its replicas.
+        cause: how it ended, in one line.
+        started: whether the call may have run there; if not, repeating it is harmless.
+    """
+
+    service: str = ""
+    replica: int = 0
+    cause: str = ""
+    started: bool = False
+
+
+class DeadlineExceeded(CallError, TimeoutError):
+    """The deadline passed before the answer came.
+
+    Attributes:
+        call: service and method, such as "learner.step".
+        waited_s: seconds from the call to the deadline.
+    """
+
+    call: str = ""
+    waited_s: float = 0.0
+
+
+class CallCycle(CallError):
+    """A chain of calls, each made while the one before it waits, goes round in a circle.
+
+    Attributes:
+        chain: the calls, outermost first.
+    """
+
+    chain: tuple[str, ...] = ()
+
+
+class ProgramStopped(CallError):
+    """The program is being stopped: its services answer no new calls. A node that ends with it ended well."""
+
+
+class ProgramFailed(RopewalkError):
+    """A node failed, and nothing could restart it; its own exception, if it raised one, is the cause.
+
+    Attributes:
+        node: name of the node that failed first.
+        replica: which of its replicas.
+        reason: how it failed, in one line.
+        record: its `DeathRecord`, if its process died.
+    """
+
+    node: str = ""
+    replica: int = 0
+    reason: str = ""
+    record: Any = None
 
 
 class ProgramInvalid(RopewalkError, ValueError):

@@ -1,0 +1,85 @@
+"""The call in which the running code is: its chain, its deadline, whether anybody still wants the answer.
+
+    with rw.deadline(2.0):
+        learner.step(batch)        # this call, and the calls that it makes, end within two seconds
+
+The frame goes with the thread or asyncio task (`contextvars`); a thread that a
+method starts by itself begins without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Generator
+from contextvars import ContextVar
+
+from ropewalk.calls.messages import Origin
+
+#: Calls of this process that run have keys of their own, also among those of all other processes.
+_keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
+
+
+class Frame:
+    """What a piece of code inherits from the call that it serves."""
+
+    __slots__ = ("cancelled", "chain", "deadline", "key", "label")
+
+    def __init__(self, chain: tuple[Origin, ...], deadline: float | None, label: str = "") -> None:
+        self.chain = chain
+        """The calls in which this one was made, outermost first; without this one."""
+        self.deadline = deadline
+        """Monotonic time after which nobody wants the answer, or None."""
+        self.label = label
+        """Service and method; empty if this is not a call but only a deadline."""
+        self.key = next(_keys) if label else 0
+        self.cancelled = False
+
+    def chain_here(self) -> tuple[Origin, ...]:
+        """The chain of a call that is made now."""
+        return (*self.chain, Origin(self.key, self.label)) if self.label else self.chain
+
+
+current: ContextVar[Frame | None] = ContextVar("ropewalk_call", default=None)
+
+
+def renew_keys() -> None:
+    """In a forked child: its keys must differ from its parent's."""
+    global _keys
+    _keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
+
+
+os.register_at_fork(after_in_child=renew_keys)
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Generator[None, None, None]:
+    """Calls inside the block, and the calls that these make in turn, end within so many seconds.
+
+    A deadline inside another one can only shorten it.
+
+    Raises:
+        DeadlineExceeded: by a call inside the block that takes longer.
+        ValueError: `seconds` is not a number of seconds, 0 or more.
+    """
+    if not seconds >= 0:
+        raise ValueError(f"a deadline is a number of seconds, 0 or more, not {seconds}")
+    due = time.monotonic() + seconds
+    outer = current.get()
+    if outer is not None and outer.deadline is not None:
+        due = min(due, outer.deadline)
+    token = current.set(Frame(outer.chain_here() if outer else (), due))
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def time_left_s() -> float | None:
+    """Seconds until the deadline of the running code, 0 if it is over; None if it has none."""
+    frame = current.get()
+    if frame is None or frame.deadline is None:
+        return None
+    return max(0.0, frame.deadline - time.monotonic())

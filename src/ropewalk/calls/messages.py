@@ -1,0 +1,96 @@
+"""What the two ends of a call say to each other.
+
+caller ──▶ server    Call Cancel More
+server ──▶ caller    Answer Raised Item End Gone
+
+The parts of a `Call` are the pickled arguments, those of an `Answer` or `Item` the
+pickled value, each with its out-of-band buffers. Where they are large and both ends
+are on one host, they travel as a memory file instead, and `shared` says how they
+lie in it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ropewalk.transport.failures import Failure
+from ropewalk.transport.link import Codec
+
+Lengths = tuple[int, ...]
+
+
+class Origin(msgspec.Struct, array_like=True, frozen=True):
+    """One call of a chain of calls, each made while the one before it ran."""
+
+    key: int
+    """Unique among all calls that run."""
+    label: str
+    """Service and method, such as "learner.step"."""
+
+
+class Call(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """Call a method; answered by `Answer`, `Raised` or `Gone`, and for a stream by `Item`s and an `End`."""
+
+    number: int
+    target: int
+    """Which of the objects that the server serves."""
+    method: str
+    keywords: bool
+    """Whether the parts hold (args, kwargs), and not args alone."""
+    timeout_s: float | None
+    """Seconds that are left until nobody wants the answer any more."""
+    chain: tuple[Origin, ...]
+    """The calls in which this one was made, outermost first."""
+    shared: Lengths
+    credit: int
+    """Of a stream: so many items may be sent before `More`."""
+
+
+class Cancel(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """Nobody wants the answer any more."""
+
+    number: int
+
+
+class More(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    """So many more items of a stream may be sent."""
+
+    number: int
+    credit: int
+
+
+class Answer(msgspec.Struct, tag=10, array_like=True, frozen=True):
+    """What a call returned; no parts for None."""
+
+    number: int
+    shared: Lengths
+
+
+class Raised(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """What a call raised."""
+
+    number: int
+    failure: Failure
+
+
+class Item(msgspec.Struct, tag=12, array_like=True, frozen=True):
+    """What a stream yielded."""
+
+    number: int
+    shared: Lengths
+
+
+class End(msgspec.Struct, tag=13, array_like=True, frozen=True):
+    """A stream is over."""
+
+    number: int
+
+
+class Gone(msgspec.Struct, tag=14, array_like=True, frozen=True):
+    """The call did not run: its object is not (or no longer) served here."""
+
+    number: int
+    reason: str
+
+
+CALLS = Codec(Call | Cancel | More | Answer | Raised | Item | End | Gone)

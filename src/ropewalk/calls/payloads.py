@@ -1,0 +1,100 @@
+"""Values as the parts of a message, large ones as a memory file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Link, Received
+from ropewalk.transport.serialization import dumps, loads
+
+_ATOMS = frozenset([int, float, bool, str, bytes])
+_NO_ARGUMENTS = pickle.dumps((), 5)
+#: Parts below this are copied when they are sent, or before.
+_OWN_BYTES = 16 * 1024
+
+
+class Packed:
+    """A value that is ready to be sent once; `close` it if it is not."""
+
+    __slots__ = ("fds", "parts", "shared")
+
+    def __init__(self, parts: Sequence[Part], shared: tuple[int, ...] = (), fds: Sequence[int] = ()) -> None:
+        self.parts = parts
+        self.shared = shared
+        self.fds = fds
+
+    def close(self) -> None:
+        """Give back the memory file, if there is one; may be called twice."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = ()
+
+
+NOTHING = Packed(())
+_EMPTY_CALL = Packed((_NO_ARGUMENTS,))
+
+
+def pack_arguments(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool) -> Packed:
+    """Pickle the arguments of a call.
+
+    Args:
+        link: on which they will be sent.
+        args: positional ones.
+        kwargs: by name; if there are any, the value is the pair of both.
+        keep: copy what lies in the caller's own memory, because the caller may change it before it is sent.
+
+    Raises:
+        NotPicklable: an argument cannot be sent; `path` says which.
+    """
+    if not args and not kwargs:
+        return _EMPTY_CALL
+    return _pack(link, (args, kwargs) if kwargs else args, "arguments", keep)
+
+
+def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
+    """Pickle what a method returned, or a stream yielded.
+
+    Raises:
+        NotPicklable: it cannot be sent; `path` says which part.
+    """
+    if value is None:
+        return NOTHING
+    if type(value) in _ATOMS:
+        return Packed((pickle.dumps(value, 5),))
+    return _pack(link, value, what, True)
+
+
+def unpack(received: Received, shared: tuple[int, ...]) -> Any:
+    """The value of a message; None if it has no parts. Arrays are the receiver's own and writable."""
+    parts = received.parts
+    if shared:
+        parts = open_parts(received.fds.pop(), shared, writable=True)
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return loads(parts[0])
+    # Small frames come as bytes, and what lies in values may be written to.
+    return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
+
+
+def _pack(link: Link, value: Any, what: str, keep: bool) -> Packed:
+    payload = dumps(value, what=what)
+    if not payload.buffers and len(payload.pickle) < SHARED_MIN_BYTES:
+        return Packed((payload.pickle,))
+    parts: list[Part] = [payload.pickle, *payload.buffers]
+    size = total_bytes(parts)
+    if size >= SHARED_MIN_BYTES and link.stream.carries_fds:
+        with contextlib.suppress(OSError):  # no descriptors or memory for it: inside the frame, then
+            return Packed((), tuple(memoryview(part).nbytes for part in parts), [pack(parts, "ropewalk-call")])
+    if keep and size >= _OWN_BYTES:
+        parts = [bytes(part) for part in parts]
+    return Packed(parts)
+
+
+__all__ = ["NOTHING", "Packed", "pack_arguments", "pack_value", "unpack"]
