@@ -1,0 +1,81 @@
+"""The supervisor's records: nodes, their replicas, and the gangs that are restarted as one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from ropewalk.program.instructions import Failed, NodeRule, ReplicaState
+from ropewalk.program.restart_rule import Restart
+
+#: Changes of a replica that are kept, for the message of an impossible event.
+HISTORY_LENGTH = 40
+_ALIVE = frozenset([ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING])
+
+
+class Gang:
+    """What is restarted as one: a single replica, or all replicas of nodes with strategy "together"."""
+
+    def __init__(self, key: str, rule: Restart, seed: int) -> None:
+        self.key = key
+        self.rule = rule
+        self.members: list[Replica] = []
+        self.generation = -1
+        #: When it is to be started; None: no start is planned.
+        self.due: float | None = None
+        self._seed = f"{seed} {key}"
+        self.renew_budget()
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of it may live."""
+        return any(member.alive for member in self.members)
+
+    @property
+    def wanted(self) -> list[Replica]:
+        """The members that were not scaled away."""
+        return [member for member in self.members if member.wanted]
+
+    def renew_budget(self) -> None:
+        """Forget its failures."""
+        self.intensity = self.rule.intensity(self._seed)
+        #: As many as can count in one decision, oldest first.
+        self.failures: deque[Failed] = deque(maxlen=self.rule.max_restarts + 1)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class SupervisedNode:
+    """A node and all replicas that it ever had; the first `wanted` of them are to run."""
+
+    rule: NodeRule
+    wanted: int
+    replicas: list[Replica] = dataclasses.field(default_factory=list["Replica"])
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Replica:
+    """One replica of a node."""
+
+    node: SupervisedNode
+    index: int
+    gang: Gang
+    state: ReplicaState = ReplicaState.WAITING
+    generation: int = -1
+    num_failures: int = 0
+    cause: str = ""
+    history: deque[str] = dataclasses.field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process may live."""
+        return self.state in _ALIVE
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it was not scaled away."""
+        return self.index < self.node.wanted
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"{self.node.rule.name}/{self.index}"

@@ -1,0 +1,381 @@
+"""Decides which replicas of a program run: what is started, ended, restarted, and how the program ends.
+
+Pure: events and times in, instructions out. It starts nothing and reads no clock; the
+one who holds the processes carries the instructions out and looks again at `next_due`.
+
+A gang is what is restarted as one: all replicas of all nodes of one gang with strategy
+"together", else a single replica. So there is one way to restart: the members of the
+gang that live are ended; when none lives any more and the wait is over, all start, with
+the next generation.
+
+               Start               ready             ended, ok and finite
+    WAITING ──────────▶ STARTING ─────────▶ READY ──────────────────────▶ COMPLETED
+       ▲                   │                  │
+       │◀── failed, and the rule allows it ───┤──── failed, and final ──▶ FAILED
+       │                   │                  │
+       │                   └────── End ───────┤
+       │   its gang restarts                  ▼         the program ends
+       └──────────────────────────────────  ENDING ─────────────────────▶ STOPPED
+                                              │          scaled away
+                                              └─────────────────────────▶ REMOVED
+
+What happens while ENDING is never a failure: a process that is being killed may end in any way.
+COMPLETED, FAILED, STOPPED and REMOVED go back to WAITING when their gang or the user restarts
+them, for as long as the program runs. The program's own states only go down:
+
+    RUNNING ──▶ COMPLETED   all essential finite replicas have completed, or nothing is left that could run
+            ├─▶ STOPPED     somebody asked
+            └─▶ FAILED      an essential replica failed for good; `failure` says which failure came first
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ropewalk.program.gang import Gang, Replica, SupervisedNode
+from ropewalk.program.instructions import (
+    Completed,
+    End,
+    Failed,
+    Instruction,
+    NodeRule,
+    Outcome,
+    ReplicaState,
+    ReplicaStatus,
+    Start,
+)
+from ropewalk.supervision.restart import GiveUp
+
+
+class Supervisor:
+    """The supervisor of one program.
+
+    Events of an earlier generation of a replica change nothing: its successor has been started.
+
+    Args:
+        rules: the nodes, in the order in which they are to be started.
+        seed: of the waits' jitter.
+
+    Raises:
+        ValueError: two rules of one name, a negative number of replicas, or a gang with two restart rules.
+    """
+
+    def __init__(self, rules: Sequence[NodeRule], *, seed: int = 0) -> None:
+        self._seed = seed
+        self._nodes: dict[str, SupervisedNode] = {}
+        self._gangs: dict[str, Gang] = {}
+        self._said: list[Instruction] = []
+        self._now = 0.0
+        self._begun = False
+        self.outcome = Outcome.RUNNING
+        self.failure: Failed | None = None
+        """What the program failed of; None unless the outcome is FAILED."""
+        self.stop_reason = ""
+        for rule in rules:
+            if rule.name in self._nodes:
+                raise ValueError(f"two nodes have the name {rule.name!r}; each needs one of its own")
+            _check_replicas(rule.replicas)
+            self._nodes[rule.name] = node = SupervisedNode(rule, rule.replicas)
+            self._grow(node)
+
+    # Events
+
+    def begin(self, now: float) -> list[Instruction]:
+        """Start everything."""
+        if self._begun:
+            raise RuntimeError("the supervisor has begun already; a program that ran is launched anew with another one")
+        self._now, self._begun = now, True
+        if self.outcome is Outcome.RUNNING:
+            for gang in self._gangs.values():
+                gang.due = now
+        return self._settle()
+
+    def ready(self, name: str, replica: int, generation: int, now: float) -> list[Instruction]:
+        """A replica became ready. After it has ended, or while it is being ended, this changes nothing."""
+        self._now = now
+        member = self._find(name, replica, generation, "ready")
+        if member is not None and member.state is ReplicaState.STARTING:
+            self._enter(member, ReplicaState.READY, "ready")
+            self._tell_gang_is_ready(member.gang)
+        return self._settle()
+
+    def ended(self, name: str, replica: int, generation: int, ok: bool, cause: str, now: float) -> list[Instruction]:
+        """A replica has ended, or could not be started.
+
+        Args:
+            name: of the node.
+            replica: its index.
+            generation: as in its `Start`.
+            ok: whether it returned; if it was not to return by itself, that is a failure too.
+            cause: one line that says why it failed.
+            now: monotonic time in seconds.
+
+        Raises:
+            RuntimeError: it does not run; the message tells its history.
+        """
+        self._now = now
+        event = "ended well" if ok else f"failed ({cause})"
+        member = self._find(name, replica, generation, event)
+        if member is None:
+            return self._settle()
+        if not member.alive:
+            self._refuse(member, event, generation)
+        if member.state is ReplicaState.ENDING:
+            self._has_been_ended(member, event)
+        elif ok and (member.node.rule.finite or member.gang.rule.policy == "always"):
+            self._has_completed(member)
+        else:
+            self._has_failed(member, cause if not ok else "it ended although it serves until the program stops")
+        return self._settle()
+
+    def stop(self, now: float, reason: str = "") -> list[Instruction]:
+        """End everything; nothing is started any more. A second call changes nothing, nor does one after the end."""
+        self._now = now
+        if self.outcome is Outcome.RUNNING:
+            self.stop_reason = reason
+            self._finish(Outcome.STOPPED, f"the program stops: {reason}" if reason else "the program stops")
+        return self._settle()
+
+    def scale(self, name: str, replicas: int, now: float) -> list[Instruction]:
+        """Change the number of replicas: the highest ones are ended, new ones are started.
+
+        The size of a gang is part of it: with strategy "together" all of it restarts.
+
+        Raises:
+            ValueError: no node has this name, or the number is negative.
+        """
+        self._now = now
+        node = self._node(name)
+        _check_replicas(replicas)
+        if not self._begun or self.outcome is not Outcome.RUNNING:
+            return []
+        before, node.wanted = node.wanted, replicas
+        self._grow(node)
+        changed = node.replicas[min(before, replicas) : max(before, replicas)]
+        for gang in dict.fromkeys(member.gang for member in changed):
+            if replicas > before or gang.alive or gang.due is not None:
+                self._restart(gang, now, f"{name} is scaled from {before} to {replicas}")
+        for member in changed:
+            if not member.wanted and not member.alive:
+                self._enter(member, ReplicaState.REMOVED, f"scaled to {replicas}")
+        return self._settle()
+
+    def restart(self, name: str, now: float) -> list[Instruction]:
+        """Start all replicas of a node anew, also those that have completed or failed; waits are cut short.
+
+        Healthy ones are ended first; no budget is touched. With strategy "together" the whole gang restarts.
+
+        Raises:
+            ValueError: no node has this name.
+        """
+        self._now = now
+        node = self._node(name)
+        if not self._begun or self.outcome is not Outcome.RUNNING:
+            return []
+        for gang in dict.fromkeys(member.gang for member in node.replicas if member.wanted):
+            self._restart(gang, now, "a restart was asked for")
+        return self._settle()
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Time has passed: start what waited for it."""
+        self._now = now
+        return self._settle()
+
+    # What it knows
+
+    @property
+    def next_due(self) -> float | None:
+        """When `tick` will have something to do; None if only events can bring that about."""
+        return min((gang.due for gang in self._gangs.values() if gang.due is not None and not gang.alive), default=None)
+
+    @property
+    def done(self) -> bool:
+        """Whether the program has an outcome and nothing of it lives."""
+        return self.outcome is not Outcome.RUNNING and not any(gang.alive for gang in self._gangs.values())
+
+    @property
+    def replicas(self) -> list[ReplicaStatus]:
+        """All replicas except those that were scaled away and have ended."""
+        return [
+            ReplicaStatus(
+                member.node.rule.name,
+                member.index,
+                member.state,
+                member.generation,
+                member.num_failures,
+                member.cause,
+                member.gang.due if member.state is ReplicaState.WAITING else None,
+            )
+            for node in self._nodes.values()
+            for member in node.replicas
+            if member.state is not ReplicaState.REMOVED
+        ]
+
+    # Changes
+
+    def _has_been_ended(self, member: Replica, event: str) -> None:
+        if self.outcome is not Outcome.RUNNING:
+            self._enter(member, ReplicaState.STOPPED, event)
+        elif not member.wanted:
+            self._enter(member, ReplicaState.REMOVED, event)
+        elif member.gang.due is not None:
+            self._enter(member, ReplicaState.WAITING, event)
+        else:  # its gang has failed, and the program goes on without it
+            self._enter(member, ReplicaState.STOPPED, event)
+
+    def _has_completed(self, member: Replica) -> None:
+        self._enter(member, ReplicaState.COMPLETED, "completed")
+        gang = member.gang
+        self._tell_gang_is_ready(gang)
+        # The ranks of a gang complete one after the other: the last one decides.
+        others_have_too = all(other.state is ReplicaState.COMPLETED for other in gang.wanted if other.node.rule.finite)
+        if gang.rule.policy == "always" and (others_have_too or not member.node.rule.finite):
+            self._restart(
+                gang, self._now + gang.rule.backoff_s, f'{gang.key} has completed, and its policy is "always"'
+            )
+
+    def _has_failed(self, member: Replica, cause: str) -> None:
+        gang = member.gang
+        member.num_failures += 1
+        member.cause = cause
+        self._enter(member, ReplicaState.FAILED, f"failed: {cause}")
+        gang.failures.append(Failed(member.node.rule.name, member.index, member.generation, cause, "", ()))
+        if gang.rule.policy == "never":
+            answer = GiveUp('its restart rule is "never"', (cause,))
+        else:
+            answer = gang.intensity.failed(self._now, cause)
+        if isinstance(answer, GiveUp):
+            self._give_up(gang, answer)
+        else:
+            self._restart(gang, self._now + answer.delay_s, f"{member.label} of its gang failed: {cause}")
+
+    def _give_up(self, gang: Gang, answer: GiveUp) -> None:
+        first = dataclasses.replace(gang.failures[-len(answer.deaths)], reason=answer.reason, deaths=answer.deaths)
+        why = f"{first.name}/{first.replica} failed: {first.cause}"
+        gang.renew_budget()  # if the user restarts it by hand, it gets its chances again
+        if self.outcome is Outcome.RUNNING and any(member.node.rule.essential for member in gang.members):
+            self.failure = first
+            self._said.append(first)
+            self._finish(Outcome.FAILED, f"the program has failed: {why}")
+        else:
+            for member in gang.members:
+                self._end(member, f"its gang has failed: {why}")
+
+    def _restart(self, gang: Gang, due: float, why: str) -> None:
+        gang.due = due
+        for member in gang.members:
+            if member.alive:
+                self._end(member, why)
+            elif member.wanted and member.state is not ReplicaState.WAITING:
+                self._enter(member, ReplicaState.WAITING, why)
+
+    def _finish(self, outcome: Outcome, why: str) -> None:
+        self.outcome = outcome
+        for gang in self._gangs.values():
+            gang.due = None
+        for node in self._nodes.values():
+            for member in node.replicas:
+                if member.state is ReplicaState.WAITING:
+                    self._enter(member, ReplicaState.STOPPED, why)
+                self._end(member, why)
+
+    def _end(self, member: Replica, why: str) -> None:
+        """Have it ended, unless it has ended or is being ended already."""
+        if member.alive and member.state is not ReplicaState.ENDING:
+            self._enter(member, ReplicaState.ENDING, why)
+            self._said.append(End(member.node.rule.name, member.index, member.generation, why))
+
+    def _settle(self) -> list[Instruction]:
+        """After each event: see whether the program is complete, start what is due, and return what is to be done."""
+        if self._begun and self.outcome is Outcome.RUNNING:
+            if self._is_complete():
+                self._said.append(Completed())
+                self._finish(Outcome.COMPLETED, "the program has completed")
+            else:
+                for gang in self._gangs.values():
+                    if gang.due is not None and gang.due <= self._now and not gang.alive:
+                        self._start(gang)
+        said, self._said = self._said, []
+        return said
+
+    def _start(self, gang: Gang) -> None:
+        gang.due = None
+        members = gang.wanted
+        gang.generation += bool(members)
+        for member in members:
+            member.generation = gang.generation
+            self._enter(member, ReplicaState.STARTING, f"generation {gang.generation} is started")
+            self._said.append(Start(member.node.rule.name, member.index, gang.generation))
+
+    def _is_complete(self) -> bool:
+        members = [member for node in self._nodes.values() for member in node.replicas[: node.wanted]]
+        awaited = [
+            member
+            for member in members
+            if member.node.rule.essential and member.node.rule.finite and member.gang.rule.policy != "always"
+        ]
+        if awaited:
+            return all(member.state is ReplicaState.COMPLETED for member in awaited)
+        # Nothing to wait for: it runs until it is stopped, or until nothing is left (of what is not essential).
+        over = (ReplicaState.COMPLETED, ReplicaState.FAILED, ReplicaState.STOPPED)
+        return bool(members) and all(member.state in over for member in members)
+
+    # Smaller steps
+
+    def _grow(self, node: SupervisedNode) -> None:
+        """Make records for the replicas that are wanted and have none."""
+        for index in range(len(node.replicas), node.wanted):
+            rule = node.rule
+            together = rule.restart.strategy == "together"
+            key = f"gang {rule.gang or rule.name}" if together else f"{rule.name}/{index}"
+            gang = self._gangs.get(key)
+            if gang is None:
+                gang = self._gangs[key] = Gang(key, rule.restart, self._seed)
+            elif gang.rule != rule.restart:
+                raise ValueError(
+                    f"the nodes of {key} restart together and need one restart rule, "
+                    f"but {rule.name!r} has {rule.restart} and {gang.members[0].node.rule.name!r} has {gang.rule}"
+                )
+            member = Replica(node, index, gang)
+            gang.members.append(member)
+            node.replicas.append(member)
+
+    def _tell_gang_is_ready(self, gang: Gang) -> None:
+        if all(member.state in (ReplicaState.READY, ReplicaState.COMPLETED) for member in gang.wanted):
+            gang.intensity.ready()
+
+    def _enter(self, member: Replica, state: ReplicaState, why: str) -> None:
+        member.history.append(f"{self._now:.3f} {member.state.value} -> {state.value}: {why}")
+        member.state = state
+
+    def _node(self, name: str) -> SupervisedNode:
+        if name not in self._nodes:
+            near = difflib.get_close_matches(name, self._nodes, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(repr, self._nodes)) or 'none'}"
+            raise ValueError(f"no node has the name {name!r}; {hint}")
+        return self._nodes[name]
+
+    def _find(self, name: str, replica: int, generation: int, event: str) -> Replica | None:
+        """The replica; None if the event is about an earlier generation of it."""
+        node = self._nodes.get(name)
+        if node is None or not 0 <= replica < len(node.replicas):
+            raise RuntimeError(f"{name}/{replica}, generation {generation}: {event}; there never was such a replica")
+        member = node.replicas[replica]
+        if generation > member.generation:
+            self._refuse(member, event, generation)
+        return member if generation == member.generation else None
+
+    def _refuse(self, member: Replica, event: str, generation: int) -> NoReturn:
+        history = "".join(f"\n  {line}" for line in member.history) or "\n  nothing"
+        raise RuntimeError(
+            f"{member.label}, generation {generation}: {event}; this cannot happen while it is "
+            f"{member.state.value} in generation {member.generation}. What happened to it:{history}"
+        )
+
+
+def _check_replicas(replicas: int) -> None:
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+        raise ValueError(f"replicas must be a whole number, 0 or more, not {replicas!r}")
