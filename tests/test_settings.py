@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_without_anything_the_defaults_work_on_a_laptop(tmp_path: Path) -> None:
     loaded = settings.load({}, {"HOME": "/home/ada"}, [tmp_path / "missing.toml"])
-    assert loaded.engine == "local"
+    assert (loaded.engine, loaded.mode) == ("local", "processes")
     assert loaded.key_folder == Path("/home/ada/.config/ropewalk/keys")
     assert loaded.image is None and loaded.logs is None
     assert (loaded.max_processes, loaded.session_idle_s, loaded.lease_s) == (1000, 2.0, 30.0)
@@ -103,6 +103,8 @@ def test_an_unknown_name_in_a_file_names_the_file(tmp_path: Path) -> None:
     [
         ("engine", " ", "a text that is not empty"),
         ("engine", 3, "a text that is not empty"),
+        ("mode", "thread", "one of processes, threads"),
+        ("mode", ["threads"], "one of processes, threads"),
         ("max_processes", "many", "a whole number of at least 1"),
         ("max_processes", 0, "a whole number of at least 1"),
         ("max_processes", True, "a whole number of at least 1"),

@@ -34,6 +34,8 @@ class Settings:
 
     engine: str
     """Name of the engine that places agents, such as "local" or "slurm"."""
+    mode: str
+    """How programs run whose `launch` names no mode: "processes", or "threads" of one process for the debugger."""
     key_folder: Path
     """Where keys that outlive a run are kept."""
     image: str | None
@@ -158,6 +160,7 @@ def _unknown(name: str, origin: str, known: Iterable[str]) -> SettingsError:
 def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
     return {
         "engine": "local",
+        "mode": "processes",
         "key_folder": _user_folder(environ) / "keys",
         "image": None,
         "run_folder": _temporary_folder(environ),
@@ -206,6 +209,15 @@ def _text(value: object, place: _Place) -> str:
     return value.strip()
 
 
+def _one_of(*words: str) -> Callable[[object, _Place], str]:
+    def word(value: object, place: _Place) -> str:
+        if value not in words:
+            raise place.wrong(f"one of {', '.join(words)}", value)
+        return str(value)
+
+    return word
+
+
 def _path(value: object, place: _Place) -> Path:
     if not isinstance(value, str | Path) or not str(value):
         raise place.wrong("a path", value)
@@ -248,6 +260,7 @@ def _seconds(*, zero: bool) -> Callable[[object, _Place], float]:
 
 _RULES: dict[str, Callable[[object, _Place], object]] = {
     "engine": _text,
+    "mode": _one_of("processes", "threads"),
     "key_folder": _path,
     "image": _text,
     "run_folder": _path,

@@ -65,6 +65,17 @@ def test_engine_and_workers_reach_the_script_through_the_environment(tmp_path: P
     assert ropewalk("run", "s.py", folder=tmp_path).stdout == "None None\n"
 
 
+def test_the_mode_of_programs_reaches_the_script_as_a_setting(tmp_path: Path) -> None:
+    source = "from ropewalk import settings; s = settings.current(); print(s.mode, s.origin('mode'))"
+    write(tmp_path, "s.py", source)
+    threads = ropewalk("run", "s.py", "--mode", "threads", folder=tmp_path)
+    assert threads.stdout == "threads environment ROPEWALK_MODE\n"
+    assert ropewalk("run", "s.py", folder=tmp_path).stdout == "processes default\n"
+    wrong = ropewalk("run", "s.py", "--mode", "thread", folder=tmp_path)
+    assert wrong.returncode == 2 and wrong.stdout == ""
+    assert "setting mode must be one of processes, threads, not 'thread' (from argument mode)" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("ending", "code"),
     [("sys.exit(7)", 7), ("sys.exit()", 0), ("sys.exit('no')", 1), ("pass", 0), ("raise KeyError('k')", 1)],

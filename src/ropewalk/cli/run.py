@@ -19,9 +19,10 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand
 
+from ropewalk import settings
 from ropewalk.cli import script
 from ropewalk.engines import make_engine
-from ropewalk.errors import EngineError
+from ropewalk.errors import EngineError, SettingsError
 
 # How long the second signal waits for the processes to be killed. Should the interrupted code hold a lock that this
 # needs, then the agents end by themselves as soon as this process is gone.
@@ -40,8 +41,11 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Size of the pools that name none (default: the usable CPUs).")
     ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="Run programs as threads or processes (default: processes).", metavar="MODE")
+    ] = None,
 ) -> None:
-    """Run a Python script whose pools use the engine and the number of workers given here.
+    """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
     What stands behind `--` belongs to the script:
 
@@ -60,6 +64,12 @@ def run(
         os.environ["ROPEWALK_ENGINE"] = engine
     if workers is not None:
         os.environ["ROPEWALK_WORKERS"] = str(workers)
+    if mode is not None:
+        try:
+            settings.load({"mode": mode}, {}, [])
+        except SettingsError as error:
+            raise _refuse(str(error)) from None
+        os.environ["ROPEWALK_MODE"] = mode
 
     signals = Signals()
     signals.install()
