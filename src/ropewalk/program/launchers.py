@@ -1,0 +1,193 @@
+"""The programs of this user that run on this machine: finding their launchers, and asking them.
+
+It is the other end of `program/control.py`. Everything here has a deadline, as a
+launcher may be stopped or hang in the middle of anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import tempfile
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import psutil
+
+from ropewalk.errors import LinkClosed, RopewalkError
+from ropewalk.program.control import ASKER, CONTROL_CODEC, Announcement, Answer, Problem, Request
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.link import Link
+
+#: How long a launcher may take to be reached and to answer a question that costs it nothing.
+ANSWER_S = 5.0
+_MAX_FILE_BYTES = 64 * 1024
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class LauncherGone(RopewalkError):
+    """The program has ended, or ended while it was asked."""
+
+
+class LauncherSilent(RopewalkError, TimeoutError):
+    """The launcher is there and does not answer in time."""
+
+
+class RequestFailed(RopewalkError):
+    """The launcher answered that it cannot do what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A process of this user that runs a program."""
+
+    file: Path
+    """Where it announces the program."""
+    announcement: Announcement
+
+    @property
+    def program(self) -> str:
+        """Name of the program."""
+        return self.announcement.program
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.announcement.pid
+
+    def __str__(self) -> str:
+        return f"{self.program} (pid {self.pid})"
+
+    @contextlib.contextmanager
+    def connect(self, timeout_s: float = ANSWER_S) -> Generator[Conversation]:
+        """Reach it, and hang up in the end.
+
+        Raises:
+            LauncherGone: the program has ended.
+            LauncherSilent: nothing was heard of it in time.
+            TransportRefused: it runs another Python or another version of Ropewalk; the message says which.
+        """
+        credentials = Credentials(self.announcement.run_id, ASKER, self.announcement.secret)
+        try:
+            link = dial(parse_address(self.announcement.address), credentials, CONTROL_CODEC, timeout_s=timeout_s)
+        except LinkClosed as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise self.silent(timeout_s) from error
+            raise LauncherGone(f"{self} has ended") from error
+        try:
+            yield Conversation(self, link)
+        finally:
+            link.close()
+
+    def silent(self, timeout_s: float) -> LauncherSilent:
+        """The error for no answer, with what the system says of the process."""
+        state, advice = "", f"look at it, or end it with kill {self.pid}"
+        with contextlib.suppress(psutil.Error):
+            status = psutil.Process(self.pid).status()
+            state = f"its process is {status}"
+            if status == psutil.STATUS_STOPPED:
+                state += " (by Ctrl-Z or SIGSTOP)"
+                advice = f"kill -CONT {self.pid} lets it go on"
+        words = "; ".join(filter(None, [f"{self} has not answered for {timeout_s:g} s", state, advice]))
+        return LauncherSilent(words, pid=self.pid, timeout_s=timeout_s)
+
+
+class Conversation:
+    """A link to a launcher: one question after the other."""
+
+    def __init__(self, launcher: Launcher, link: Link) -> None:
+        self._launcher = launcher
+        self._link = link
+
+    def ask(self, request: Request, answer_type: type[AnswerT], timeout_s: float = ANSWER_S) -> AnswerT:
+        """Ask, and wait for the answer.
+
+        Raises:
+            LauncherGone: the program ended before it answered.
+            LauncherSilent: there was no answer in time.
+            RequestFailed: it cannot do it, and says why.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._link.send(request)
+            answer = self._receive(deadline)
+        except LinkClosed as error:
+            raise LauncherGone(f"{self._launcher} has ended") from error
+        if answer is None:
+            raise LauncherGone(f"{self._launcher} has ended")
+        if isinstance(answer, Problem):
+            raise RequestFailed(f"{self._launcher}: {answer.text}")
+        if not isinstance(answer, answer_type):
+            raise RequestFailed(f"{self._launcher} answered {request} with {answer}; please report this")
+        return answer
+
+    def _receive(self, deadline: float) -> object:
+        started = time.monotonic()
+        poller = select.poll()
+        poller.register(self._link.stream.fileno(), select.POLLIN)
+        while True:
+            try:
+                received = self._link.read_ready()
+            except BlockingIOError:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise self._launcher.silent(round(deadline - started, 1)) from None
+                poller.poll(left_s * 1000)
+                continue
+            return None if received is None else received.message
+
+
+def usual_parents(run_folder: Path) -> list[Path]:
+    """Where launchers of this user make their run folders.
+
+    Args:
+        run_folder: the setting of that name.
+    """
+    named = [run_folder, *(Path(os.environ.get(variable) or "/") for variable in ("XDG_RUNTIME_DIR", "TMPDIR"))]
+    candidates = [*named, Path(tempfile.gettempdir()), Path("/tmp")]
+    return list(dict.fromkeys(Path(os.path.realpath(folder)) for folder in candidates if folder != Path("/")))
+
+
+def find_launchers(parents: Iterable[Path]) -> list[Launcher]:
+    """The launchers that announce a program in a run folder below `parents`, by name and pid.
+
+    What belongs to others is passed by, as anybody may write to `/tmp`; so is what was left by a process that is gone.
+    """
+    found: list[Launcher] = []
+    for parent in parents:
+        for folder in parent.glob("ropewalk-*"):
+            if _is_ours(folder):
+                found += filter(None, map(_read, folder.glob("control-*.json")))
+    return sorted(found, key=lambda launcher: (launcher.program, launcher.pid, launcher.file))
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+
+
+def _read(file: Path) -> Launcher | None:
+    """The launcher that a file announces; None if it is not one of ours, not whole yet, or its process is gone."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            facts = os.fstat(opened.fileno())
+            if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+                return None
+            announcement = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=Announcement)
+        parse_address(announcement.address)
+        os.kill(announcement.pid, 0)
+    except (OSError, ValueError):  # a message that does not decode is a ValueError
+        return None
+    return Launcher(file, announcement)

@@ -1,0 +1,67 @@
+"""The file in which the output of a replica is kept: its last lines, and what is added to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_BLOCK_BYTES = 64 * 1024
+
+
+class LogFile:
+    """Reads a file that another process appends whole lines to. Once open, it is readable although it be removed.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._position = 0
+        self._partial = b""
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; may be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def tail(self, num_lines: int) -> list[str]:
+        """The last lines; `read_new` goes on behind them. It reads as much of the file's end as they need."""
+        end = position = os.fstat(self._fd).st_size
+        data = b""
+        while position > 0 and data.count(b"\n") <= num_lines:
+            start = max(0, position - _BLOCK_BYTES)
+            data = os.pread(self._fd, position - start, start) + data
+            position = start
+        self._position, self._partial = end, b""
+        return _lines(data)[-num_lines:] if num_lines else []
+
+    def read_new(self, *, everything: bool = False) -> list[str]:
+        """The whole lines that were added since the last reading.
+
+        Args:
+            everything: nobody writes any more: a last line without an end counts too.
+        """
+        if os.fstat(self._fd).st_size < self._position:  # somebody emptied the file
+            self._position, self._partial = 0, b""
+        data = self._partial
+        while block := os.pread(self._fd, _BLOCK_BYTES, self._position):
+            self._position += len(block)
+            data += block
+        end = len(data) if everything else data.rfind(b"\n") + 1
+        self._partial = data[end:]
+        return _lines(data[:end])
+
+
+def _lines(data: bytes) -> list[str]:
+    if not data:
+        return []
+    # Not `splitlines`: a progress bar's carriage returns, and a dozen other characters, are no ends of lines here.
+    return data.decode(errors="replace").removesuffix("\n").split("\n")

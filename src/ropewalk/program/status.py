@@ -1,0 +1,155 @@
+"""What a program is doing at one moment: as data, as JSON, and in words."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
+ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
+
+#: What was said last of a node, in its one line of `describe`; the whole of it stays in the record.
+_SHOWN_CHARACTERS = 120
+_SHOWN_EVENTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A call that a node is in."""
+
+    method: str
+    running_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """One replica of a node."""
+
+    name: str
+    replica: int
+    kind: str
+    """Such as "service" or "worker"."""
+    state: NodeState
+    generation: int = 0
+    """How often it was started again."""
+    pid: int = 0
+    """0 until it has started."""
+    host: str = ""
+    restarts: int = 0
+    """Restarts that a failure caused; those that somebody asked for are not among them."""
+    uptime_s: float = 0.0
+    """Seconds since this generation began; 0 if it does not run."""
+    memory_bytes: int = 0
+    """Resident memory when it was last looked at, about once a second."""
+    cpu_s: float = 0.0
+    calls_done: int = 0
+    calls_waiting: int = 0
+    """Calls that have arrived and not begun; a number that grows says that callers are faster than this node."""
+    calls_running: tuple[RunningCall, ...] = ()
+    last_cause: str = ""
+    """Why it ended the last time; empty if it never did."""
+
+    @property
+    def label(self) -> str:
+        """The name that its output bears, such as "actor.3"."""
+        return f"{self.name}.{self.replica}"
+
+    def describe(self) -> str:
+        """This replica in one line."""
+        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid:<8}"]
+        words.append(f"{shown_duration(self.uptime_s):>7} {shown_size(self.memory_bytes):>9}")
+        words.append(f"{self.calls_done:>9} calls, {self.calls_waiting} waiting")
+        return "  ".join([*words, *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """What is worth a word only if there is any: what it is in, restarts, and the last cause."""
+        remarks: list[str] = []
+        if self.calls_running:
+            calls = (f"{call.method} for {shown_duration(call.running_s)}" for call in self.calls_running[:3])
+            more = f" and {len(self.calls_running) - 3} more" if len(self.calls_running) > 3 else ""
+            remarks.append(f"in {', '.join(calls)}{more}")
+        if self.restarts:
+            remarks.append(f"{self.restarts} restart{'s' if self.restarts > 1 else ''}")
+        if self.last_cause:
+            cause = " ".join(self.last_cause.split())
+            remarks.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
+        return remarks
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, texts and numbers."""
+        return msgspec.json.decode(msgspec.json.encode(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStatus:
+    """A program, with every replica of its nodes."""
+
+    name: str
+    run_id: str
+    pid: int
+    """Of the launcher."""
+    state: ProgramState
+    mode: str
+    """processes or threads."""
+    started: float
+    """Unix time."""
+    nodes: tuple[NodeStatus, ...] = ()
+    events: tuple[str, ...] = ()
+    """What happened to nodes and hosts, oldest first."""
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since it was launched, by the clock of this machine."""
+        return max(0.0, time.time() - self.started)
+
+    def describe(self) -> str:
+        """The program in one line, each replica in another, and what happened last."""
+        return "\n".join(
+            [self.headline(), *(f"  {node.describe()}" for node in self.nodes), *(f"  {e}" for e in self.last_events())]
+        )
+
+    def headline(self) -> str:
+        """Name, state and counts in one line."""
+        return (
+            f"{self.name} {self.state}, pid {self.pid}, {self.mode}, up {shown_duration(self.uptime_s)}: "
+            f"{self.count_nodes()}"
+        )
+
+    def count_nodes(self) -> str:
+        """Such as "3 running, 1 restarting"."""
+        counts = Counter(node.state for node in self.nodes)
+        return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no nodes"
+
+    def last_events(self) -> tuple[str, ...]:
+        """The events that fit below a table."""
+        return self.events[-_SHOWN_EVENTS:]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, texts and numbers."""
+        return msgspec.json.decode(msgspec.json.encode(self))
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+def shown_duration(seconds: float) -> str:
+    """Seconds as people read them: 0.3s, 42s, 3m12s, 5h07m, 2d03h."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def shown_size(size_bytes: int) -> str:
+    """Bytes as people read them, in MiB or GiB."""
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"

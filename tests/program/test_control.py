@@ -1,0 +1,132 @@
+"""A running program answers other terminals, whatever it is doing itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import warnings
+
+import pytest
+
+from ropewalk.errors import TransportRefused
+from ropewalk.program import control
+from ropewalk.program.control import LogFiles, LogFilesAre, Stacks, StacksAre, Status, StatusIs, Stop
+from ropewalk.program.launchers import LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import Credentials
+from tests.program.pretend import Pretence, controlled
+from tests.transport.ends import DEADLINE_S
+
+
+def test_each_question_is_answered_away_from_the_loop() -> None:
+    target = Pretence("train")
+    with controlled(target) as (_, launcher), launcher.connect() as conversation:
+        assert conversation.ask(Status(), StatusIs).status == target.now
+        assert conversation.ask(LogFiles(), LogFilesAre).paths == {}
+        assert set(conversation.ask(Stacks("actor", 1.0), StacksAre).stacks) == {"actor.0", "actor.1"}
+        assert conversation.ask(Stop(2.5), StatusIs).status.state == "stopped"
+    assert target.stopped_with == [2.5]
+    assert set(target.threads) == {"ropewalk-control"}
+
+
+def test_what_the_target_raises_is_told_to_whoever_asked() -> None:
+    with controlled(Pretence("train")) as (_, launcher), launcher.connect() as conversation:
+        with pytest.raises(RequestFailed, match=r"train \(pid \d+\): ValueError: no such node: broken"):
+            conversation.ask(Stacks("broken", 1.0), StacksAre)
+        conversation.ask(Status(), StatusIs)  # and the conversation goes on
+
+
+def test_a_status_that_hangs_delays_no_stop() -> None:
+    target, released = Pretence("train"), threading.Event()
+    target.before_status = lambda: released.wait(DEADLINE_S)
+    target.on_stop = released.set
+    with controlled(target) as (_, launcher), launcher.connect() as first, launcher.connect() as second:
+        with pytest.raises(LauncherSilent, match=r"has not answered for 0\.1 s"):
+            first.ask(Status(), StatusIs, 0.1)
+        assert second.ask(Stop(None), StatusIs).status.state == "stopped"
+
+
+def test_a_target_that_hangs_does_not_gather_threads_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "MAX_UNANSWERED", 2)
+    target, released = Pretence("train"), threading.Event()
+    target.before_status = lambda: released.wait(DEADLINE_S)
+    target.on_stop = released.set
+    with controlled(target) as (_, launcher), launcher.connect() as conversation:
+        for _ in range(2):
+            with pytest.raises(LauncherSilent):
+                conversation.ask(Status(), StatusIs, 0.05)
+        with pytest.raises(RequestFailed, match=r"2 questions .* the oldest \(status\) for 0 s; it seems to hang"):
+            conversation.ask(LogFiles(), LogFilesAre)
+        with launcher.connect() as other:
+            assert other.ask(Stop(0.0), StatusIs).status.state == "stopped"
+
+
+def test_a_program_that_closes_while_it_stops_tells_how_it_ended() -> None:
+    """The launcher's main thread notices the end first, and leaves before `stop` has returned in the control thread."""
+    target, closed = Pretence("train"), threading.Event()
+    target.on_stop = lambda: closed.wait(DEADLINE_S)
+    with controlled(target) as (server, launcher), launcher.connect() as conversation:
+        asked = threading.Thread(target=lambda: (server.close(), closed.set()))
+
+        def stop_then_close() -> None:
+            asked.start()
+            closed.wait(DEADLINE_S)
+
+        target.on_stop = stop_then_close
+        assert conversation.ask(Stop(None), StatusIs).status.state == "stopped"
+        asked.join()
+
+
+def test_stop_may_close_the_server_from_within() -> None:
+    target = Pretence("train")
+    with controlled(target) as (server, launcher), launcher.connect() as conversation:
+        target.on_stop = server.close
+        assert conversation.ask(Stop(None), StatusIs).status.state == "stopped"
+
+
+def test_after_close_nothing_is_found_and_links_are_gone() -> None:
+    with controlled(Pretence("train")) as (server, launcher), launcher.connect() as conversation:
+        folder = server.file.parent
+        assert {path.suffix for path in folder.iterdir()} == {".json", ".sock"}
+        server.close()
+        server.close()
+        assert list(folder.iterdir()) == []
+        with pytest.raises(LauncherGone, match=r"train \(pid \d+\) has ended"):
+            conversation.ask(Status(), StatusIs)
+        with pytest.raises(LauncherGone), launcher.connect():
+            pass
+
+
+def test_the_file_is_private_and_its_secret_is_not_printed() -> None:
+    with controlled(Pretence("train")) as (server, launcher):
+        assert stat.S_IMODE(os.stat(server.file).st_mode) == 0o600
+        assert launcher.announcement.secret in server.file.read_text()
+        assert launcher.announcement.secret not in repr(launcher)
+        assert json.loads(server.file.read_text())["pid"] == os.getpid()
+
+
+def test_a_forked_child_leaves_the_program_to_its_parent() -> None:
+    with controlled(Pretence("train")) as (server, launcher):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside the loop's thread
+            child = os.fork()
+        if child == 0:
+            server.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with launcher.connect() as conversation:
+            conversation.ask(Status(), StatusIs)
+        assert server.file.exists()
+
+
+def test_without_the_secret_nobody_is_heard() -> None:
+    target = Pretence("train")
+    stranger = Credentials.create(target.now.run_id, control.ASKER)
+    with controlled(target) as (_, launcher):
+        address = parse_address(launcher.announcement.address)
+        with pytest.raises(TransportRefused, match="not a member"):
+            dial(address, stranger, control.CONTROL_CODEC, timeout_s=DEADLINE_S)
+    assert target.threads == []
