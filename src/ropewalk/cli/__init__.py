@@ -12,7 +12,11 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.doctor import doctor
+from ropewalk.cli.logs import logs
+from ropewalk.cli.ps import ps
 from ropewalk.cli.run import RunCommand, run
+from ropewalk.cli.stack import stack
+from ropewalk.cli.stop import stop
 
 app = typer.Typer(
     name="ropewalk",
@@ -22,6 +26,10 @@ app = typer.Typer(
 )
 # A new command is one file with one function, and one line here.
 app.command("run", cls=RunCommand)(run)
+app.command("ps")(ps)
+app.command("logs")(logs)
+app.command("stop")(stop)
+app.command("stack")(stack)
 app.command("doctor")(doctor)
 
 

@@ -1,0 +1,101 @@
+"""Which running program is meant by a word on the command line, and what is said when it cannot be asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+
+import typer
+
+from ropewalk import settings
+from ropewalk.cli.escaping import escaped, escaped_lines
+from ropewalk.errors import SettingsError, TransportRefused
+from ropewalk.program.launchers import (
+    Launcher,
+    LauncherGone,
+    LauncherSilent,
+    RequestFailed,
+    find_launchers,
+    usual_parents,
+)
+
+
+class NotChosen(Exception):
+    """A word that names no running program, or more than one; the message lists those that run."""
+
+
+def running_launchers() -> list[Launcher]:
+    """The launchers of this user's programs on this machine; wrong settings end the command."""
+    try:
+        run_folder = settings.current().run_folder
+    except SettingsError as error:
+        raise refusal(str(error)) from None
+    return find_launchers(usual_parents(run_folder))
+
+
+def choose_launcher(word: str | None) -> Launcher:
+    """The one that is meant, or the end of the command with a list of those that run."""
+    try:
+        return choose(word, running_launchers())
+    except NotChosen as error:
+        raise refusal(str(error)) from None
+
+
+def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
+    """The launcher that a word means: by name, else by pid, else by the beginning of its name.
+
+    Args:
+        word: None means the only one.
+        launchers: those that run.
+
+    Raises:
+        NotChosen: it is none of them, or several.
+    """
+    meant: list[Launcher] = []
+    if word is None:
+        meant, what = list(launchers), "no program was named"
+    else:
+        what = f"no running program is called '{escaped(word)}'"
+        for fits in (_is_name, _is_pid, _is_prefix):
+            meant = meant or [launcher for launcher in launchers if fits(launcher, word)]
+    if len(meant) == 1:
+        return meant[0]
+    if not launchers:
+        raise NotChosen(f"{what}; none runs on this machine for this user")
+    if meant:
+        what = f"{what}, and several run" if word is None else f"'{escaped(word)}' may be any of several programs"
+    listed = "\n".join(f"  {escaped(str(launcher))}" for launcher in meant or launchers)
+    raise NotChosen(f"{what}; give the name or the pid of one:\n{listed}")
+
+
+def _is_name(launcher: Launcher, word: str) -> bool:
+    return launcher.program == word
+
+
+def _is_pid(launcher: Launcher, word: str) -> bool:
+    return str(launcher.pid) == word
+
+
+def _is_prefix(launcher: Launcher, word: str) -> bool:
+    return launcher.program.startswith(word)
+
+
+@contextlib.contextmanager
+def telling_failures() -> Generator[None]:
+    """A launcher that cannot be asked ends the command with exit code 1 and the reason."""
+    try:
+        yield
+    except (LauncherGone, LauncherSilent, RequestFailed, TransportRefused) as error:
+        typer.echo(f"ropewalk: {escaped_lines(str(error))}", err=True)
+        raise typer.Exit(1) from None
+
+
+def refusal(message: str) -> typer.Exit:
+    """Wrong usage: say why; raise what is returned."""
+    typer.echo(f"ropewalk: {message}", err=True)
+    return typer.Exit(2)
+
+
+def names_of_node(node: str, names: Sequence[str]) -> list[str]:
+    """The replicas that a word means: "actor" all of its replicas, "actor.3" one. Empty if there are none."""
+    return [name for name in names if node in (name, name.rpartition(".")[0])]

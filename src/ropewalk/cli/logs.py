@@ -1,0 +1,110 @@
+"""`ropewalk logs`: what the nodes of a running program have printed, and what they print now."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropewalk.cli.choosing import choose_launcher, names_of_node, refusal, telling_failures
+from ropewalk.cli.escaping import escaped, escaped_line
+from ropewalk.program.control import LogFiles, LogFilesAre
+from ropewalk.program.launchers import Conversation, LauncherGone
+from ropewalk.program.log_files import LogFile
+
+#: How often new lines are looked for, and how often new replicas are.
+_LOOK_S = 0.2
+_ASK_S = 1.0
+
+
+def logs(
+    program: Annotated[str, typer.Argument(help="Name of the program, the beginning of it, or the launcher's pid.")],
+    node: Annotated[
+        str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the program ends, or Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each line as a JSON object.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each replica.")] = 50,
+) -> None:
+    """Show the last output of the nodes of a running program, each line with the name of its replica."""
+    launcher = choose_launcher(program)
+    with telling_failures(), launcher.connect() as conversation:
+        paths = _ask(conversation)
+        if not paths:
+            raise refusal(
+                f"{escaped(str(launcher))} keeps no files of output; in mode threads, its nodes print into the "
+                "launcher's own terminal"
+            )
+        chosen = _choose(node, paths)
+        if not chosen:
+            raise refusal(f"there is no node '{escaped(str(node))}'; there are: {escaped(', '.join(sorted(paths)))}")
+        with contextlib.ExitStack() as files:
+            logs = _Logs(files, as_json)
+            logs.show_last(chosen, lines)
+            if follow:
+                _follow(conversation, node, logs)
+
+
+def _follow(conversation: Conversation, node: str | None, logs: _Logs) -> None:
+    asked_at = time.monotonic()
+    while True:
+        time.sleep(_LOOK_S)
+        logs.show_new()
+        if time.monotonic() - asked_at >= _ASK_S:
+            asked_at = time.monotonic()
+            try:
+                logs.add(_choose(node, _ask(conversation)))
+            except LauncherGone:
+                break
+    logs.show_new(everything=True)
+    typer.echo("ropewalk: the program has ended", err=True)
+
+
+def _ask(conversation: Conversation) -> dict[str, Path]:
+    return {name: Path(path) for name, path in conversation.ask(LogFiles(), LogFilesAre).paths.items()}
+
+
+def _choose(node: str | None, paths: Mapping[str, Path]) -> dict[str, Path]:
+    names = list(paths) if node is None else names_of_node(node, list(paths))
+    return {name: paths[name] for name in sorted(names)}
+
+
+class _Logs:
+    """The open files of the replicas that are shown."""
+
+    def __init__(self, files: contextlib.ExitStack, as_json: bool) -> None:
+        self._files = files
+        self._as_json = as_json
+        self._logs: dict[str, LogFile] = {}
+        self._colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+    def add(self, paths: Mapping[str, Path]) -> None:
+        for name, path in paths.items():
+            if name not in self._logs:
+                with contextlib.suppress(OSError):  # a replica that has only just ended, or not begun
+                    self._logs[name] = self._files.enter_context(LogFile(path))
+
+    def show_last(self, paths: Mapping[str, Path], num_lines: int) -> None:
+        self.add(paths)
+        for name, log in self._logs.items():
+            self._show(name, log.tail(num_lines))
+
+    def show_new(self, *, everything: bool = False) -> None:
+        for name, log in self._logs.items():
+            self._show(name, log.read_new(everything=everything))
+
+    def _show(self, name: str, lines: list[str]) -> None:
+        if not lines:
+            return
+        if self._as_json:
+            shown = [json.dumps({"node": name, "line": line}) for line in lines]
+        else:
+            shown = [f"[{escaped(name)}] {escaped_line(line, colours=self._colours)}" for line in lines]
+        typer.echo("\n".join(shown), color=self._colours)

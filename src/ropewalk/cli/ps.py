@@ -1,0 +1,139 @@
+"""`ropewalk ps`: the programs of this user that run on this machine, and what their nodes do."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ropewalk.cli.choosing import running_launchers
+from ropewalk.cli.escaping import escaped
+from ropewalk.errors import TransportRefused
+from ropewalk.program.control import Status, StatusIs
+from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.program.status import ProgramStatus, shown_duration, shown_size
+
+_REFRESH_S = 1.0
+_NOTHING = "no program of this user runs on this machine"
+_STYLES = {
+    "running": "green", "completed": "green", "failed": "bold red",
+    "restarting": "yellow", "starting": "cyan", "stopping": "yellow",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a launcher said of its program, or why it said nothing."""
+
+    launcher: Launcher
+    status: ProgramStatus | None
+    problem: str = ""
+
+
+def ps(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
+) -> None:
+    """Show the running programs and their nodes.
+
+    Exit code 1 if a launcher does not answer.
+    """
+    console = Console(highlight=False)
+    if watch and console.is_terminal and not as_json:
+        with Live(console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                live.update(render(survey(running_launchers())), refresh=True)
+                time.sleep(_REFRESH_S)
+    while True:
+        findings = survey(running_launchers())
+        if as_json:
+            typer.echo(json.dumps(to_json(findings), indent=None if watch else 2))
+        elif console.is_terminal:
+            console.print(render(findings))
+        else:
+            typer.echo(describe(findings))
+        if not watch:
+            break
+        time.sleep(_REFRESH_S)
+    if any(finding.problem for finding in findings):
+        raise typer.Exit(1)
+
+
+def survey(launchers: Sequence[Launcher]) -> list[Finding]:
+    """Ask all of them at once; a program that has just ended is left out."""
+    if not launchers:
+        return []
+    with ThreadPoolExecutor(min(len(launchers), 32)) as executor:
+        return [finding for finding in executor.map(_ask, launchers) if finding]
+
+
+def _ask(launcher: Launcher) -> Finding | None:
+    try:
+        with launcher.connect() as conversation:
+            return Finding(launcher, conversation.ask(Status(), StatusIs).status)
+    except LauncherGone:
+        return None
+    except (LauncherSilent, RequestFailed, TransportRefused) as error:
+        return Finding(launcher, None, str(error))
+
+
+def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The report for programs: `{"programs": [status], "problems": [{program, pid, problem}]}`."""
+    problems = [finding for finding in findings if finding.problem]
+    return {
+        "programs": [finding.status.to_json() for finding in findings if finding.status],
+        "problems": [{"program": f.launcher.program, "pid": f.launcher.pid, "problem": f.problem} for f in problems],
+    }
+
+
+def describe(findings: Sequence[Finding]) -> str:
+    """The report for logs: a line for each program and each replica."""
+    blocks = [finding.status.describe() if finding.status else finding.problem for finding in findings]
+    return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
+
+
+def render(findings: Sequence[Finding]) -> RenderableType:
+    """The report for a terminal: a table for each program."""
+    blocks: list[RenderableType] = []
+    for finding in findings:
+        if finding.status:
+            blocks += [Text(escaped(finding.status.headline()), style="bold"), _table(finding.status)]
+            blocks += [Text(f"  {escaped(event)}", style="dim") for event in finding.status.last_events()]
+        else:
+            blocks.append(Text(escaped(finding.problem), style="red"))
+    return Group(*blocks) if blocks else Text(_NOTHING)
+
+
+def _table(status: ProgramStatus) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    for heading in ("node", "kind", "state"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("gen", "pid", "up", "memory", "cpu", "done", "waiting"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("host", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for node in status.nodes:
+        table.add_row(
+            Text(escaped(node.label)),
+            Text(escaped(node.kind)),
+            Text(node.state, style=_STYLES.get(node.state, "")),
+            str(node.generation),
+            str(node.pid or ""),
+            shown_duration(node.uptime_s),
+            shown_size(node.memory_bytes),
+            shown_duration(node.cpu_s),
+            str(node.calls_done),
+            Text(str(node.calls_waiting), style="yellow" if node.calls_waiting else ""),
+            Text(escaped(node.host)),
+            Text(escaped("; ".join(node.remarks()))),
+        )
+    return table

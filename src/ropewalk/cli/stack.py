@@ -1,0 +1,44 @@
+"""`ropewalk stack`: where every node of a running program stands, as Python stacks."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ropewalk.cli.choosing import choose_launcher, refusal, telling_failures
+from ropewalk.cli.escaping import escaped, escaped_lines
+from ropewalk.program.control import Stacks, StacksAre
+from ropewalk.program.launchers import ANSWER_S
+
+#: How long nodes have to say where they stand.
+_STACK_S = 5.0
+
+
+def stack(
+    program: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of the program, the beginning of it, or the launcher's pid (default: the only one).",
+            show_default=False,
+        ),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: an object of stacks by replica.")] = False,
+) -> None:
+    """Print the Python stack of every node of a running program; they go on meanwhile."""
+    launcher = choose_launcher(program)
+    with telling_failures(), launcher.connect() as conversation:
+        stacks = conversation.ask(Stacks(node, _STACK_S), StacksAre, _STACK_S + ANSWER_S).stacks
+    if not stacks:
+        what = "no node runs" if node is None else f"no node '{escaped(node)}' runs"
+        raise refusal(f"{what} in {escaped(str(launcher))}; ropewalk ps shows its nodes")
+    if as_json:
+        typer.echo(json.dumps(stacks, indent=2))
+        return
+    typer.echo(
+        "\n\n".join(f"[{escaped(name)}]\n{escaped_lines(text.strip())}" for name, text in sorted(stacks.items()))
+    )

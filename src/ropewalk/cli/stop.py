@@ -1,0 +1,65 @@
+"""`ropewalk stop`: ask a running program to stop, wait for it, and say how it ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ropewalk.cli.choosing import choose_launcher, telling_failures
+from ropewalk.cli.escaping import escaped
+from ropewalk.program.control import StatusIs, Stop
+from ropewalk.program.launchers import Conversation, Launcher, LauncherGone, LauncherSilent
+from ropewalk.program.status import ProgramStatus
+
+#: The grace that a program may have of its own, and how long the end may take beyond a grace.
+_OWN_GRACE_S = 60.0
+_BEYOND_S = 15.0
+
+
+def stop(
+    program: Annotated[str, typer.Argument(help="Name of the program, the beginning of it, or the launcher's pid.")],
+    grace: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="What nodes get before they are killed (default: its own)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print its last status as JSON.")] = False,
+) -> None:
+    """Stop a running program and wait until it has ended.
+
+    Exit code 1 if a node failed, or if the program is not known to have ended.
+    """
+    launcher = choose_launcher(program)
+    with telling_failures():
+        try:
+            with launcher.connect() as conversation:
+                typer.echo(f"stopping {escaped(str(launcher))}", err=True)
+                status = _ask_to_stop(conversation, launcher, grace)
+        except LauncherGone:
+            typer.echo(f"{escaped(str(launcher))} has ended, and did not say how")
+            return
+    typer.echo(json.dumps(status.to_json(), indent=2) if as_json else describe_end(status))
+    if status.state not in ("stopped", "completed"):
+        raise typer.Exit(1)
+
+
+def _ask_to_stop(conversation: Conversation, launcher: Launcher, grace_s: float | None) -> ProgramStatus:
+    wait_s = (_OWN_GRACE_S if grace_s is None else grace_s) + _BEYOND_S
+    try:
+        return conversation.ask(Stop(grace_s), StatusIs, wait_s).status
+    except LauncherSilent as error:
+        name = escaped(launcher.program)
+        typer.echo(
+            f"ropewalk: {escaped(str(error))}. It was asked to stop and may still do so: ropewalk ps shows its nodes, "
+            f"ropewalk stack {name} where they stand",
+            err=True,
+        )
+        raise typer.Exit(1) from None
+
+
+def describe_end(status: ProgramStatus) -> str:
+    """How a program ended, with a line for each replica that something is to be said of."""
+    lines = [f"{status.name} {status.state}: {status.count_nodes()}"]
+    lines += [f"  {node.label} {node.state}: {node.last_cause}" for node in status.nodes if node.last_cause]
+    return "\n".join(map(escaped, lines))

@@ -1,0 +1,33 @@
+"""What a remote process writes cannot act on the terminal of whoever looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ropewalk.cli.escaping import escaped, escaped_line, escaped_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 漢 👩‍🚀 \t tab", "plain é 漢 👩‍🚀 \t tab"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("two\nlines\r", r"two\nlines\r"),
+        ("\x9b2J", r"\x9b2J"),
+        ("\u202eabc\u2069", r"\u202eabc\u2069"),
+        ("\x00\x7f\ud800", r"\x00\x7f\ud800"),
+    ],
+)
+def test_characters_that_act_are_shown(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_lines_stay_lines_where_they_are_meant() -> None:
+    assert escaped_lines("a\x1b[2J\nb\r") == "a\\x1b[2J\nb\\r"
+
+
+def test_colours_are_kept_for_a_terminal_and_end_with_their_line() -> None:
+    line = "\x1b[31mred\x1b[2J\r"
+    assert escaped_line(line, colours=True) == "\x1b[31mred\\x1b[2J\x1b[0m"
+    assert escaped_line(line, colours=False) == "red\\x1b[2J"
+    assert escaped_line("plain", colours=True) == "plain"
