@@ -230,13 +230,15 @@ class ProgramFailed(RopewalkError):
         node: name of the node that failed first.
         replica: which of its replicas.
         reason: how it failed, in one line.
-        record: its `DeathRecord`, if its process died.
+        last_output: the last lines that it printed.
+        deaths: how its earlier attempts ended, oldest first, if it was restarted.
     """
 
     node: str = ""
     replica: int = 0
     reason: str = ""
-    record: Any = None
+    last_output: str = ""
+    deaths: tuple[str, ...] = ()
 
 
 class ProgramInvalid(RopewalkError, ValueError):
