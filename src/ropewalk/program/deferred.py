@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -16,14 +15,15 @@ class Deferred(Generic[T]):
     Its arguments may hold handles and other deferred values.
 
     Example:
-        >>> import rw
-        >>> program.add(rw.Service(Store, rw.Deferred(sqlite3.connect, "table.db")))
+        >>> import sqlite3
+        >>> Deferred(sqlite3.connect, ":memory:").build().execute("select 1").fetchone()
+        (1,)
 
     Raises:
         TypeError: `function` cannot be called.
     """
 
-    def __init__(self, function: Callable[P, T], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> None:
         if not callable(function):
             raise TypeError(
                 f"Deferred needs a class or function to call, not {function!r}; pass its arguments after it"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.errors import HandleNotConnected
 from ropewalk.program.deferred import Deferred
+from ropewalk.program.node import Node
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -33,11 +34,19 @@ pickled_handles: contextvars.ContextVar[list[str]] = contextvars.ContextVar("pic
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Vertex:
-    """What a program knows of a name; all handles to that name share it."""
+    """What is known of a name; all handles that a program made for it share one."""
 
-    program: str
-    is_added: bool = False
-    methods: Mapping[str, MethodFacts] | None = None
+    #: The program that made the handle; None for a handle that came out of a pickle.
+    program: object | None
+    #: None: declared, and not added yet.
+    node: Node[Any] | None = None
+    #: What a pickled handle was told of its node.
+    sent_methods: Mapping[str, MethodFacts] | None = None
+
+    @property
+    def methods(self) -> Mapping[str, MethodFacts] | None:
+        """What can be called, as far as it is known."""
+        return self.sent_methods if self.node is None else self.node.methods()
 
 
 class Handle(Generic[T_co]):
@@ -140,13 +149,13 @@ class Handle(Generic[T_co]):
         return HandleNotConnected(lesson, handle=name)
 
 
-def owner_of(handle: Handle[Any]) -> Vertex:
-    """What the program that made the handle knows of it; a handle that was pickled has one of its own."""
+def vertex_of(handle: Handle[Any]) -> Vertex:
+    """What is known of the node behind a handle."""
     return handle._vertex  # pyright: ignore[reportPrivateUsage]  # a user's service may well have a method `vertex`
 
 
 def _unpickled(name: str, address: Address, methods: Mapping[str, MethodFacts] | None) -> Handle[Any]:
-    return Handle(name, Vertex("", is_added=True, methods=methods), address)
+    return Handle(name, Vertex(None, sent_methods=methods), address)
 
 
 def handles_in(value: Any) -> Iterator[tuple[str, Handle[Any]]]:

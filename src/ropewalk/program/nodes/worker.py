@@ -1,0 +1,65 @@
+"""`Worker`: a function, or an object with `run`, that works to its end and is called by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ropewalk.program.node import Node, call_arguments, label_of
+from ropewalk.program.signatures import misfit
+
+if TYPE_CHECKING:
+    from ropewalk.program.node_context import NodeContext
+
+
+class Worker(Node[Any]):
+    """Runs `function(*args, **kwargs)` to its end; of a class, makes the object and runs its `run()`.
+
+    The program is complete when all of its workers are.
+
+    Args:
+        function: a function, or a class with a method `run`.
+        *args: its arguments; handles among them, at any depth, arrive as clients.
+        **kwargs: the same by name.
+
+    Raises:
+        TypeError: `function` cannot be called.
+    """
+
+    kind: ClassVar[str] = "worker"
+
+    def __init__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        if not callable(function):
+            raise TypeError(
+                f"Worker needs a function, or a class with a method run, and then its arguments, not {function!r}"
+            )
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    @property
+    def label(self) -> str:
+        return label_of(self.function)
+
+    @property
+    def finite(self) -> bool:
+        return True
+
+    def arguments(self) -> dict[str, Any]:
+        return call_arguments("function", self.function, self.args, self.kwargs)
+
+    def problems(self) -> Iterable[str]:
+        reason = misfit(self.function, self.args, self.kwargs)
+        if reason:
+            yield reason
+        if isinstance(self.function, type) and not callable(getattr(self.function, "run", None)):
+            yield (
+                f"class {self.label} has no method `run`, which is what a worker does; "
+                "if other nodes call its methods, use Service"
+            )
+
+    def run(self, context: NodeContext) -> None:
+        args, kwargs = context.resolve((self.args, self.kwargs))
+        made = self.function(*args, **kwargs)
+        if isinstance(self.function, type):
+            made.run()

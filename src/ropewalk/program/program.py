@@ -1,0 +1,323 @@
+"""`Program`: a distributed program as a graph, built before anything runs.
+
+    program = Program("impala")
+    replay  = program.add(Service(Replay, capacity=100_000))       # a handle
+    learner = program.add(Service(Learner, replay))                # learner ──▶ replay
+    with program.group("actors", restart="on_failure"):
+        program.add(Worker(act, learner, replay), replicas=64)     # actors ──▶ learner, replay
+
+Adding nodes only notes them. A program can be launched more than once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args, overload
+
+from ropewalk import settings
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import ProgramInvalid
+from ropewalk.program import drawing, picture
+from ropewalk.program.drawing import Edge
+from ropewalk.program.handle import Handle, Vertex, handles_in
+from ropewalk.program.node import Node, NodeSpec
+from ropewalk.program.nodes.colocate import Colocate
+from ropewalk.program.restart_rule import Restart, restart_rule
+from ropewalk.program.validation import Mode, problems_of, this_machine
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*", re.ASCII)
+_FORMATS: dict[str, Callable[[drawing.Graph], str]] = {"dot": drawing.dot, "json": drawing.json, "svg": picture.svg}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What members of a group get if they do not say otherwise."""
+
+    path: str = ""
+    resources: Resources | None = None
+    restart: Restart | None = None
+    essential: bool | None = None
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    gang: str = ""
+    """Path of the outermost group around it whose members restart together."""
+
+
+class Program:
+    """A graph of nodes; passing a handle to a node is the edge.
+
+    Args:
+        name: shown in outputs, status and file names.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = _checked_name("a program", name)
+        self._specs: list[NodeSpec] = []
+        self._vertices: dict[str, Vertex] = {}
+        self._group = _Group()
+        #: What was found when nodes were added, with the node: told by `validate`.
+        self.mistakes: list[tuple[str, str]] = []
+
+    @overload
+    def add(  # pyright: ignore[reportOverlappingOverload]  # a `Colocate` is a node with several handles
+        self,
+        node: Colocate,
+        *,
+        name: str | None = None,
+        replicas: int = 1,
+        resources: Resources | None = None,
+        restart: str | Restart | None = None,
+        essential: bool | None = None,
+        environment: Mapping[str, str] | None = None,
+        checkpoint_s: float | None = None,
+    ) -> Mapping[str, Handle[Any]]: ...
+    @overload
+    def add(
+        self,
+        node: Node[T],
+        *,
+        name: str | None = None,
+        replicas: int = 1,
+        resources: Resources | None = None,
+        restart: str | Restart | None = None,
+        essential: bool | None = None,
+        environment: Mapping[str, str] | None = None,
+        checkpoint_s: float | None = None,
+    ) -> Handle[T]: ...
+    def add(
+        self,
+        node: Node[Any],
+        *,
+        name: str | None = None,
+        replicas: int = 1,
+        resources: Resources | None = None,
+        restart: str | Restart | None = None,
+        essential: bool | None = None,
+        environment: Mapping[str, str] | None = None,
+        checkpoint_s: float | None = None,
+    ) -> Handle[Any] | Mapping[str, Handle[Any]]:
+        """Add a node, and get what stands for it in the arguments of others.
+
+        What is not given comes from the groups around it, the inner one first.
+
+        Args:
+            node: what runs, such as `Service(Learner, replay)`.
+            name: its name in the program; by default that of what it runs, in lower case.
+            replicas: how many of it.
+            resources: what each replica asks for.
+            restart: "never" (the default), "on_failure", "always" or a `Restart`.
+            essential: whether the program fails when this fails and is not restarted; True by default.
+            environment: variables for its process.
+            checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`.
+
+        Returns:
+            A handle; of `Colocate`, the handles to its nodes by name.
+
+        Raises:
+            TypeError: `node` is no node, or an argument is of the wrong kind.
+            ValueError: the name has characters that it cannot have, or `restart` is no policy.
+        """
+        if not isinstance(node, Node):
+            raise TypeError(f"a program consists of nodes, such as Service(Learner) or Worker(main), not {node!r}")
+        if isinstance(replicas, bool) or not isinstance(replicas, int):
+            raise TypeError(f"replicas must be a whole number, not {replicas!r}")
+        if resources is not None and not isinstance(resources, Resources):
+            raise TypeError(f"resources must be Resources(cpus=..., gpus=..., memory=...), not {resources!r}")
+        name = self._free_name(node) if name is None else _checked_name("a node", name)
+        group = self._group
+        spec = NodeSpec(
+            name=name,
+            node=node,
+            unit=name,
+            replicas=node.num_replicas or replicas,
+            resources=resources or group.resources or Resources(),
+            restart=restart_rule(restart if restart is not None else group.restart),
+            gang=group.gang if restart is None and group.gang else name,
+            essential=_first(essential, group.essential, True),
+            environment={**group.environment, **(environment or {})},
+            checkpoint_s=checkpoint_s,
+            group=group.path,
+        )
+        if node.num_replicas is not None:
+            spec = dataclasses.replace(spec, restart=dataclasses.replace(spec.restart, strategy="together"))
+            if replicas != 1:
+                self._mistake(spec, f"has {node.num_replicas} ranks by its size; leave out replicas={replicas}")
+        if group.gang and spec.gang == name and spec.restart.strategy == "together":
+            self._mistake(
+                spec,
+                f"would be in two gangs: its own rule restarts its replicas together, and so does that of its group "
+                f"{group.gang!r}; leave out restart= at one of them",
+            )
+        if not node.parts():
+            self._specs.append(spec)
+            return self._connect(spec)
+        for problem in node.problems():  # those of its nodes come with the nodes
+            self._mistake(spec, problem)
+        return {part: self._connect(inside) for part, inside in self._parts_of(spec)}
+
+    def declare(self, name: str) -> Handle[Any]:
+        """A handle to a node that is added later under this name, for graphs with circles.
+
+        Example:
+            >>> program = Program("circle")
+            >>> program.declare("judge").name
+            'judge'
+        """
+        return Handle(_checked_name("a node", name), self._vertex(name))
+
+    @contextlib.contextmanager
+    def group(
+        self,
+        name: str,
+        *,
+        resources: Resources | None = None,
+        restart: str | Restart | None = None,
+        essential: bool | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Generator[None]:
+        """Give defaults to all nodes that are added inside, and draw them in one box. Groups nest.
+
+        With `restart=Restart(strategy="together")` the members are a gang: one failure restarts all of them.
+        """
+        outer = self._group
+        path = f"{outer.path}/{_checked_name('a group', name)}" if outer.path else _checked_name("a group", name)
+        rule = None if restart is None else restart_rule(restart)
+        begins_gang = rule is not None and rule.strategy == "together"
+        if begins_gang and outer.gang:
+            self.mistakes.append(
+                (
+                    f"group {path!r}",
+                    f"its members would be in two gangs: it restarts them together, and so does the group "
+                    f"{outer.gang!r} around it; leave out restart= at one of them",
+                )
+            )
+        self._group = _Group(
+            path=path,
+            resources=resources or outer.resources,
+            restart=rule or outer.restart,
+            essential=_first(essential, outer.essential, None),
+            environment={**outer.environment, **(environment or {})},
+            gang=path if begins_gang else ("" if rule is not None else outer.gang),
+        )
+        try:
+            yield
+        finally:
+            self._group = outer
+
+    @property
+    def specs(self) -> Sequence[NodeSpec]:
+        """The nodes, in the order in which they were added; those of a `Colocate` one by one."""
+        return tuple(self._specs)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the nodes that were added."""
+        return frozenset(spec.name for spec in self._specs)
+
+    @property
+    def declared(self) -> Sequence[str]:
+        """Every name that there is a handle to, added or not."""
+        return tuple(self._vertices)
+
+    def spec(self, name: str) -> NodeSpec:
+        """The node of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for spec in self._specs:
+            if spec.name == name:
+                return spec
+        raise KeyError(f"program {self.name!r} has no node {name!r}; it has {', '.join(sorted(self.names)) or 'none'}")
+
+    def edges(self) -> list[Edge]:
+        """Who can call whom, and by which argument, in the order in which nodes were added."""
+        return [
+            Edge(spec.name, handle.name, path + step)
+            for spec in self._specs
+            for path, value in spec.node.arguments().items()
+            for step, handle in handles_in(value)
+        ]
+
+    def graph(self, format: Literal["dot", "json", "svg"] = "dot") -> str:
+        """The program as a picture: text for Graphviz, JSON, or a picture for a browser.
+
+        Raises:
+            ValueError: there is no such format.
+        """
+        if format not in _FORMATS:
+            raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
+        return _FORMATS[format](drawing.Graph(self.name, self.specs, self.edges()))
+
+    def validate(self, mode: Mode = "processes", *, engine: str | None = None) -> None:
+        """Check all that can be checked before anything starts.
+
+        Args:
+            mode: how it shall be launched.
+            engine: where it shall be launched; the setting `engine` by default. Only of this
+                machine it is known what it has.
+
+        Raises:
+            ProgramInvalid: it cannot be launched; lists every problem that was found.
+            ValueError: there is no such mode.
+        """
+        if mode not in get_args(Mode):
+            raise ValueError(f'mode must be "processes" or "threads", not {mode!r}')
+        is_here = mode == "threads" or settings.current(engine=engine).engine == "local"
+        problems = tuple(problems_of(self, mode=mode, machine=this_machine() if is_here else None))
+        if problems:
+            count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+            lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
+            raise ProgramInvalid(f"program {self.name!r} cannot be launched, {count}:\n{lines}", problems=problems)
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r}, {len(self._specs)} nodes)"
+
+    def _vertex(self, name: str) -> Vertex:
+        return self._vertices.setdefault(name, Vertex(self))
+
+    def _connect(self, spec: NodeSpec) -> Handle[Any]:
+        vertex = self._vertex(spec.name)
+        vertex.node = spec.node
+        return Handle(spec.name, vertex)
+
+    def _parts_of(self, whole: NodeSpec) -> list[tuple[str, NodeSpec]]:
+        """Note the nodes inside a node, which share what was said of it."""
+        together = isinstance(whole.node, Colocate) and whole.node.as_ == "threads"
+        parts: list[tuple[str, NodeSpec]] = []
+        for name, node in whole.node.parts().items():
+            name = _checked_name("a node", name)
+            spec = dataclasses.replace(whole, name=name, node=node, host=whole.name)
+            if not together:
+                spec = dataclasses.replace(spec, unit=name, gang=name if whole.gang == whole.name else whole.gang)
+            self._specs.append(spec)
+            parts.append((name, spec))
+        return parts
+
+    def _mistake(self, spec: NodeSpec, problem: str) -> None:
+        self.mistakes.append((str(spec), problem))
+
+    def _free_name(self, node: Node[Any]) -> str:
+        wanted = re.sub(r"[^a-z0-9_.\-]", "_", node.label.lower())
+        name, number = wanted, 1
+        while name in self.names:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+
+def _checked_name(what: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of {what} must be a string, not {name!r}")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of {what} consists of letters, digits, and `_`, `-`, `.` within, not {name!r}")
+    return name
+
+
+def _first(*choices: Any) -> Any:
+    return next((choice for choice in choices if choice is not None), None)

@@ -1,0 +1,169 @@
+"""What is wrong with a program, found before anything starts: every problem at once, each with the node's name.
+
+Nothing here is started or called. Arguments are pickled, because only trying tells whether they can be.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
+
+from ropewalk.engines.resources import usable_cpus
+from ropewalk.errors import NotPicklable
+from ropewalk.program.handle import Handle, handles_in, pickled_handles, vertex_of
+from ropewalk.program.node import NodeSpec
+from ropewalk.transport.serialization import dumps_code
+
+if TYPE_CHECKING:
+    from ropewalk.program.program import Program
+
+Mode = Literal["processes", "threads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is for the nodes of a program that runs on one machine."""
+
+    cpus: int
+    memory_bytes: int
+    gpus: int
+
+
+def this_machine() -> Machine:
+    """The CPUs that may be used here, all memory, and the GPUs whose device files are here."""
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return Machine(usable_cpus(), psutil.virtual_memory().total, gpus)
+
+
+def problems_of(program: Program, *, mode: Mode, machine: Machine | None) -> Iterator[str]:
+    """Everything that keeps a program from being launched, one line each.
+
+    Args:
+        program: what to look at.
+        mode: whether nodes shall be processes, or threads of one process.
+        machine: where all of it shall run; None if an engine finds places, and knows them.
+    """
+    specs = program.specs
+    if not specs:
+        yield "the program has no nodes; add one, as in program.add(Worker(main))"
+    yield from _names(program)
+    for unit in _units(specs):
+        yield from (f"{unit}: {problem}" for problem in _numbers(unit))
+        if machine is not None:
+            yield from (f"{unit}: {problem}" for problem in _excess(unit, machine))
+    for unit, problem in program.mistakes:
+        yield f"{unit}: {problem}"
+    for spec in specs:
+        found = itertools.chain(spec.node.problems(), _handles(program, spec), _pickles(spec))
+        yield from (f"{spec}: {problem}" for problem in found)
+        if mode == "threads":
+            yield from (f"{spec}: {problem}" for problem in _threads(spec))
+
+
+def _units(specs: Iterable[NodeSpec]) -> Iterable[NodeSpec]:
+    """One node of each process; what the user said of the process is the same in all of them."""
+    return {spec.unit: spec for spec in reversed(list(specs))}.values()
+
+
+def _names(program: Program) -> Iterator[str]:
+    kinds: dict[str, list[str]] = {}
+    for spec in program.specs:
+        kinds.setdefault(spec.name, []).append(spec.node.kind)
+    for name, those in kinds.items():
+        if len(those) > 1:
+            yield f"{len(those)} nodes are named {name!r} ({', '.join(those)}); give each another name="
+    for name in program.declared:
+        if name not in kinds:
+            near = difflib.get_close_matches(name, kinds, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            yield f"{name!r} was declared, but never added; add it with program.add(..., name={name!r}){hint}"
+
+
+def _numbers(spec: NodeSpec) -> Iterator[str]:
+    if spec.replicas < 1:
+        yield f"replicas must be at least 1, not {spec.replicas}"
+    if spec.checkpoint_s is not None and not 0 < spec.checkpoint_s < float("inf"):
+        yield f"checkpoint_s must be a number of seconds above 0, or None, not {spec.checkpoint_s!r}"
+    for name, value in spec.environment.items():
+        pair: tuple[object, object] = (name, value)  # the user may not use a type checker
+        if not all(isinstance(part, str) for part in pair) or "=" in name or "\0" in name + value:
+            yield f"environment needs names and values that are strings, not {name!r}: {value!r}"
+
+
+def _excess(spec: NodeSpec, machine: Machine) -> Iterator[str]:
+    asked = spec.resources
+    if asked.cpus > machine.cpus:
+        yield f"asks for {asked.cpus:g} CPUs for each replica, but only {machine.cpus} can be used here"
+    if asked.gpus > machine.gpus:
+        yield f"asks for {asked.gpus} GPUs for each replica, but this machine has {machine.gpus}"
+    if asked.memory_bytes is not None and asked.memory_bytes > machine.memory_bytes:
+        has = machine.memory_bytes / 2**30
+        yield f"asks for {asked.memory_bytes / 2**30:.1f} GiB for each replica, but this machine has {has:.1f} GiB"
+
+
+def _handles(program: Program, spec: NodeSpec) -> Iterator[str]:
+    for argument, handle in _handles_of(spec):
+        vertex = vertex_of(handle)
+        known = handle.name in program.names
+        if vertex.program is not None and vertex.program is not program:
+            yield f"{argument} is a handle to {handle.name!r} of another program, which runs for itself"
+        elif not known and handle.name not in program.declared:
+            yield f"{argument} is a handle to {handle.name!r}, which is no node of this program"
+        elif known and handle.methods is None:
+            target = vertex.node
+            kind = f"a {target.kind}, which" if target is not None else "a node that"
+            yield (
+                f"{argument} is a handle to {handle.name!r}, {kind} cannot be called; "
+                "only a Service and what wraps one can (a circle of caches cannot)"
+            )
+        elif known and isinstance(handle.address, int):
+            size = next(other.replicas for other in specs_named(program, handle.name))
+            if handle.address >= size:
+                yield f"{argument} is replica {handle.address} of {handle.name!r}, which has {size}, counted from 0"
+
+
+def specs_named(program: Program, name: str) -> Iterator[NodeSpec]:
+    """The nodes that have a name; more than one is a mistake."""
+    return (spec for spec in program.specs if spec.name == name)
+
+
+def _handles_of(spec: NodeSpec) -> Iterator[tuple[str, Handle[Any]]]:
+    for path, value in spec.node.arguments().items():
+        for step, handle in handles_in(value):
+            yield path + step, handle
+
+
+def _pickles(spec: NodeSpec) -> Iterator[str]:
+    for path, value in spec.node.arguments().items():
+        noted = pickled_handles.set([])
+        try:
+            dumps_code(value, what=path)
+        except NotPicklable as error:
+            yield f"{error}. Build it where the node runs instead: Deferred(function, *args)"
+        except Exception as error:  # what a `__reduce__` of the user raises
+            yield f"{path} cannot be pickled: {type(error).__name__}: {error}"
+        finally:
+            hidden = set(pickled_handles.get()).difference(handle.name for _, handle in handles_in(value))
+            pickled_handles.reset(noted)
+        for name in sorted(hidden):
+            yield (
+                f"{path} refers to the handle {name!r} where it is not looked for, and so it would stay a handle; "
+                "give it as an argument, in a list, a dictionary or a dataclass"
+            )
+
+
+def _threads(spec: NodeSpec) -> Iterator[str]:
+    refusal = spec.node.refuses_threads()
+    remedy = 'launch with mode="processes"'
+    if refusal:
+        yield f"cannot run as a thread: {refusal}; {remedy}"
+    if spec.environment:
+        yield f"cannot have an environment as a thread, which shares that of its process; {remedy}"
+    if spec.resources.memory_bytes is not None:
+        yield f"cannot have memory of its own as a thread, which shares that of its process; {remedy}"
