@@ -26,6 +26,7 @@
     │   └── ProgramStopped                    the program is being stopped, and takes no more calls
     ├── ProgramFailed                         a node failed and with it the program; says which, and why
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
+    ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was seen
     └── HandleNotConnected (AttributeError)   a handle was used as if it were a client already
 
 Each class keeps its facts as fields and survives pickling with them, because
@@ -249,6 +250,16 @@ class ProgramInvalid(RopewalkError, ValueError):
     """
 
     problems: tuple[str, ...] = ()
+
+
+class CheckpointCorrupt(RopewalkError):
+    """The saved state of a service is damaged, and so is the one before it.
+
+    Attributes:
+        path: the newest of the files.
+    """
+
+    path: str = ""
 
 
 class HandleNotConnected(RopewalkError, AttributeError):
