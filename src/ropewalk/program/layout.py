@@ -50,7 +50,7 @@ def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
     """Set the place and the size of the root and of everything inside.
 
     Args:
-        root: a cluster; items without anything inside have their width and height.
+        root: a cluster; items without anything inside have their width and height, clusters their least width.
         edges: pairs of names of innermost items, caller and callee; both different.
 
     Returns:
@@ -242,7 +242,8 @@ def _wrap(cluster: Item) -> None:
     """Give a cluster the size of what is inside."""
     cluster.x = min(item.x for item in cluster.inside) - PADDING
     cluster.y = min(item.y for item in cluster.inside) - PADDING - HEADING
-    cluster.width = max(item.x + item.width for item in cluster.inside) + PADDING - cluster.x
+    inside = max(item.x + item.width for item in cluster.inside) + PADDING - cluster.x
+    cluster.width = max(inside, cluster.width)  # its label may need more
     cluster.height = max(item.y + item.height for item in cluster.inside) + PADDING - cluster.y
 
 

@@ -34,7 +34,7 @@ _STYLE = """
   .facts { font-size: 11px; fill: #5b6472 }
   .kind { font-size: 10px; font-weight: 600; letter-spacing: .06em }
   .times { font-size: 11px; font-weight: 700; fill: #ffffff }
-  .label { font-size: 12px; font-weight: 600; fill: #6b7482 }
+  .label { font-size: 12px; font-weight: 600; fill: #6b7482; stroke: #f5f6f9; stroke-width: 4px; paint-order: stroke }
   .edge { fill: none; stroke: #8b95a5; stroke-width: 1.5 }
 """.strip("\n")
 
@@ -50,7 +50,8 @@ def svg(graph: Graph) -> str:
 
     summary = _summary(graph)
     width = max(root.width, _text_width(graph.name, 17), _text_width(summary, 12)) + 2 * _MARGIN
-    height = root.height + _TITLE_HEIGHT + 2 * _MARGIN
+    top = _MARGIN + _TITLE_HEIGHT - layout.HEADING - layout.PADDING  # the root's own heading is the title
+    height = top + root.height + _MARGIN
     left = (width - root.width) / 2
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
@@ -61,13 +62,14 @@ def svg(graph: Graph) -> str:
         f'<rect width="{width:.0f}" height="{height:.0f}" rx="10" fill="#ffffff"/>',
         f'<text class="title" x="{_MARGIN}" y="{_MARGIN + 12}">{escape(graph.name)}</text>',
         f'<text class="sub" x="{_MARGIN}" y="{_MARGIN + 31}">{escape(summary)}</text>',
-        f'<g transform="translate({left:.1f} {_MARGIN + _TITLE_HEIGHT})">',
+        f'<g transform="translate({left:.1f} {top:.1f})">',
     ]
     for item in root.inside:
         lines += _clusters(item, depth=0)
     for (caller, callee), route in routes.items():
         title = f"{caller} calls {callee}: {', '.join(arguments[caller, callee])}"
         lines.append(_edge(_curve(route), title))
+    lines += _labels(root)
     for item in _leaves(root):
         lines += _node(item, specs.get(item.name))
         if (item.name, item.name) in arguments:
@@ -77,9 +79,13 @@ def svg(graph: Graph) -> str:
 
 def _item(box: Box) -> Item:
     """The sizes of a box's nodes, before they have a place."""
-    nodes = [Item(spec.name, _node_width(spec.name, spec.node.kind, _facts(spec)), _BOX_HEIGHT) for spec in box.specs]
+    nodes: list[Item] = []
+    for spec in box.specs:
+        width, behind = _node_width(spec.name, spec.node.kind, _facts(spec)), _num_sheets(spec) * _SHEET
+        nodes.append(Item(spec.name, width + behind, _BOX_HEIGHT + behind))
     clusters = [_item(inside) for inside in box.boxes.values()]
-    return Item(f"{box.path}\n{box.label}", inside=[*nodes, *clusters])  # no node's name has a line break
+    label_width = _text_width(box.label, 12) * 1.06 + 28 if box.path else 0.0
+    return Item(f"{box.path}\n{box.label}", label_width, inside=[*nodes, *clusters])  # no node's name has a line break
 
 
 def _summary(graph: Graph) -> str:
@@ -111,14 +117,20 @@ def _node_width(name: str, kind: str, facts: str) -> float:
     return max(_LEAST_WIDTH, wide + 28)
 
 
+def _num_sheets(spec: NodeSpec | None) -> int:
+    """How many boxes look out from behind a node."""
+    return min(spec.replicas - 1, 2) if spec and spec.replicas > 1 else 0
+
+
 def _node(item: Item, spec: NodeSpec | None) -> Iterator[str]:
     colour, inside = _COLOURS.get(spec.node.kind, _OTHER_COLOUR) if spec else _MISSING_COLOUR
-    x, y, width, height = item.x, item.y, item.width, item.height
+    behind = _num_sheets(spec) * _SHEET
+    x, y, width, height = item.x, item.y + behind, item.width - behind, item.height - behind
     dashes = "" if spec else ' stroke-dasharray="5 4"'
     box = f'rx="8" fill="{inside}" stroke="{colour}" stroke-width="1.3"{dashes}'
     yield "<g>"
     replicas = spec.replicas if spec else 1
-    for sheet in range(min(replicas - 1, 2), 0, -1):
+    for sheet in range(_num_sheets(spec), 0, -1):
         offset = sheet * _SHEET
         yield f'<rect x="{x + offset:.1f}" y="{y - offset:.1f}" width="{width:.1f}" height="{height:.1f}" {box}/>'
     yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" {box}/>'
@@ -142,16 +154,23 @@ def _node(item: Item, spec: NodeSpec | None) -> Iterator[str]:
 def _clusters(item: Item, depth: int) -> Iterator[str]:
     if not item.inside:
         return
-    path, _, label = item.name.partition("\n")
-    dashes = ' stroke-dasharray="6 4"' if "@" in path else ""
+    dashes = ' stroke-dasharray="6 4"' if "@" in item.name else ""  # nodes that live together
     fill = "#f7f8fa" if depth % 2 == 0 else "#eff1f5"
     yield (
         f'<rect x="{item.x:.1f}" y="{item.y:.1f}" width="{item.width:.1f}" height="{item.height:.1f}" rx="12" '
         f'fill="{fill}" stroke="#d3d8e0"{dashes}/>'
     )
-    yield f'<text class="label" x="{item.x + 14:.1f}" y="{item.y + 21:.1f}">{escape(label)}</text>'
     for part in item.inside:
         yield from _clusters(part, depth + 1)
+
+
+def _labels(item: Item) -> Iterator[str]:
+    """The labels of clusters, which stay readable where an edge passes behind them."""
+    for part in item.inside:
+        if part.inside:
+            label = part.name.partition("\n")[2]
+            yield f'<text class="label" x="{part.x + 14:.1f}" y="{part.y + 21:.1f}">{escape(label)}</text>'
+        yield from _labels(part)
 
 
 def _edge(path: str, title: str) -> str:
