@@ -247,7 +247,7 @@ def _read_checked(
     seen = hashlib.sha256(encoded)
     try:
         header = msgspec.json.decode(encoded, type=_Header)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise corrupt(f"its header cannot be read ({error})") from None
     expected = _PREFIX.size + header_bytes + sum(header.sizes)
     # Checked before any memory is taken for the parts.
