@@ -87,6 +87,28 @@ def test_stop_may_close_the_server_from_within() -> None:
         assert conversation.ask(Stop(None), StatusIs).status.state == "stopped"
 
 
+def test_a_second_close_waits_for_the_first() -> None:
+    """Whoever calls it stops the loop next, and the first still needs that."""
+    target, released = Pretence("train"), threading.Event()
+    with controlled(target) as (server, launcher), launcher.connect() as conversation:
+        first, second = threading.Thread(target=server.close), threading.Thread(target=server.close)
+
+        def close_twice() -> None:
+            target.before_status = lambda: (second.start(), released.wait(DEADLINE_S))
+            first.start()
+            released.wait(DEADLINE_S)
+
+        target.on_stop = close_twice
+        with pytest.raises(LauncherSilent):
+            conversation.ask(Stop(None), StatusIs, 0.2)
+        assert second.is_alive()
+        target.before_status = lambda: None
+        released.set()
+        first.join(DEADLINE_S)
+        second.join(DEADLINE_S)
+        assert list(server.file.parent.iterdir()) == []
+
+
 def test_after_close_nothing_is_found_and_links_are_gone() -> None:
     with controlled(Pretence("train")) as (server, launcher), launcher.connect() as conversation:
         folder = server.file.parent

@@ -114,7 +114,7 @@ def render(findings: Sequence[Finding]) -> RenderableType:
 
 
 def _table(status: ProgramStatus) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
     for heading in ("node", "kind", "state"):
         table.add_column(heading, no_wrap=True)
     for heading in ("gen", "pid", "up", "memory", "cpu", "done", "waiting"):
@@ -128,9 +128,9 @@ def _table(status: ProgramStatus) -> Table:
             Text(node.state, style=_STYLES.get(node.state, "")),
             str(node.generation),
             str(node.pid or ""),
-            shown_duration(node.uptime_s),
-            shown_size(node.memory_bytes),
-            shown_duration(node.cpu_s),
+            shown_duration(node.uptime_s) if node.uptime_s else "",
+            shown_size(node.memory_bytes) if node.memory_bytes else "",
+            shown_duration(node.cpu_s) if node.cpu_s else "",
             str(node.calls_done),
             Text(str(node.calls_waiting), style="yellow" if node.calls_waiting else ""),
             Text(escaped(node.host)),

@@ -60,10 +60,10 @@ class NodeStatus:
 
     def describe(self) -> str:
         """This replica in one line."""
-        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid:<8}"]
+        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid or '-':<8}"]
         words.append(f"{shown_duration(self.uptime_s):>7} {shown_size(self.memory_bytes):>9}")
         words.append(f"{self.calls_done:>9} calls, {self.calls_waiting} waiting")
-        return "  ".join([*words, *self.remarks()])
+        return "  ".join([*words, "; ".join(self.remarks())]).rstrip()
 
     def remarks(self) -> list[str]:
         """What is worth a word only if there is any: what it is in, restarts, and the last cause."""
