@@ -1,0 +1,159 @@
+"""The graph as DOT, JSON and a picture."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import xml.etree.ElementTree as xml
+from typing import Any
+
+import pytest
+
+from ropewalk.engines.resources import Resources
+from ropewalk.program.layout import Item, apart, place, without_circles
+from ropewalk.program.nodes.colocate import Colocate
+from ropewalk.program.nodes.service import Service
+from ropewalk.program.nodes.worker import Worker
+from ropewalk.program.program import Program
+from ropewalk.program.restart_rule import Restart
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Store:
+    def __init__(self, other: Any = None) -> None: ...
+    def push(self) -> None: ...
+
+
+class Fancy:
+    """Its name must be escaped."""
+
+
+Fancy.__name__ = 'Fancy<"&\\'
+
+
+def work(*args: Any, **kwargs: Any) -> None: ...
+
+
+@pytest.fixture
+def program() -> Program:
+    program = Program("demo")
+    later = program.declare("judge")
+    store = program.add(Service(Store, later), name="store", resources=Resources(cpus=2, memory="4Gi"))
+    program.add(Service(Store, store), name="judge", restart=Restart("on_failure"))
+    with program.group("rollouts"), program.group("actors"):
+        program.add(Worker(work, store, kw=[store]), name="actor", replicas=64)
+    program.add(Colocate({"x": Service(Store, store), "y": Service(Fancy)}), name="host")
+    return program
+
+
+def test_dot_has_groups_as_clusters_and_quotes_what_it_must(program: Program) -> None:
+    text = program.graph("dot")
+    assert text.startswith('digraph "demo" {') and text.count("{") == text.count("}") == 4
+    assert 'subgraph "cluster/rollouts/actors" {' in text and 'label="host · one process";' in text
+    assert '"actor" [label="actor x64\\nworker"];' in text
+    assert '"actor" -> "store" [tooltip="args[0], kwargs[\'kw\'][0]"];' in text
+
+
+def test_json_tells_each_node_and_each_edge(program: Program) -> None:
+    graph = json.loads(program.graph("json"))
+    assert graph["name"] == "demo" and [node["name"] for node in graph["nodes"]] == [
+        "store",
+        "judge",
+        "actor",
+        "x",
+        "y",
+    ]
+    store, judge, actor, x, _ = graph["nodes"]
+    assert store["resources"] == {"cpus": 2, "gpus": 0, "memory_bytes": 4 * 2**30}
+    assert judge["restart"]["policy"] == "on_failure" and store["restart"]["policy"] == "never"
+    assert (actor["kind"], actor["replicas"], actor["group"], x["unit"]) == ("worker", 64, "rollouts/actors", "host")
+    assert {"source": "actor", "target": "store", "argument": "kwargs['kw'][0]"} in graph["edges"]
+
+
+def test_the_picture_is_xml_with_every_node_group_and_edge(program: Program) -> None:
+    picture = xml.fromstring(program.graph("svg"))
+    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    assert {"demo", "store", "judge", "actor", "x64", "rollouts", "actors", "host · one process"} <= set(texts)
+    assert "5 nodes · 67 processes" in texts
+    assert any(text and 'Fancy<"&\\' in text for text in texts), "what users name arrives escaped"
+    titles = [title.text for title in picture.iter(f"{SVG}title")]
+    assert sorted(titles) == [
+        "actor calls store: args[0], kwargs['kw'][0]",
+        "judge calls store: args[0]",
+        "store calls judge: args[0]",
+        "x calls store: args[0]",
+    ]
+    for edge in (path for path in picture.iter(f"{SVG}path") if path.get("class") == "edge"):
+        assert edge.get("marker-end") == "url(#arrow)", "the arrow is where the caller points"
+
+
+def test_graphs_that_are_not_sound_can_be_drawn_too() -> None:
+    program = Program("sick")
+    assert xml.fromstring(program.graph("svg")) is not None
+    later = program.declare("me")
+    program.add(Service(Store, later), name="me")
+    program.add(Worker(work, program.declare("nobody")), name="worker", replicas=0)
+    texts = [text.text for text in xml.fromstring(program.graph("svg")).iter(f"{SVG}text")]
+    assert {"nobody", "NOT ADDED", "x0"} <= set(texts)
+    assert '"nobody" [style=dashed' in program.graph("dot")
+
+
+def boxes(item: Item) -> list[Item]:
+    return [item, *(box for part in item.inside for box in boxes(part))]
+
+
+def overlap(a: Item, b: Item) -> bool:
+    return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [f"n{number}" for number in range(chance.randint(1, 25))]
+
+    def items(those: list[str], depth: int) -> list[Item]:
+        made: list[Item] = []
+        while those:
+            taken = [those.pop() for _ in range(min(len(those), chance.randint(1, 4)))]
+            if depth < 3 and chance.random() < 0.4:
+                made.append(Item(f"cluster of {taken}", inside=items(taken, depth + 1)))
+            else:
+                made += [Item(name, chance.uniform(50, 200), 60) for name in taken]
+        return made
+
+    root = Item("root", inside=items(list(names), 0))
+    edges = {(a, b) for a, b in itertools.product(names, names) if a != b and chance.random() < 0.1}
+    routes = place(root, sorted(edges))
+    assert set(routes) == edges
+
+    def check(cluster: Item) -> None:
+        for a, b in itertools.combinations(cluster.inside, 2):
+            assert not overlap(a, b), (a, b)
+        for part in cluster.inside:
+            assert cluster.x <= part.x and part.x + part.width <= cluster.x + cluster.width + 1e-6
+            assert cluster.y <= part.y and part.y + part.height <= cluster.y + cluster.height + 1e-6
+            if part.inside:
+                check(part)
+
+    check(root)
+    found = {box.name: box for box in boxes(root)}
+    for (caller, callee), route in routes.items():
+        for name, (x, y) in ((caller, route[0]), (callee, route[-1])):
+            box = found[name]
+            assert box.x <= x <= box.x + box.width and y in (box.y, box.y + box.height), "edges end at their boxes"
+        heights = [y for _, y in route]
+        assert heights in (sorted(heights), sorted(heights, reverse=True)), "edges do not turn back"
+
+
+def test_circles_are_opened_and_nothing_else_is_turned() -> None:
+    assert without_circles("abc", [("a", "b"), ("b", "c")]) == [("a", "b"), ("b", "c")]
+    assert without_circles("abc", [("a", "b"), ("b", "c"), ("c", "a")]) == [("a", "b"), ("b", "c"), ("a", "c")]
+    assert without_circles("ab", [("a", "b"), ("b", "a")]) == [("a", "b")]
+
+
+def test_things_move_apart_as_little_as_they_can() -> None:
+    assert apart([0, 10, 20], [5, 5, 5]) == [0, 10, 20]
+    assert apart([0, 0], [10, 10]) == [-5, 5]
+    assert apart([30, 0, 1], [10, 10, 10]) == pytest.approx([1 / 3, 10 + 1 / 3, 20 + 1 / 3])
