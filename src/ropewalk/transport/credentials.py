@@ -115,6 +115,34 @@ class AllowList:
             return self._by_fingerprint.get(fingerprint)
 
 
+class TokenList(AllowList):
+    """Lets in who shows the token that was made for its name.
+
+    A token is a hash of the name under a key, so that whoever has the key can let a process in at any moment,
+    without a word to the one that checks.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+        self._retired: set[str] = set()
+
+    def retire(self, process_id: str) -> None:
+        """Refuse a process from now on; may be called twice."""
+        self._retired.add(process_id)
+
+    def check(self, process_id: str, secret: str) -> bool:
+        """Whether this is the token of a process that was not retired."""
+        expected = token_of(self._key, process_id).encode()
+        equal = hmac.compare_digest(expected, secret.encode(errors="surrogatepass"))
+        return equal and process_id not in self._retired
+
+
+def token_of(key: str, process_id: str) -> str:
+    """What a process shows to whoever has the key: HMAC-SHA-256 of its name, 64 hexadecimal digits."""
+    return hmac.digest(key.encode(), process_id.encode(errors="surrogatepass"), "sha256").hex()
+
+
 def create_run_folder(parent: Path | None = None) -> Path:
     """Make a new folder for the sockets and files of a run, which only this user can enter.
 

@@ -110,8 +110,8 @@ class FrameReader:
                 if large or self._start != self._end:
                     raise FrameError("the peer closed in the middle of a frame")
                 return None
-            if self._stream.carries_fds:
-                self._fds += self._stream.take_fds()
+            if self._stream.carries_fds and (fds := self._stream.take_fds()):
+                self._fds += fds
                 if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one behind it
                     raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
             if large:
@@ -156,7 +156,8 @@ class FrameReader:
             return None
         if not num_parts:
             self._start = parts_at
-            return self._finish(Frame(bytes(self._view[body:parts_at]), [], []), num_fds)
+            frame = Frame(bytes(self._view[body:parts_at]), [], [])
+            return self._finish(frame, num_fds) if num_fds else frame
         sizes = struct.unpack_from(f"<{num_parts}Q", self._buffer, start + _PREFIX.size)
         total = sum(sizes)
         if total > limits.frame_bytes:
@@ -168,7 +169,7 @@ class FrameReader:
                 frame.parts.append(bytes(self._view[at : at + size]))
                 at += size
             self._start = at
-            return self._finish(frame, num_fds)
+            return self._finish(frame, num_fds) if num_fds else frame
         if parts_at - start + total <= _BUFFER_BYTES:
             self._reserve(parts_at - start + total)
             return None

@@ -93,9 +93,11 @@ class Link:
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
         head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
-        if parts and sum(map(len, parts)) < _JOIN_BYTES:
+        if parts and (len(parts[0]) if len(parts) == 1 else sum(map(len, parts))) < _JOIN_BYTES:
             head = b"".join((head, *parts))  # copying a little is cheaper than handing over many pieces
             parts = ()
+        if not parts and not fds and self.want_write and self._send_at_once(head):
+            return
         buffers = [memoryview(head)]
         for part in parts:
             if len(part):
@@ -115,6 +117,19 @@ class Link:
                 self._drain()
             elif self._unsent or not self.stream.flush():
                 self.want_write()
+
+    def _send_at_once(self, head: bytes) -> bool:
+        """The way of most messages: small, and the kernel has room. False: nothing was done."""
+        with self._sending:
+            if self._unsent or self.closed:
+                return False
+            sent = self.stream.send((memoryview(head),))
+            if sent == len(head) and self.stream.flush():
+                return True
+            self._keep_rest([memoryview(head)], sent, ())
+            assert self.want_write
+            self.want_write()
+            return True
 
     def receive(self) -> Received | None:
         """Wait for the next message; None when the peer has closed. For links without a loop."""

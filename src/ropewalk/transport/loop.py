@@ -218,6 +218,11 @@ class Loop:
         self._raise_alarm()
 
     @property
+    def is_here(self) -> bool:
+        """Whether this thread has the loop."""
+        return self._owner == threading.get_ident()
+
+    @property
     def is_entered_here(self) -> bool:
         """Whether this thread has the loop and is in user code."""
         return self._entered != 0 and self._owner == threading.get_ident()
@@ -261,6 +266,7 @@ class Loop:
                     if self._entered == entered:
                         self._entered, self._wanted = 0, False
                         self._tenure += 1
+                        self._owner = threading.get_ident()
                         self._turning = threading.Lock()  # the old one is still held, by the one who is away
                         if self._reading:
                             self._busy[self._reading] = None  # it may hold messages that nobody announces again

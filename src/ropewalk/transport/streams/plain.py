@@ -20,8 +20,10 @@ from ropewalk.transport.streams.stream import Stream
 MAX_BUFFERS = 1024
 #: Room for the descriptors of one read, which are those of one frame at most; what does not fit is lost (SCM_MAX_FD).
 _FD_SPACE = socket.CMSG_SPACE(253 * array.array("i").itemsize)
-_SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-_READ_FLAGS = {True: socket.MSG_CMSG_CLOEXEC, False: socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT}
+# As plain numbers: an enum is turned into one at each call.
+_SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_WAIT = int(socket.MSG_CMSG_CLOEXEC)
+_DO_NOT_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
 
@@ -54,7 +56,8 @@ class PlainStream(Stream):
 
     def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
         try:
-            count, ancillary, _, _ = self._sock.recvmsg_into([buffer], _FD_SPACE, _READ_FLAGS[wait])
+            flags = _WAIT if wait else _DO_NOT_WAIT
+            count, ancillary, _, _ = self._sock.recvmsg_into((buffer,), _FD_SPACE, flags)
         except BlockingIOError:
             raise
         except _GONE:
@@ -69,6 +72,8 @@ class PlainStream(Stream):
         return count
 
     def take_fds(self) -> list[int]:
+        if not self._fds:
+            return []
         fds, self._fds = self._fds, []
         return fds
 
