@@ -28,7 +28,7 @@ class Origin(msgspec.Struct, array_like=True, frozen=True):
     """Service and method, such as "learner.step"."""
 
 
-class Call(msgspec.Struct, tag=1, array_like=True, frozen=True):
+class Call(msgspec.Struct, tag=1, array_like=True):
     """Call a method; answered by `Answer`, `Raised` or `Gone`, and for a stream by `Item`s and an `End`."""
 
     number: int
