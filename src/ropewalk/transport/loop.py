@@ -20,19 +20,21 @@ import heapq
 import itertools
 import logging
 import os
-import selectors
+import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
 
+_EPOLL = hasattr(select, "epoll")
+_IN, _OUT = select.POLLIN, select.POLLOUT
 #: How many messages of one link are handled before the others get their turn.
 _TURN = 64
 #: How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps.
@@ -62,7 +64,10 @@ class Loop:
     """Waits for many things at once and handles them one at a time."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        # Without the wrapper in `selectors`, which takes longer than the system call. Both speak in the same flags.
+        self._poll: Any = select.epoll() if hasattr(select, "epoll") else select.poll()
+        self._on_readable: dict[int, Callable[[], object]] = {}
+        self._events: dict[int, int] = {}
         self._calls: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
@@ -76,7 +81,7 @@ class Loop:
         self._disarmed: set[Link] = set()
         self._busy: dict[Link, None] = {}  # had more to say than one turn allows
         self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
-        self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
+        self._register(self._wake_read, self._drain_wakes)
         self.thread: threading.Thread | None = None
         self.ended = threading.Event()
         # Guests: see `serve_until`.
@@ -158,7 +163,7 @@ class Loop:
         if role:
             self._roles[link] = role
             self._disarmed.add(link)
-            self._selector.modify(fd, 0, self._selector.get_key(fd).data)  # only its end is still announced
+            self._want(fd, 0)  # only its end is still announced
         link.want_write = lambda: self.call_soon(lambda: self._write(link))
         self._write(link)  # words of the handshake may still wait
         self._read(link)  # a stream may hold bytes that were read with the handshake
@@ -289,7 +294,7 @@ class Loop:
             while self._running and self._tenure == tenure:
                 with self._turning:
                     if not self._visited:
-                        self._handle(self._selector.select(self._wait_s()), tenure)
+                        self._handle(self._poll.poll(self._timeout()), tenure)
                 if self._tenure == tenure:
                     self._make_way()
         finally:
@@ -300,7 +305,7 @@ class Loop:
         self._raise_alarm()
         for link in list(self._links):
             self.remove_link(link)
-        self._selector.close()
+        self._close_poll()
         self._awake = True  # nobody shall write to these numbers any more: they are given out again
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -335,7 +340,7 @@ class Loop:
                 try:
                     while self._running and not done():
                         with allowed:
-                            events = self._selector.select(self._wait_s())
+                            events = self._poll.poll(self._timeout())
                         self._handle(events, self._tenure)
                 finally:
                     self._turning.release()
@@ -374,20 +379,22 @@ class Loop:
         for link in self._links:
             link.close_copy()
         with contextlib.suppress(OSError):
-            self._selector.close()
+            self._close_poll()
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
-    def _handle(self, ready: list[tuple[selectors.SelectorKey, int]], tenure: int) -> None:
+    def _handle(self, ready: list[tuple[int, int]], tenure: int) -> None:
         """One turn: what is ready, what is due, what was handed over. Ends early if the loop was lost on the way."""
         self._left.clear()
-        for key, events in ready:
-            if events & selectors.EVENT_WRITE and key.fd in self._by_fd:
-                link = self._by_fd[key.fd]
+        for fd, events in ready:
+            if events & _OUT and (link := self._by_fd.get(fd)):
                 self._guard(lambda link=link: self._write(link))
             # What was handled before in this turn may have closed the descriptor, and its number may be new again.
-            # (A link that is not to be read here is announced with no event at all when its peer is gone.)
-            if (events & selectors.EVENT_READ or not events) and key.fd not in self._left:
-                self._guard(key.data)
+            # (Errors and hang-ups come without being asked for, and reading tells what they are.)
+            if events & ~_OUT and fd not in self._left:
+                try:
+                    self._on_readable[fd]()
+                except Exception:  # as in `_guard`
+                    logger.exception("a call on the loop failed")
                 if self._tenure != tenure:
                     return
         now = time.monotonic()
@@ -409,10 +416,15 @@ class Loop:
             if self._tenure != tenure:
                 return
 
-    def _wait_s(self) -> float | None:
+    def _timeout(self) -> float | None:
+        """How long to wait, in the unit of the object that does it; None for ever."""
         if self._calls or self._busy:
             return 0.0
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+        if not self._timers:
+            return None
+        # Rounded up: an early look finds nothing to do, and looks again.
+        left_s = max(0.0, self._timers[0][0] - time.monotonic() + 0.0005)
+        return left_s if _EPOLL else left_s * 1000
 
     def _drain_wakes(self) -> None:
         # Read first: a byte written after the flag fell would be read away, and nobody would write another one.
@@ -427,20 +439,31 @@ class Loop:
             logger.exception("a call on the loop failed")
 
     def _register(self, fd: int, call: Callable[[], object]) -> None:
-        try:
-            self._selector.register(fd, selectors.EVENT_READ, call)
-        except KeyError:
+        if fd in self._events:
             # Somebody closed a link that is served here, and the kernel gave its number out again.
             stale = self._by_fd.get(fd)
             if stale is None or not stale.closed:
-                raise
+                raise KeyError(f"descriptor {fd} is served already")
             self._lost(stale, "the link was closed here")
-            self._selector.register(fd, selectors.EVENT_READ, call)
+        self._poll.register(fd, _IN)
+        self._on_readable[fd] = call
+        self._events[fd] = _IN
+
+    def _want(self, fd: int, events: int) -> None:
+        if self._events[fd] != events:
+            self._poll.modify(fd, events)
+            self._events[fd] = events
 
     def _unregister(self, fd: int) -> None:
         self._left.add(fd)
-        with contextlib.suppress(KeyError, ValueError, OSError):
-            self._selector.unregister(fd)
+        self._on_readable.pop(fd, None)
+        if self._events.pop(fd, None) is not None:
+            with contextlib.suppress(KeyError, ValueError, OSError):
+                self._poll.unregister(fd)
+
+    def _close_poll(self) -> None:
+        if _EPOLL:
+            self._poll.close()
 
     def _leave(self, link: Link) -> None:
         served = self._links.pop(link, None)
@@ -512,10 +535,7 @@ class Loop:
         if link.closed:
             self._lost(link, "the link was closed here")
             return
-        events = (0 if link in self._disarmed else selectors.EVENT_READ) | (0 if done else selectors.EVENT_WRITE)
-        key = self._selector.get_key(served[0])
-        if key.events != events:
-            self._selector.modify(served[0], events, key.data)
+        self._want(served[0], (0 if link in self._disarmed else _IN) | (0 if done else _OUT))
 
 
 class ReadingRole(Protocol):
