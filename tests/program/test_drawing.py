@@ -78,7 +78,7 @@ def test_the_picture_is_xml_with_every_node_group_and_edge(program: Program) -> 
     assert {"demo", "store", "judge", "actor", "x64", "rollouts", "actors", "host · one process"} <= set(texts)
     assert "5 nodes · 67 processes" in texts
     assert any(text and 'Fancy<"&\\' in text for text in texts), "what users name arrives escaped"
-    titles = [title.text for title in picture.iter(f"{SVG}title")]
+    titles = [str(title.text) for title in picture.iter(f"{SVG}title")]
     assert sorted(titles) == [
         "actor calls store: args[0], kwargs['kw'][0]",
         "judge calls store: args[0]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import threading
 from typing import Any
 
@@ -22,6 +23,7 @@ from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.validation import Machine, problems_of
 
+FIBERS: Any = "fibers"
 TOGETHER = Restart("on_failure", strategy="together")
 
 
@@ -251,22 +253,22 @@ def test_threads_refuse_what_they_cannot_give() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mistake", "said"),
+    ("kind", "args", "said"),
     [
-        (lambda: Service(Learner()), "Service needs a class and its arguments"),
-        (lambda: Worker(3), "Worker needs a function"),
-        (lambda: Ranks(work, "4"), "size must be a whole number of ranks"),
-        (lambda: Ranks(work, 0), "size must be at least 1 rank, not 0"),
-        (lambda: Ranks(4, work), "Ranks needs a function that each rank runs, not 4"),
-        (lambda: Cache(Learner, 1), "Cache needs a handle"),
-        (lambda: Cache(Program("p").declare("x"), 0), "ttl_s must be a number of seconds above 0"),
-        (lambda: Cache(Program("p").declare("x"), 1, only="push"), r"only=\['push'\]"),
-        (lambda: Colocate({}), "at least one node"),
-        (lambda: Colocate({"a": Learner}), "Colocate needs nodes, such as"),
-        (lambda: Colocate({"a": Worker(work)}, as_="fibers"), '"threads" or "processes", not'),
-        (lambda: Deferred(3), "Deferred needs a class or function to call, not 3"),
+        (Service, (Learner(),), "Service needs a class and its arguments"),
+        (Worker, (3,), "Worker needs a function"),
+        (Ranks, (work, "4"), "size must be a whole number of ranks"),
+        (Ranks, (work, 0), "size must be at least 1 rank, not 0"),
+        (Ranks, (4, work), "Ranks needs a function that each rank runs, not 4"),
+        (Cache, (Learner, 1), "Cache needs a handle"),
+        (Cache, (Program("p").declare("x"), 0), "ttl_s must be a number of seconds above 0"),
+        (functools.partial(Cache, only="push"), (Program("p").declare("x"), 1), r"only=\['push'\]"),
+        (Colocate, ({},), "at least one node"),
+        (Colocate, ({"a": Learner},), "Colocate needs nodes, such as"),
+        (lambda *args: Colocate(*args, as_=FIBERS), ({"a": Worker(work)},), '"threads" or "processes", not'),
+        (Deferred, (3,), "Deferred needs a class or function to call, not 3"),
     ],
 )
-def test_a_node_that_cannot_be_made_is_refused_at_the_door(mistake: Any, said: str) -> None:
+def test_a_node_that_cannot_be_made_is_refused_at_the_door(kind: Any, args: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
-        mistake()
+        kind(*args)

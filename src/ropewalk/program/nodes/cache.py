@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.errors import NotPicklable
+from ropewalk.errors import DeadlineExceeded, NotPicklable
 from ropewalk.program.handle import Handle, vertex_of
 from ropewalk.program.node import Node
 from ropewalk.transport.serialization import dumps
@@ -149,9 +149,8 @@ class CachedClient:
                 return self._fetch(key, answer, name, args, kwargs)
             try:
                 return answer.result()
-            except TimeoutError:
-                # The deadline was that of the caller who asked upstream; ours may be later.
-                continue
+            except DeadlineExceeded:
+                continue  # that was the deadline of the caller who asked upstream; ours may be later
 
     def _claim(self, key: bytes) -> tuple[Future[Any], bool]:
         """The answer, and whether it is ours to fetch."""
@@ -163,7 +162,7 @@ class CachedClient:
                     break
                 del self._answers[oldest]
             known = self._answers.get(key)
-            if known is not None:
+            if known is not None and known[1] > now:
                 return known[0], False
             answer: Future[Any] = Future()
             self._answers[key] = answer, float("inf")
