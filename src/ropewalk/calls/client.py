@@ -14,6 +14,7 @@ service that was restarted elsewhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import time
 from collections import deque
@@ -23,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ropewalk.calls import frame
-from ropewalk.calls.conversation import Conversation, Lost, NotServed, Pending, value_of
+from ropewalk.calls.conversation import Busy, Conversation, Lost, NotServed, Pending, value_of
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS, Call
-from ropewalk.calls.payloads import pack_arguments
+from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost, TransportError
 from ropewalk.transport.address import parse_address
@@ -153,9 +154,16 @@ class Replica:
             if conversation is None or conversation.closed:
                 conversation = self._connect(facts, due)
             try:
-                pending = self._begin(conversation, facts, args, kwargs, due, keep=False)
-            except Lost:
-                self._lost(conversation, facts, started=False)
+                message, packed = self._message(conversation, facts, args, kwargs, due, keep=False)
+                if due is None:
+                    with contextlib.suppress(Busy):
+                        return conversation.ask(message, packed)
+                pending = conversation.begin(message, packed)
+            except Lost as error:
+                self._lost(conversation, facts, started=error.sent)
+                continue
+            except NotServed as error:
+                self._moved(facts, str(error))
                 continue
             try:
                 if not conversation.wait(pending, due):
@@ -250,14 +258,28 @@ class Replica:
         alone: bool = False,
         arrived: deque[Received] | None = None,
     ) -> Pending:
+        message, packed = self._message(
+            conversation, facts, args, kwargs, due, keep=keep, credit=0 if arrived is None else STREAM_CREDIT
+        )
+        return conversation.begin(message, packed, alone=alone or future is not None, future=future, arrived=arrived)
+
+    def _message(
+        self,
+        conversation: Conversation,
+        facts: MethodFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        due: float | None,
+        *,
+        keep: bool,
+        credit: int = 0,
+    ) -> tuple[Call, Packed]:
         packed = pack_arguments(conversation.link, args, kwargs, keep=keep)
         running = frame.current.get()
         chain = running.chain_here() if running is not None else ()
         timeout_s = None if due is None else max(0.0, due - time.monotonic())
         assert self._place
-        credit = STREAM_CREDIT if arrived is not None else 0
-        message = Call(0, self._place.target, facts.name, bool(kwargs), timeout_s, chain, packed.shared, credit)
-        return conversation.begin(message, packed, alone=alone or future is not None, future=future, arrived=arrived)
+        return Call(0, self._place.target, facts.name, bool(kwargs), timeout_s, chain, packed.shared, credit), packed
 
     def _connect(self, facts: MethodFacts, due: float | None) -> Conversation:
         """Find the service and dial it, waiting for it while it starts.
@@ -604,9 +626,9 @@ class Client:
         return [self._replica(index) for index in range(len(self))]
 
     def _choose(self) -> Replica:
-        num = len(self)
+        num = self._caller.directory.replicas(self._name)
         if num <= 1:
-            return self._replica(0)
+            return self._replicas.get(0) or self._replica(0)
         replicas = self._all_replicas()
         self.__dict__["_turn"] = turn = (self._turn + 1) % num
         # Among equals in turn; a replica that is not up is asked for only if no other is.

@@ -40,8 +40,16 @@ _LOOKS = 20
 _LOOK_UP_S = 1.0
 
 
+class Busy(Exception):
+    """Another thread reads the link just now."""
+
+
 class Lost(Exception):
     """The link ended before the answer came."""
+
+    def __init__(self, why: str, sent: bool = False) -> None:
+        super().__init__(why)
+        self.sent = sent
 
 
 class NotServed(Exception):
@@ -163,6 +171,42 @@ class Conversation:
             if self.closed:
                 self._fail(self.closed)  # it ended while this was on its way
             return pending
+
+    def ask(self, message: Call, packed: Packed) -> Any:
+        """Call, wait for the answer without a deadline, and return the value: the shortest way.
+
+        Raises:
+            Busy: another thread reads; nothing was sent.
+            Lost: the link ended, before or after the call was sent: `sent` of the error says which.
+            NotServed: the call did not run.
+            Exception: what the call raised.
+        """
+        if self._armed or not self._reading.acquire(blocking=False):
+            raise Busy
+        link, sent = self._link, False
+        try:
+            message.number = number = next(self._numbers)
+            link.send(message, packed.parts, packed.fds)
+            sent = True
+            if self._loop.is_entered_here:
+                self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
+            while True:
+                received = link.receive()
+                if received is None:
+                    raise LinkClosed("the peer closed the link")
+                if received.message.number == number:
+                    break
+                self._hear(received)
+        except (LinkClosed, FrameError, ValueError) as error:
+            self._end(str(error))
+            raise Lost(str(error), sent) from None
+        except BaseException:  # Ctrl-C may have torn a frame apart: the next call dials anew
+            self._end("a caller was interrupted")
+            raise
+        finally:
+            packed.close()
+            self.release()
+        return value_of(received, self.where)
 
     def wait(self, pending: Pending, deadline: float | None) -> bool:
         """Wait until a call is done, or an item of its stream is there; False when the deadline comes first. Then the caller cancels it."""

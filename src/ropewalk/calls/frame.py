@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from ropewalk.calls.messages import Origin
 
 #: Calls of this process that run have keys of their own, also among those of all other processes.
-_keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
+new_key = itertools.count(int.from_bytes(os.urandom(5), "little") << 22).__next__
 
 
 class Frame:
@@ -34,7 +34,7 @@ class Frame:
         """Monotonic time after which nobody wants the answer, or None."""
         self.label = label
         """Service and method; empty if this is not a call but only a deadline."""
-        self.key = next(_keys) if label else 0
+        self.key = new_key() if label else 0
         self.cancelled = False
 
     def chain_here(self) -> tuple[Origin, ...]:
@@ -47,8 +47,8 @@ current: ContextVar[Frame | None] = ContextVar("ropewalk_call", default=None)
 
 def renew_keys() -> None:
     """In a forked child: its keys must differ from its parent's."""
-    global _keys
-    _keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
+    global new_key
+    new_key = itertools.count(int.from_bytes(os.urandom(5), "little") << 22).__next__
 
 
 os.register_at_fork(after_in_child=renew_keys)

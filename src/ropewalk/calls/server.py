@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.calls.batches import BatchQueue, split_compatible, stack, unstack
-from ropewalk.calls.frame import Frame, current
+from ropewalk.calls.frame import Frame, current, new_key
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Cancel, End, Gone, Item, More, Raised
-from ropewalk.calls.payloads import pack_value, unpack
+from ropewalk.calls.payloads import Packed, pack_value, unpack
 from ropewalk.calls.threads import Threads
 from ropewalk.calls.turns import Lane
 from ropewalk.errors import CallCycle, DeadlineExceeded, LinkClosed, ProgramStopped
@@ -42,8 +42,11 @@ class Incoming(Frame):
     __slots__ = ("link", "number", "received", "served", "since", "way")
 
     def __init__(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
-        due = None if message.timeout_s is None else time.monotonic() + message.timeout_s
-        Frame.__init__(self, message.chain, due, way.label)
+        self.chain = message.chain
+        self.deadline = None if message.timeout_s is None else time.monotonic() + message.timeout_s
+        self.label = way.label
+        self.key = new_key()
+        self.cancelled = False
         self.served = served
         self.way = way
         self.link = link
@@ -107,7 +110,6 @@ class Served:
         self.lock = threading.Lock()
         self.lane = Lane()
         self.num_done = 0
-        self.running: dict[int, Incoming | Stream | Batch] = {}
         self.closed = ""
         self.ways: dict[str, Way] = {}
         for name, facts in methods.items():
@@ -117,6 +119,12 @@ class Served:
             if facts.batch_size:
                 way.batch = BatchQueue(facts.batch_size, facts.batch_wait_s)
             self.ways[name] = way
+
+    @property
+    def running(self) -> list[Any]:
+        """The calls that run."""
+        lanes = {id(way.lane): way.lane for way in self.ways.values()}.values()
+        return [call for lane in lanes for call in list(lane.running.values())]
 
     @property
     def num_waiting(self) -> int:
@@ -219,12 +227,12 @@ class CallServer:
             error = AttributeError(f"{served.label} has no method {message.method!r}; it has: {', '.join(served.ways)}")
             _send(link, Raised(message.number, failure_of(error)))
             return
-        make = Stream if way.facts.streams else Incoming
-        call = make(served, way, link, message, received)
-        self._calls[link][call.number] = call
-        if isinstance(call, Stream):
-            self._step(call)
-        elif way.batch:
+        if way.facts.streams:
+            stream = self._calls[link][message.number] = Stream(served, way, link, message, received)
+            self._step(stream)
+            return
+        call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
+        if way.batch:
             self._gather(call, way.batch)
         else:
             self._begin(call)
@@ -232,23 +240,21 @@ class CallServer:
     def _begin(self, call: Incoming | Batch) -> None:
         """Run a call now, or let it wait for its turn."""
         served, way = call.served, call.way
-        with served.lock:
-            try:
+        try:
+            with served.lock:
                 begun = way.lane.arrive(call)
-            except CallCycle as error:
-                failure = failure_of(error)
-                begun = False
-            else:
-                failure = None
-        if failure:
+        except CallCycle as error:
             for each in call.calls if isinstance(call, Batch) else [call]:
-                self._finish(each, Raised(each.number, failure))
-        elif begun and way.in_thread:
+                self._finish(each, Raised(each.number, failure_of(error)))
+            return
+        if not begun:
+            return
+        if way.in_thread:
             self._threads.run(lambda: self._run(call))
-        elif begun:
-            entered = self._loop.enter()
-            self._run(call)
-            self._loop.leave(entered)
+            return
+        entered = self._loop.enter()
+        self._run(call)
+        self._loop.leave(entered)
 
     def _continue(self, served: Served, lane: Lane) -> None:
         """Begin calls that waited; on the loop, for a moment."""
@@ -274,63 +280,70 @@ class CallServer:
 
     def _run(self, call: Incoming | Batch) -> None:
         """Run a call whose turn it is, and answer it."""
-        served = call.served
+        served, lane = call.served, call.way.lane
         call.since = time.monotonic()
-        served.running[call.key] = call
         if type(call) is Incoming:
-            answers = [self._run_one(call)]
+            answer, packed = self._run_one(call)
+            answers = None
         elif isinstance(call, Stream):
-            answers = [self._run_step(call)]
+            answer, packed = self._run_step(call)
+            answers = None
         else:
             assert isinstance(call, Batch)
             answers = self._run_batch(call)
-        self._end_turn(call)
-        for each, answer in answers:
-            self._finish(each, answer)
-
-    def _end_turn(self, call: Any) -> None:
-        served, lane = call.served, call.way.lane
-        del served.running[call.key]
+            answer = packed = None
         served.num_done += 1
         with served.lock:
             more = lane.finish(call)
         if more:
             self._loop.call_soon(lambda: self._continue(served, lane))
+        # The turn is over before its answer is sent: whoever has the answer may call again at once.
+        if answers is None:
+            self._finish(call, answer, packed)  # type: ignore[arg-type]
+            return
+        for each, answer, packed in answers:
+            self._finish(each, answer, packed)
 
-    def _run_one(self, call: Incoming) -> tuple[Incoming, Any]:
+    def _run_one(self, call: Incoming) -> tuple[Any, Packed | None]:
         if call.cancelled:
-            return call, None
-        if call.deadline is not None and time.monotonic() >= call.deadline:
-            return call, Raised(call.number, _too_late(call))
+            return None, None
+        if call.deadline is not None and call.since >= call.deadline:
+            return Raised(call.number, _too_late(call)), None
         token = current.set(call)
         try:
-            args, kwargs = call.arguments()
-            value = call.way.method(*args, **kwargs)
-            return call, _packed(call, value, Answer)
+            received, call.received = call.received, None
+            message: Call = received.message  # type: ignore[union-attr]
+            args = unpack(received, message.shared)  # type: ignore[arg-type]
+            if message.keywords:
+                args, kwargs = args
+                value = call.way.method(*args, **kwargs)
+            else:
+                value = call.way.method(*args)
+            return _packed(call, value, Answer)
         except BaseException as error:
-            return call, Raised(call.number, failure_of(error, __name__))
+            return Raised(call.number, failure_of(error, __name__)), None
         finally:
             current.reset(token)
 
-    def _finish(self, call: Incoming, answer: Any) -> None:
+    def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None) -> None:
         """Send what became of a call, unless nobody wants to know."""
-        if type(answer) is tuple:
-            message, packed = answer
-            if type(message) is Answer:
-                calls = self._calls.get(call.link)
-                if calls:
-                    calls.pop(call.number, None)
-            if not call.cancelled:
-                _send(call.link, message, packed.parts, packed.fds)
-            packed.close()
-            return
-        calls = self._calls.get(call.link)
-        if calls:
+        if type(answer) is not Item and (calls := self._calls.get(call.link)):
             calls.pop(call.number, None)
         if call.received is not None:
             _close_fds(call.received)
-        if answer is not None and not call.cancelled:
-            _send(call.link, answer)
+        if answer is None or call.cancelled:
+            if packed:
+                packed.close()
+            return
+        try:
+            if packed is None:
+                call.link.send(answer)
+            else:
+                call.link.send(answer, packed.parts, packed.fds)
+                if packed.fds:
+                    packed.close()
+        except LinkClosed:
+            pass  # the loop notices by itself
 
     def _cancel(self, link: Link, number: int) -> None:
         call = self._calls.get(link, {}).pop(number, None)
@@ -359,7 +372,7 @@ class CallServer:
         stream.in_turn = True
         self._begin(stream)
 
-    def _run_step(self, stream: Stream) -> tuple[Incoming, Any]:
+    def _run_step(self, stream: Stream) -> tuple[Any, Packed | None]:
         token = current.set(stream)
         try:
             if stream.items is None:
@@ -368,14 +381,14 @@ class CallServer:
             try:
                 value = next(stream.items)
             except StopIteration:
-                return stream, End(stream.number)
+                return End(stream.number), None
             stream.credit -= 1
             answer = _packed(stream, value, Item)
-            if type(answer) is tuple:
+            if type(answer[0]) is Item:
                 self._loop.call_soon(lambda: self._stepped(stream))
-            return stream, answer
+            return answer
         except BaseException as error:
-            return stream, Raised(stream.number, failure_of(error, __name__))
+            return Raised(stream.number, failure_of(error, __name__)), None
         finally:
             current.reset(token)
 
@@ -414,28 +427,28 @@ class CallServer:
         if calls:
             self._begin(Batch(way, served, calls))
 
-    def _run_batch(self, batch: Batch) -> list[tuple[Incoming, Any]]:
-        answers: list[tuple[Incoming, Any]] = []
+    def _run_batch(self, batch: Batch) -> list[tuple[Incoming, Any, Packed | None]]:
+        answers: list[tuple[Incoming, Any, Packed | None]] = []
         calls: list[Incoming] = []
         arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         token = current.set(batch)
         try:
             for call in batch.calls:
                 if call.cancelled:
-                    answers.append((call, None))
+                    answers.append((call, None, None))
                     continue
                 try:
                     arguments.append(call.arguments())
                     calls.append(call)
                 except BaseException as error:
-                    answers.append((call, Raised(call.number, failure_of(error, __name__))))
+                    answers.append((call, Raised(call.number, failure_of(error, __name__)), None))
             fitting, odd = split_compatible(arguments)
-            answers += [(calls[at], Raised(calls[at].number, failure_of(error))) for at, error in odd.items()]
+            answers += [(calls[at], Raised(calls[at].number, failure_of(error)), None) for at, error in odd.items()]
             calls = [calls[at] for at in fitting]
             if calls:
                 answers += self._call_batch(batch.way, calls, [arguments[at] for at in fitting])
         except BaseException as error:
-            answers += [(call, Raised(call.number, failure_of(error, __name__))) for call in calls]
+            answers += [(call, Raised(call.number, failure_of(error, __name__)), None) for call in calls]
         finally:
             current.reset(token)
             queue = batch.way.batch
@@ -445,10 +458,10 @@ class CallServer:
 
     def _call_batch(
         self, way: Way, calls: list[Incoming], arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]
-    ) -> list[tuple[Incoming, Any]]:
+    ) -> list[tuple[Incoming, Any, Packed | None]]:
         args, kwargs = stack(arguments)
         values = unstack(way.method(*args, **kwargs), len(calls))
-        return [(call, _packed(call, value, Answer)) for call, value in zip(calls, values, strict=True)]
+        return [(call, *_packed(call, value, Answer)) for call, value in zip(calls, values, strict=True)]
 
     # Errands
 
@@ -471,12 +484,14 @@ class _Errand(Frame):
     served: Served
 
 
-def _packed(call: Incoming, value: Any, kind: type[Answer] | type[Item]) -> Any:
+def _packed(call: Incoming, value: Any, kind: type[Answer] | type[Item]) -> tuple[Any, Packed | None]:
     """The answer that carries a value: the message with its parts, or a failure."""
+    if value is None:
+        return kind(call.number, ()), None
     try:
         packed = pack_value(call.link, value)
     except Exception as error:
-        return Raised(call.number, not_sendable(error, value))
+        return Raised(call.number, not_sendable(error, value)), None
     return kind(call.number, packed.shared), packed
 
 
