@@ -104,8 +104,10 @@ def boxes(item: Item) -> list[Item]:
     return [item, *(box for part in item.inside for box in boxes(part))]
 
 
-def overlap(a: Item, b: Item) -> bool:
-    return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
+def overlap(a: Item, b: Item, gap: float = 30) -> bool:
+    """Whether two boxes are not as far from each other as they should be."""
+    beside = a.x + a.width + gap <= b.x or b.x + b.width + gap <= a.x
+    return not (beside or a.y + a.height + gap <= b.y or b.y + b.height + gap <= a.y)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -143,6 +145,9 @@ def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int) -> None:
         for name, (x, y) in ((caller, route[0]), (callee, route[-1])):
             box = found[name]
             assert box.x <= x <= box.x + box.width and y in (box.y, box.y + box.height), "edges end at their boxes"
+        for (x, y), (_, other_y) in zip(route[1:-1:2], route[2:-1:2], strict=True):
+            passage = Item("passage", x=x, y=min(y, other_y), height=abs(y - other_y))
+            assert not any(overlap(passage, found[name], 0.0) for name in names), "long edges pass beside the boxes"
         heights = [y for _, y in route]
         assert heights in (sorted(heights), sorted(heights, reverse=True)), "edges do not turn back"
 

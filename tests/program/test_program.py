@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from ropewalk.calls import markers
 from ropewalk.engines.resources import Resources
+from ropewalk.program import deferred, layout, program, signatures
+from ropewalk.program.nodes import colocate
 from ropewalk.program.nodes.cache import Cache
 from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.nodes.ranks import Ranks
@@ -128,6 +133,12 @@ def test_a_spec_is_found_by_its_name() -> None:
     assert program.spec("a").name == "a" and str(program.spec("a")) == "service 'a'"
     with pytest.raises(KeyError, match="has no node 'b'; it has a"):
         program.spec("b")
+
+
+@pytest.mark.parametrize("module", [colocate, deferred, layout, markers, program, signatures], ids=lambda m: m.__name__)
+def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert tried and not failed
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ class StandIn:
         self.served: Any = None
         self.methods: Mapping[str, Any] = {}
         self.is_served = threading.Event()
+        self.is_waiting = threading.Event()
         self.stop = threading.Event()
         self._objects = objects or {}
 
@@ -33,6 +34,7 @@ class StandIn:
         self.is_served.set()
 
     def wait_for_stop(self, timeout_s: float | None = None) -> bool:
+        self.is_waiting.set()
         return self.stop.wait(timeout_s)
 
 

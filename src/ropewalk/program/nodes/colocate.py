@@ -17,11 +17,15 @@ class Colocate(Node[Mapping[str, Any]]):
     """Nodes that belong close together, because they talk much.
 
     As threads they share one process: it starts, dies and restarts as one. As processes they share a host.
-    `program.add` returns the handles to the nodes, by name; the names are names of the program.
+    The names are names of the program, so the nodes can be given to each other by `program.declare(name)`.
 
     Example:
-        >>> import ropewalk.program.nodes.worker
-        >>> colocate = Colocate({"hello": ropewalk.program.nodes.worker.Worker(print, "hello")}, as_="threads")
+        >>> from ropewalk.program.nodes.service import Service
+        >>> from ropewalk.program.program import Program
+        >>> program = Program("demo")
+        >>> nodes = {"table": Service(dict), "copy": Service(dict, table=program.declare("table"))}
+        >>> program.add(Colocate(nodes, as_="threads"), name="host")
+        {'table': Handle('table'), 'copy': Handle('copy')}
 
     Raises:
         TypeError: a value is not a node.
