@@ -11,7 +11,7 @@ item of the level above, which is why it covers none but its own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 Pair = tuple[str, str]
@@ -46,6 +46,23 @@ class Item:
         return self.x + self.width / 2
 
 
+@dataclass(slots=True)
+class Passages:
+    """What each edge passes, from its caller on."""
+
+    leaving: dict[Pair, list[Item]] = field(default_factory=dict[Pair, list[Item]])
+    """Rows below the caller, in each cluster that the edge leaves."""
+    between: dict[Pair, list[Item]] = field(default_factory=dict[Pair, list[Item]])
+    """Rows of the cluster that holds both ends."""
+    entering: dict[Pair, list[Item]] = field(default_factory=dict[Pair, list[Item]])
+    """Rows above the callee, in each cluster that the edge enters."""
+
+    def of(self, edge: Pair, *, down: bool) -> list[Item]:
+        """All of them; an edge that goes up leaves its clusters at once."""
+        between = self.between.get(edge, [])
+        return [*self.leaving.get(edge, ()), *between, *self.entering.get(edge, ())] if down else between
+
+
 def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
     """Set the place and the size of the root and of everything inside.
 
@@ -57,35 +74,44 @@ def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
         For each edge the points where its curve is vertical, from caller to callee.
     """
     edges = list(dict.fromkeys(edges))
-    passages: dict[Pair, list[Item]] = {}
+    passages = Passages()
     _place_inside(root, edges, passages)
     _move(root, -root.x, -root.y)
     return _routes(root, edges, passages)
 
 
-def _place_inside(cluster: Item, edges: Sequence[Pair], passages: dict[Pair, list[Item]]) -> None:
+def _place_inside(cluster: Item, edges: Sequence[Pair], passages: Passages) -> None:
     holder = {name: item.name for item in cluster.inside for name in _leaves(item)}
     for item in cluster.inside:
         if item.inside:
             _place_inside(item, edges, passages)
-    lifted = [(holder[a], holder[b]) for a, b in edges if a in holder and b in holder and holder[a] != holder[b]]
+    between = [edge for edge in edges if edge[0] in holder and edge[1] in holder]
+    lifted = [(holder[a], holder[b]) for a, b in between if holder[a] != holder[b]]
     names = [item.name for item in cluster.inside]
     downward = without_circles(names, dict.fromkeys(lifted))
     row_of = rows_by_longest_path(names, downward)
-    items = {item.name: item for item in cluster.inside}
+    last = max(row_of.values())
 
-    # Long edges get an item of no width in each row that they pass.
-    chains = {
-        pair: [pair[0], *(f"{pair}@{row}" for row in range(row_of[pair[0]] + 1, row_of[pair[1]])), pair[1]]
-        for pair in downward
-    }
-    rows: list[list[Item]] = [[] for _ in range(max(row_of.values(), default=0) + 1)]
+    # Long edges, and those that leave the cluster below or enter it above, hold a place in each row that they pass.
+    leaving = {edge: holder[edge[0]] for edge in edges if edge[0] in holder and edge[1] not in holder}
+    entering = {edge: holder[edge[1]] for edge in edges if edge[1] in holder and edge[0] not in holder}
+    chains: dict[Pair, list[str]] = {}
+    for a, b in downward:
+        chains[a, b] = [a, *(f"{a}\n{b}\n{row}" for row in range(row_of[a] + 1, row_of[b])), b]
+    for name in dict.fromkeys(leaving.values()):
+        chains[name, ""] = [name, *(f"{name}\n\n{row}" for row in range(row_of[name] + 1, last + 1))]
+    for name in dict.fromkeys(entering.values()):
+        chains["", name] = [*(f"\n{name}\n{row}" for row in range(row_of[name])), name]
+    items = {item.name: item for item in cluster.inside}
+    rows: list[list[Item]] = [[] for _ in range(last + 1)]
     for name in names:
         rows[row_of[name]].append(items[name])
-    for (caller, _), chain in chains.items():
-        for offset, name in enumerate(chain[1:-1], 1):
-            items[name] = Item(name)
-            rows[row_of[caller] + offset].append(items[name])
+    for (upper, _), chain in chains.items():
+        first = row_of[upper] if upper else 0
+        for row, name in enumerate(chain, first):
+            if name not in items:
+                items[name] = Item(name)
+                rows[row].append(items[name])
     links = [(a, b) for chain in chains.values() for a, b in itertools.pairwise(chain)]
     _order(rows, links)
     _spread(rows, links)
@@ -99,13 +125,16 @@ def _place_inside(cluster: Item, edges: Sequence[Pair], passages: dict[Pair, lis
                 cluster.passing.append(item)
             _move(item, 0.0, y + (height - item.height) / 2 - item.y)
         y += height + GAP_Y
-    for edge in edges:
-        if edge[0] in holder and edge[1] in holder:
-            ends = holder[edge[0]], holder[edge[1]]
-            if ends in chains:
-                passages[edge] = [items[name] for name in chains[ends][1:-1]]
-            elif (ends[1], ends[0]) in chains:  # it was turned round
-                passages[edge] = [items[name] for name in chains[ends[1], ends[0]][-2:0:-1]]
+    for edge in between:
+        a, b = holder[edge[0]], holder[edge[1]]
+        if (a, b) in chains:
+            passages.between[edge] = [items[name] for name in chains[a, b][1:-1]]
+        elif (b, a) in chains:  # it was turned round
+            passages.between[edge] = [items[name] for name in chains[b, a][-2:0:-1]]
+    for edge, name in leaving.items():
+        passages.leaving.setdefault(edge, []).extend(items[step] for step in chains[name, ""][1:])
+    for edge, name in entering.items():
+        passages.entering.setdefault(edge, [])[:0] = [items[step] for step in chains["", name][:-1]]
     _wrap(cluster)
 
 
@@ -261,7 +290,7 @@ def _leaves(item: Item) -> Iterable[str]:
         yield from _leaves(part)
 
 
-def _routes(root: Item, edges: Sequence[Pair], passages: Mapping[Pair, Sequence[Item]]) -> dict[Pair, list[Point]]:
+def _routes(root: Item, edges: Sequence[Pair], passages: Passages) -> dict[Pair, list[Point]]:
     boxes: dict[str, Item] = {}
 
     def collect(item: Item) -> None:
@@ -275,7 +304,7 @@ def _routes(root: Item, edges: Sequence[Pair], passages: Mapping[Pair, Sequence[
     for edge in edges:
         caller, callee = boxes[edge[0]], boxes[edge[1]]
         down = caller.y < callee.y
-        through = passages.get(edge, ())
+        through = passages.of(edge, down=down)
         ports.setdefault((caller.name, down), []).append((through[0].x if through else callee.center, edge, True))
         ports.setdefault((callee.name, not down), []).append((through[-1].x if through else caller.center, edge, False))
     at: dict[tuple[Pair, bool], Point] = {}
@@ -289,7 +318,7 @@ def _routes(root: Item, edges: Sequence[Pair], passages: Mapping[Pair, Sequence[
     for edge in edges:
         down = boxes[edge[0]].y < boxes[edge[1]].y
         middle: list[Point] = []
-        for item in passages.get(edge, ()):
+        for item in passages.of(edge, down=down):
             upper, lower = (item.x, item.y), (item.x, item.y + item.height)
             middle += [upper, lower] if down else [lower, upper]
         routes[edge] = [at[edge, True], *middle, at[edge, False]]
