@@ -38,6 +38,9 @@ class Item:
     """Of its left edge."""
     y: float = 0.0
     """Of its upper edge."""
+    row_top: float = 0.0
+    """The upper edge of the row it stands in."""
+    row_bottom: float = 0.0
     passing: list[Item] = field(default_factory=list["Item"])
     """What long edges hold free in its rows."""
 
@@ -124,6 +127,7 @@ def _place_inside(cluster: Item, edges: Sequence[Pair], passages: Passages) -> N
                 item.height = height
                 cluster.passing.append(item)
             _move(item, 0.0, y + (height - item.height) / 2 - item.y)
+            item.row_top, item.row_bottom = y, y + height
         y += height + GAP_Y
     for edge in between:
         a, b = holder[edge[0]], holder[edge[1]]
@@ -208,7 +212,7 @@ def _order(rows: list[list[Item]], links: Sequence[Pair]) -> None:
                     own[name] = sum(near) / len(near)
             rows[number].sort(key=lambda item: own[item.name])
         crossings = _crossings(rows, links)
-        if crossings < fewest:
+        if crossings <= fewest:  # later ones are better spread
             best, fewest = [list(row) for row in rows], crossings
     rows[:] = best
 
@@ -279,6 +283,8 @@ def _wrap(cluster: Item) -> None:
 def _move(item: Item, dx: float, dy: float) -> None:
     item.x += dx
     item.y += dy
+    item.row_top += dy
+    item.row_bottom += dy
     for part in (*item.inside, *item.passing):
         _move(part, dx, dy)
 
@@ -321,5 +327,10 @@ def _routes(root: Item, edges: Sequence[Pair], passages: Passages) -> dict[Pair,
         for item in passages.of(edge, down=down):
             upper, lower = (item.x, item.y), (item.x, item.y + item.height)
             middle += [upper, lower] if down else [lower, upper]
-        routes[edge] = [at[edge, True], *middle, at[edge, False]]
+        # A box may be lower than its row: out of the row first, and then to the side.
+        (x, y), (end_x, end_y) = at[edge, True], at[edge, False]
+        caller, callee = boxes[edge[0]], boxes[edge[1]]
+        out = x, caller.row_bottom if down else caller.row_top
+        into = end_x, callee.row_top if down else callee.row_bottom
+        routes[edge] = list(dict.fromkeys([(x, y), out, *middle, into, (end_x, end_y)]))  # no step of no length
     return routes
