@@ -130,12 +130,12 @@ def test_a_mark_is_seen_above_and_below_staticmethod() -> None:
 
 def test_a_marked_method_of_an_ordinary_object_is_an_ordinary_method() -> None:
     store = Store()
-    unbound: Any = Store.push
-    assert store.push(1) == 1 and unbound(store, 2) == 2
+    assert store.push(1) == 1 and Store.push(store, 2) == 2
     assert store.push.__name__ == "push"
     assert str(inspect.signature(store.push)) == "(value: 'int', *, times: 'int' = 1) -> 'int'"
     assert list(store.each()) == [1, 2]
-    assert Store.made() == store.made() == "Store"
+    of_the_class: Any = Store.made
+    assert of_the_class() == store.made() == "Store"
     assert store.push == store.push and store.push != Store().push
 
 
