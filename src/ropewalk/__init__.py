@@ -20,15 +20,27 @@ if TYPE_CHECKING:
     from multiprocessing import TimeoutError
 
     from ropewalk import errors
+    from ropewalk.calls.client import Client
+    from ropewalk.calls.frame import deadline
+    from ropewalk.calls.markers import batched, concurrent, idempotent, method
     from ropewalk.engines.resources import Resources
     from ropewalk.errors import (
+        CallCycle,
+        CallError,
+        CheckpointCorrupt,
         CrashLoop,
+        DeadlineExceeded,
+        HandleNotConnected,
         InitializerFailed,
         NotPicklable,
         PoolClosed,
         ProcessLimit,
+        ProgramFailed,
+        ProgramInvalid,
+        ProgramStopped,
         RemoteError,
         RopewalkError,
+        ServiceLost,
         StartFailed,
         TaskCancelled,
         TaskPoisoned,
@@ -39,9 +51,45 @@ if TYPE_CHECKING:
     from ropewalk.pool.pool import Pool
     from ropewalk.pool.seeds import task_seed
     from ropewalk.processes.session import Session
+    from ropewalk.program.deferred import Deferred
+    from ropewalk.program.handle import Handle
+    from ropewalk.program.launch import launch
+    from ropewalk.program.node_context import current_node, on_stop, stop, stopping, wait_for_stop
+    from ropewalk.program.nodes.cache import Cache
+    from ropewalk.program.nodes.colocate import Colocate
+    from ropewalk.program.nodes.pool_node import PoolNode
+    from ropewalk.program.nodes.ranks import Ranks
+    from ropewalk.program.nodes.service import Service
+    from ropewalk.program.nodes.worker import Worker
+    from ropewalk.program.program import Program
+    from ropewalk.program.restart_rule import Restart
+    from ropewalk.program.running import RunningProgram
 
 #: Where each name lives.
 _HOMES = {
+    "Program": "ropewalk.program.program",
+    "launch": "ropewalk.program.launch",
+    "RunningProgram": "ropewalk.program.running",
+    "Handle": "ropewalk.program.handle",
+    "Deferred": "ropewalk.program.deferred",
+    "Restart": "ropewalk.program.restart_rule",
+    "Service": "ropewalk.program.nodes.service",
+    "Worker": "ropewalk.program.nodes.worker",
+    "Cache": "ropewalk.program.nodes.cache",
+    "Colocate": "ropewalk.program.nodes.colocate",
+    "Ranks": "ropewalk.program.nodes.ranks",
+    "PoolNode": "ropewalk.program.nodes.pool_node",
+    "Client": "ropewalk.calls.client",
+    "method": "ropewalk.calls.markers",
+    "batched": "ropewalk.calls.markers",
+    "concurrent": "ropewalk.calls.markers",
+    "idempotent": "ropewalk.calls.markers",
+    "deadline": "ropewalk.calls.frame",
+    "stop": "ropewalk.program.node_context",
+    "stopping": "ropewalk.program.node_context",
+    "wait_for_stop": "ropewalk.program.node_context",
+    "on_stop": "ropewalk.program.node_context",
+    "current_node": "ropewalk.program.node_context",
     "Pool": "ropewalk.pool.pool",
     "Resources": "ropewalk.engines.resources",
     "Session": "ropewalk.processes.session",
@@ -49,6 +97,15 @@ _HOMES = {
     "task_seed": "ropewalk.pool.seeds",
 } | dict.fromkeys(
     (
+        "CallCycle",
+        "CallError",
+        "CheckpointCorrupt",
+        "DeadlineExceeded",
+        "HandleNotConnected",
+        "ProgramFailed",
+        "ProgramInvalid",
+        "ProgramStopped",
+        "ServiceLost",
         "CrashLoop",
         "InitializerFailed",
         "NotPicklable",
@@ -67,15 +124,35 @@ _HOMES = {
 )
 
 __all__ = [
+    "Cache",
+    "CallCycle",
+    "CallError",
+    "CheckpointCorrupt",
+    "Client",
+    "Colocate",
     "CrashLoop",
+    "DeadlineExceeded",
+    "Deferred",
+    "Handle",
+    "HandleNotConnected",
     "InitializerFailed",
     "NotPicklable",
     "Pool",
     "PoolClosed",
+    "PoolNode",
     "ProcessLimit",
+    "Program",
+    "ProgramFailed",
+    "ProgramInvalid",
+    "ProgramStopped",
+    "Ranks",
     "RemoteError",
     "Resources",
+    "Restart",
     "RopewalkError",
+    "RunningProgram",
+    "Service",
+    "ServiceLost",
     "Session",
     "StartFailed",
     "TaskCancelled",
@@ -83,10 +160,22 @@ __all__ = [
     "TaskTimeout",
     "TimeoutError",
     "TransportRefused",
+    "Worker",
     "WorkerLost",
     "__version__",
+    "batched",
+    "concurrent",
+    "current_node",
+    "deadline",
     "errors",
+    "idempotent",
+    "launch",
+    "method",
+    "on_stop",
+    "stop",
+    "stopping",
     "task_seed",
+    "wait_for_stop",
 ]
 
 

@@ -21,12 +21,15 @@ from typing import Any, Literal, TypeVar, get_args, overload
 from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ProgramInvalid
+from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
 from ropewalk.program.drawing import Edge
 from ropewalk.program.handle import Handle, Vertex, handles_in
+from ropewalk.program.launch import launch
 from ropewalk.program.node import Node, NodeSpec
 from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.restart_rule import Restart, restart_rule
+from ropewalk.program.running import RunningProgram
 from ropewalk.program.validation import Mode, problems_of, this_machine
 
 T = TypeVar("T")
@@ -274,6 +277,34 @@ class Program:
             count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
             lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
             raise ProgramInvalid(f"program {self.name!r} cannot be launched, {count}:\n{lines}", problems=problems)
+
+    def launch(
+        self,
+        mode: Mode | None = None,
+        engine: str | None = None,
+        *,
+        session: Session | None = None,
+        copy: bool = True,
+    ) -> RunningProgram:
+        """Start the program, and return at once.
+
+        Example:
+            >>> with Program("nothing").launch("threads") as running:  # doctest: +SKIP
+            ...     running.wait()
+
+        Args:
+            mode: "processes" (the default), or "threads" of this process, which keeps breakpoints working.
+            engine: where the processes run; the setting `engine` by default.
+            session: whose processes it uses; by default one that all programs and pools of this process share.
+            copy: in threads mode, pickle arguments and results as between processes. False hands them over as
+                they are, which is faster and hides what would fail with processes.
+
+        Raises:
+            ProgramInvalid: it cannot be launched; lists every problem that was found.
+            StartFailed: no process could be asked for.
+            ValueError: there is no such mode, or `copy` does not go with it.
+        """
+        return launch(self, mode, engine, session=session, copy=copy)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._specs)} nodes)"

@@ -1,0 +1,165 @@
+"""Where services are: the launcher's table, and what a host knows of it.
+
+    supervisor, hosts ──▶ Table ──changes──▶ those who asked for the name ──▶ View ──▶ clients
+
+The table is pure: states and addresses in, `Placed` messages out. A view keeps what it
+was told and wakes those who wait for news.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from ropewalk.calls.client import Place
+from ropewalk.errors import ServiceLost
+from ropewalk.program.instructions import ReplicaState
+from ropewalk.program.messages import Placed, Sizes
+
+#: The launcher answers within this, or is gone.
+_FIRST_ANSWER_S = 30.0
+_STATES = {
+    ReplicaState.WAITING: "waiting",
+    ReplicaState.STARTING: "waiting",
+    ReplicaState.READY: "waiting",  # until its address is known
+    ReplicaState.ENDING: "waiting",
+    ReplicaState.COMPLETED: "completed",
+    ReplicaState.FAILED: "failed",
+    ReplicaState.STOPPED: "stopped",
+    ReplicaState.REMOVED: "failed",
+}
+
+
+class Table:
+    """All services of a program, as the launcher knows them."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self._sizes = dict(sizes)
+        self._places: dict[tuple[str, int], Placed] = {}
+        self._up: dict[tuple[str, int], tuple[int, str, int]] = {}
+
+    def came_up(self, name: str, replica: int, generation: int, address: str, target: int) -> None:
+        """A replica can be called there."""
+        self._up[name, replica] = generation, address, target
+
+    def update(
+        self, states: Iterable[tuple[str, int, ReplicaState, int, str]], *, stopping: bool
+    ) -> list[Placed | Sizes]:
+        """Take over the states of all replicas (name, index, state, generation, cause); returns what changed."""
+        news: list[Placed | Sizes] = []
+        sizes: dict[str, int] = dict.fromkeys(self._sizes, 0)
+        for name, replica, state, generation, cause in states:
+            sizes[name] = max(sizes.get(name, 0), replica + 1)
+            placed = self._placed(name, replica, state, generation, cause, stopping)
+            if self._places.get((name, replica)) != placed:
+                self._places[name, replica] = placed
+                news.append(placed)
+        for name, size in sizes.items():
+            if self._sizes.get(name) != size:
+                self._sizes[name] = size
+                news.append(Sizes(name, size))
+        return news
+
+    def about(self, name: str) -> list[Placed | Sizes]:
+        """All that is known of a service, its places first."""
+        size = self._sizes.get(name, 0)
+        known = [self._places[name, replica] for replica in range(size) if (name, replica) in self._places]
+        return [*known, Sizes(name, size)]
+
+    def _placed(
+        self, name: str, replica: int, state: ReplicaState, generation: int, cause: str, stopping: bool
+    ) -> Placed:
+        up_generation, address, target = self._up.get((name, replica), (-1, "", 0))
+        if up_generation == generation and state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING):
+            # One that is being ended answers what it can, and says itself when it takes no more.
+            return Placed(name, replica, "up", address, target, "", generation, "")
+        if stopping and state not in (ReplicaState.FAILED, ReplicaState.COMPLETED):
+            return Placed(name, replica, "stopped", "", 0, "", generation, cause)
+        return Placed(name, replica, _STATES[state], "", 0, "", generation, cause)
+
+
+class View:
+    """What one process knows of the table; a `calls.client.Directory`."""
+
+    def __init__(self, ask: Callable[[str], None], before_waiting: Callable[[], None]) -> None:
+        """`ask` asks the launcher for a name; `before_waiting` is called by a thread that is going to wait."""
+        self._ask = ask
+        self._before_waiting = before_waiting
+        self._news = threading.Condition()
+        self._places: dict[tuple[str, int], Place] = {}
+        self._sizes: dict[str, int] = {}
+        self._asked: set[str] = set()
+        self._ended = ""
+
+    # Told by the launcher
+
+    def hear(self, message: Placed | Sizes) -> None:
+        """Take over news."""
+        with self._news:
+            if isinstance(message, Sizes):
+                self._sizes[message.name] = message.replicas
+            else:
+                self._places[message.name, message.replica] = Place(
+                    message.state,
+                    message.address,
+                    message.target,
+                    message.token,
+                    message.generation,
+                    message.cause,
+                )
+            self._news.notify_all()
+
+    def end(self, why: str) -> None:
+        """No news will come any more: for all that is known, everything has stopped."""
+        with self._news:
+            self._ended = why
+            self._news.notify_all()
+
+    # Asked by clients
+
+    def find(self, name: str, replica: int) -> Place:
+        """Where a replica is; waits for the first answer of the launcher."""
+        place = self._places.get((name, replica))
+        if place is not None and not self._ended:
+            return place
+        self._wait_for_first(name)
+        if self._ended:
+            return Place("stopped", cause=self._ended)
+        place = self._places.get((name, replica))
+        return place or Place("failed", cause=f"{name} has {self._sizes.get(name, 0)} replicas")
+
+    def replicas(self, name: str) -> int:
+        """How many replicas a service has."""
+        size = self._sizes.get(name)
+        if size is None:
+            self._wait_for_first(name)
+            size = self._sizes.get(name, 0)
+        return size
+
+    def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
+        """Wait until a place differs from what was seen, or for so long."""
+        self._before_waiting()
+        due = time.monotonic() + timeout_s
+        with self._news:
+            while not self._ended and self._places.get((name, replica), seen) == seen:
+                left_s = due - time.monotonic()
+                if left_s <= 0:
+                    return seen
+                self._news.wait(left_s)
+            return Place("stopped", cause=self._ended) if self._ended else self._places[name, replica]
+
+    def _wait_for_first(self, name: str) -> None:
+        self._before_waiting()
+        due = time.monotonic() + _FIRST_ANSWER_S
+        with self._news:
+            if name not in self._asked:
+                self._asked.add(name)
+                self._ask(name)
+            while name not in self._sizes and not self._ended:
+                if not self._news.wait(max(0.0, due - time.monotonic())):
+                    raise ServiceLost(
+                        f"the launcher has not said where {name} is for {_FIRST_ANSWER_S:.0f} s; "
+                        "is it stopped, or very busy?",
+                        service=name,
+                    )

@@ -1,0 +1,298 @@
+"""Where units run: each in a process of a session, or all as threads of this process.
+
+Both hear of the same messages; what only processes can do (signals, samples) is left
+out by the other.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
+from ropewalk.processes.session import ProcessSpec, Session
+from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded, UnitName
+from ropewalk.program.node import Node
+from ropewalk.program.node_host import NodeHost
+from ropewalk.settings import Settings
+from ropewalk.supervision.failure import DeathRecord
+from ropewalk.transport.credentials import create_run_folder
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Link, Received
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.serialization import dumps, loads
+
+ENTRY = "ropewalk.program.node_host:main"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One unit to start."""
+
+    start: StartUnit
+    parts: list[Part]
+    nodes: list[Node[Any]]
+    resources: Resources
+    environment: Mapping[str, str]
+
+
+class Target(Protocol):
+    """Who is told what becomes of units; everything is called on the loop's thread."""
+
+    def heard(self, name: UnitName, message: Any) -> None:
+        """A unit's host says something."""
+
+    def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
+        """A unit is gone, with what is known of its process's death, or why it could not be started."""
+
+    def happened(self, text: str) -> None:
+        """Something happened that a person should know."""
+
+    def lost(self, error: Exception) -> None:
+        """No units can be started any more."""
+
+
+class Hosting(abc.ABC):
+    """Starts and ends units."""
+
+    mode: str
+    loop: Loop
+    run_id: str
+    folder: Path
+
+    @abc.abstractmethod
+    def start(self, launch: Launch) -> None:
+        """Start a unit; from the loop's thread."""
+
+    @abc.abstractmethod
+    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
+        """Say something to a unit's host; nothing if it is gone."""
+
+    @abc.abstractmethod
+    def signal(self, name: UnitName, number: int) -> bool:
+        """Send a signal to a unit's process; False where units have none."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give everything back, after the last unit has ended; not from the loop's thread."""
+
+    def host_id(self, name: UnitName) -> str:
+        """What the host of a unit calls itself."""
+        return f"{name.unit}.{name.replica}#{name.generation}"
+
+    def pid_of(self, name: UnitName) -> int:
+        """The process that a unit runs in."""
+        return os.getpid()
+
+    def host_of(self, name: UnitName) -> str:
+        """The machine that it runs on."""
+        return os.uname().nodename
+
+    def sample_of(self, name: UnitName) -> Sample | None:
+        """What its process used when it was last looked at."""
+        return None
+
+    def log_file(self, unit: str, replica: int) -> Path | None:
+        """What it printed."""
+        return None
+
+
+class ProcessHosting(Hosting):
+    """A process for each unit, leased from a session."""
+
+    mode = "processes"
+
+    def __init__(self, session: Session, target: Target) -> None:
+        """Lease the session.
+
+        Raises:
+            PoolClosed: the session has ended.
+            StartFailed: no agent could be asked for.
+        """
+        session.lease()
+        self._session = session
+        self._target = target
+        self._released = False
+        self._ids: dict[UnitName, str] = {}
+        self._names: dict[str, UnitName] = {}
+        self._launches: dict[str, Launch] = {}
+        self._links: dict[UnitName, Link] = {}
+        self.loop = session.loop
+        self.run_id = session.run_id
+        self.folder = session.folder
+
+    def start(self, launch: Launch) -> None:
+        name = launch.start.name
+        spec = ProcessSpec(
+            group=name.unit,
+            rank=name.replica,
+            entry=ENTRY,
+            codec=PROGRAM,
+            resources=launch.resources,
+            environment=launch.environment,
+        )
+        id = self._session.start(spec, self)
+        self._ids[name], self._names[id], self._launches[id] = id, name, launch
+
+    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
+        link = self._links.get(name)
+        if link:
+            with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+                link.send(message)
+
+    def signal(self, name: UnitName, number: int) -> bool:
+        id = self._ids.get(name)
+        if id:
+            self._session.signal(id, number)
+        return True
+
+    def close(self) -> None:
+        if not self._released:
+            self._released = True
+            self._session.release()
+
+    def pid_of(self, name: UnitName) -> int:
+        return self._session.pid_of(self._ids.get(name, ""))
+
+    def host_of(self, name: UnitName) -> str:
+        return self._session.host_of(self._ids.get(name, ""))
+
+    def sample_of(self, name: UnitName) -> Sample | None:
+        return self._session.sample_of(self._ids.get(name, ""))
+
+    def log_file(self, unit: str, replica: int) -> Path | None:
+        folder = Path(self._session.settings.logs or self.folder / "output")
+        return folder / f"{unit}.{replica}.log"
+
+    # As the owner of processes, on the loop
+
+    def on_link(self, id: str, link: Link) -> None:
+        launch = self._launches.pop(id, None)
+        name = self._names.get(id)
+        if launch is None or name is None:
+            link.close()
+            return
+        self._links[name] = link
+        with contextlib.suppress(LinkClosed):
+            link.send(launch.start, launch.parts)
+
+    def on_message(self, id: str, received: Received) -> None:
+        name = self._names.get(id)
+        if name:
+            self._target.heard(name, received.message)
+
+    def on_report(self, id: str, report: Report) -> None:
+        pass  # only pools peek
+
+    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        host = self._session.host_of(id)
+        name = self._forget(id)
+        if name is None:
+            return
+        code = exited.exit_code
+        ending: dict[str, Any] = {"exit_code": code} if code >= 0 else {"signal": -code}
+        record = DeathRecord(
+            name=f"{name.unit}.{name.replica}",
+            host=host or os.uname().nodename,
+            pid=exited.pid,
+            out_of_memory=exited.out_of_memory,
+            last_output=exited.last_output,
+            ran_s=exited.ran_s,
+            **ending,
+        )
+        self._target.ended(name, record, exited.ended_by if host_lost else "")
+
+    def on_not_started(self, id: str, failure: NotStarted) -> None:
+        name = self._forget(id)
+        if name:
+            self._target.ended(name, None, f"it could not be started: {failure.reason}")
+
+    def on_event(self, text: str) -> None:
+        self._target.happened(text)
+
+    def on_failed(self, error: Exception) -> None:
+        self._target.lost(error)
+
+    def _forget(self, id: str) -> UnitName | None:
+        name = self._names.pop(id, None)
+        self._launches.pop(id, None)
+        if name:
+            self._ids.pop(name, None)
+            self._links.pop(name, None)
+        return name
+
+
+class ThreadHosting(Hosting):
+    """All units as threads of this process, for the debugger.
+
+    Args:
+        target: is told what becomes of units.
+        settings: say where the run folder is.
+        copy: pickle arguments and results as between processes; else they are handed over as they are.
+    """
+
+    mode = "threads"
+
+    def __init__(self, target: Target, settings: Settings, *, copy: bool) -> None:
+        self._target = target
+        self._copy = copy
+        self.run_id = os.urandom(8).hex()
+        self.folder = create_run_folder(settings.run_folder)
+        self.key = os.urandom(32).hex()
+        self._host = NodeHost(str(self.folder), "threads.sock", self.run_id, "threads", self.key, self._said)
+        self._host.by_reference = not copy
+        self.loop = self._host.loop
+        self.loop.start("ropewalk-threads", deputies=True)
+
+    def start(self, launch: Launch) -> None:
+        nodes = launch.nodes
+        if self._copy:
+            payload = dumps(nodes, what="nodes")
+            nodes = loads(payload.pickle, [memoryview(bytearray(buffer)) for buffer in payload.buffers])
+        start = launch.start
+        for name, value in launch.environment.items():
+            os.environ.setdefault(name, value)
+        try:
+            unit = self._host.prepare(start, nodes)
+        except Exception as error:
+            traceback.print_exception(error, file=sys.stderr)
+            problem = f"it could not be started: {error!r}"
+            self.loop.call_soon(lambda: self._target.ended(start.name, None, problem))
+            return
+        name = f"{start.name.unit}.{start.name.replica}"
+        threading.Thread(target=self._host.run_unit, args=(unit,), name=name, daemon=True).start()
+
+    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
+        self.loop.call_soon(lambda: self._host.hear(message))
+
+    def signal(self, name: UnitName, number: int) -> bool:
+        return False
+
+    def host_id(self, name: UnitName) -> str:
+        return "threads"
+
+    def close(self) -> None:
+        self._host.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _said(self, message: Any) -> None:
+        self.loop.call_soon(lambda: self._hear(message))
+
+    def _hear(self, message: Any) -> None:
+        name: UnitName = getattr(message, "name", None)  # type: ignore[assignment]
+        self._target.heard(name if isinstance(name, UnitName) else UnitName("", 0, 0), message)
+        if isinstance(message, UnitEnded):
+            self._target.ended(message.name, None, "")

@@ -1,0 +1,39 @@
+"""Launching: check the program, pack it, choose where it runs, begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ropewalk import settings
+from ropewalk.processes.session import Session, default_session
+from ropewalk.program.hosting import ProcessHosting, ThreadHosting
+from ropewalk.program.packing import PackedProgram
+from ropewalk.program.running import RunningProgram
+from ropewalk.program.validation import Mode
+
+if TYPE_CHECKING:
+    from ropewalk.program.program import Program
+
+
+def launch(
+    program: Program,
+    mode: Mode | None = None,
+    engine: str | None = None,
+    *,
+    session: Session | None = None,
+    copy: bool = True,
+) -> RunningProgram:
+    """Start a program, and return at once; see `Program.launch`."""
+    here = settings.current(engine=engine, mode=mode)
+    chosen: Mode = "threads" if here.mode == "threads" else "processes"
+    program.validate(chosen, engine=engine)
+    if chosen == "processes" and not copy:
+        raise ValueError('copy=False needs mode="threads": what travels between processes is always copied')
+    specs = program.specs
+    running = RunningProgram(program.name, specs, PackedProgram(specs))
+    if chosen == "threads":
+        hosting = ThreadHosting(running, here, copy=copy)
+    else:
+        hosting = ProcessHosting(session or default_session(engine), running)
+    running.begin(hosting)
+    return running

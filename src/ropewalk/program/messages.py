@@ -1,0 +1,186 @@
+"""What the launcher of a program and the processes of its nodes say to each other.
+
+launcher ──▶ host    StartUnit StopUnit Sizes Placed RendezvousAt AskStatus
+host ──▶ launcher    UnitUp NodeReady UnitEnded Locate OfferRendezvous StopProgram HostStatus Note
+
+A unit is what lives and dies together: one node, or the nodes of a `Colocate` of
+threads. A host is the process that units run in; in processes mode it has one unit.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ropewalk.transport.failures import Failure
+from ropewalk.transport.link import Codec
+
+
+class UnitName(msgspec.Struct, array_like=True, frozen=True):
+    """One start of one replica of a unit."""
+
+    unit: str
+    replica: int
+    generation: int
+
+
+class NodeStart(msgspec.Struct, array_like=True, frozen=True):
+    """A node of a unit; its pickle and `num_buffers` buffers are among the parts, in order."""
+
+    name: str
+    replicas: int
+    attempt: int
+    """How often this replica failed before."""
+    checkpoint_s: float | None
+    num_buffers: int
+
+
+class StartUnit(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """Run a unit. The parts hold first the definitions of `__main__`, then the nodes."""
+
+    name: UnitName
+    run_id: str
+    program: str
+    host_id: str
+    """What this host calls itself when it dials services."""
+    key: str
+    """Who shows the token that is made with it may call services here."""
+    checkpoints: str
+    """The folder in which services keep their state."""
+    main: bytes
+    """Facts of the launcher's `__main__`."""
+    definitions: list[tuple[str, int]]
+    """Names, with the number of their buffers."""
+    nodes: list[NodeStart]
+
+
+class StopUnit(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """Ask a unit to end within so many seconds."""
+
+    name: UnitName
+    why: str
+    grace_s: float
+
+
+class Sizes(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    """A node has so many replicas."""
+
+    name: str
+    replicas: int
+
+
+class Placed(msgspec.Struct, tag=4, array_like=True, frozen=True):
+    """Where a replica of a service is now, as in `calls.client.Place`."""
+
+    name: str
+    replica: int
+    state: str
+    address: str
+    target: int
+    token: str
+    generation: int
+    cause: str
+
+
+class RendezvousAt(msgspec.Struct, tag=5, array_like=True, frozen=True):
+    """Where the ranks of a unit meet."""
+
+    unit: str
+    generation: int
+    address: str
+    port: int
+
+
+class AskStatus(msgspec.Struct, tag=6, array_like=True, frozen=True):
+    """What are your nodes doing? Answered by `HostStatus`."""
+
+    number: int
+
+
+class UnitUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
+    """The process runs, and services in it can be called at this address."""
+
+    name: UnitName
+    address: str
+
+
+class NodeReady(msgspec.Struct, tag=21, array_like=True, frozen=True):
+    """A node works; a service can be called, as this target."""
+
+    name: UnitName
+    node: str
+    target: int
+
+
+class UnitEnded(msgspec.Struct, tag=22, array_like=True, frozen=True):
+    """All nodes of a unit have returned, or one raised."""
+
+    name: UnitName
+    node: str
+    """The node that raised first; empty if none did."""
+    failure: Failure | None
+
+
+class Locate(msgspec.Struct, tag=23, array_like=True, frozen=True):
+    """Tell me where this service is, now and whenever it changes."""
+
+    name: str
+
+
+class OfferRendezvous(msgspec.Struct, tag=24, array_like=True, frozen=True):
+    """The first rank's process says where the ranks may meet."""
+
+    at: RendezvousAt
+
+
+class StopProgram(msgspec.Struct, tag=25, array_like=True, frozen=True):
+    """A node wants the whole program to stop."""
+
+    reason: str
+
+
+class CallStatus(msgspec.Struct, array_like=True, frozen=True):
+    """A call that runs."""
+
+    label: str
+    running_s: float
+
+
+class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
+    """The calls of one node."""
+
+    unit: UnitName
+    node: str
+    num_done: int
+    num_waiting: int
+    running: list[CallStatus]
+
+
+class HostStatus(msgspec.Struct, tag=26, array_like=True, frozen=True):
+    """The answer to `AskStatus`."""
+
+    number: int
+    nodes: list[NodeCalls]
+
+
+class Note(msgspec.Struct, tag=27, array_like=True, frozen=True):
+    """Something that a person should know."""
+
+    text: str
+
+
+PROGRAM = Codec(
+    StartUnit
+    | StopUnit
+    | Sizes
+    | Placed
+    | RendezvousAt
+    | AskStatus
+    | UnitUp
+    | NodeReady
+    | UnitEnded
+    | Locate
+    | OfferRendezvous
+    | StopProgram
+    | HostStatus
+    | Note
+)

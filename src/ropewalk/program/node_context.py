@@ -1,0 +1,203 @@
+"""What a node knows of itself, and what it can ask of its program, from any of its threads.
+
+rw.current_node().generation      how often this replica was started again
+rw.stopping(), rw.wait_for_stop() whether the node is asked to end
+rw.on_stop(callback)              called once when it is
+rw.stop("all done")               stop the whole program
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.calls import frame
+from ropewalk.calls.client import Client
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.program.handle import Handle, replace_handles
+from ropewalk.program.messages import NodeStart, UnitName
+
+if TYPE_CHECKING:
+    from ropewalk.program.node_host import NodeHost
+
+logger = logging.getLogger(__name__)
+
+
+class NodeContext:
+    """One replica of a node, seen from inside.
+
+    Attributes:
+        name: of the node.
+        replica: which of its replicas this is, from 0.
+        replicas: how many there were when this one was started.
+        generation: 0 at first, one more after each restart.
+        attempt: how often this replica failed before.
+        program: name of the program.
+    """
+
+    def __init__(self, host: NodeHost, unit: UnitName, start: NodeStart, program: str) -> None:
+        self.name = start.name
+        self.replica = unit.replica
+        self.replicas = start.replicas
+        self.generation = unit.generation
+        self.attempt = start.attempt
+        self.program = program
+        self.unit = unit
+        self.checkpoint_s = start.checkpoint_s
+        self._host = host
+        self._stopped = threading.Event()
+        self._callbacks: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<node {self.label}, generation {self.generation}>"
+
+    @property
+    def label(self) -> str:
+        """Its name in messages, such as "learner" or "actor.3"."""
+        return self.name if self.replicas == 1 else f"{self.name}.{self.replica}"
+
+    def resolve(self, value: Any) -> Any:
+        """A value with clients in place of handles, and with deferred values constructed, at any depth."""
+        return replace_handles(value, self._client, lambda deferred: deferred.build())
+
+    def serve(self, obj: object, methods: Mapping[str, MethodFacts]) -> None:
+        """Let other nodes call the methods of an object; a state that was saved is given back to it first.
+
+        Raises:
+            CheckpointCorrupt: no saved state of it can be read.
+        """
+        self._host.serve(self, obj, methods)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this node is asked to end."""
+        return self._stopped.is_set()
+
+    def wait_for_stop(self, timeout_s: float | None = None) -> bool:
+        """Wait until this node is asked to end; False if that takes longer than `timeout_s` seconds."""
+        self._host.before_waiting()
+        return self._stopped.wait(timeout_s)
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once when this node is asked to end, in a thread of its own; now if it already is."""
+        with self._lock:
+            if not self._stopped.is_set():
+                self._callbacks.append(callback)
+                return
+        self._host.run_aside(lambda: _call(callback, self.label))
+
+    def stop_program(self, reason: str = "") -> None:
+        """Stop the whole program; returns at once."""
+        self._host.stop_program(reason or f"{self.label} asked for it")
+
+    def rendezvous(self, size: int) -> dict[str, str]:
+        """The variables by which `torch.distributed` finds the other ranks; waits for rank 0."""
+        at = self._host.rendezvous(self.unit)
+        return {
+            "RANK": str(self.replica),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(self.replica),
+            "LOCAL_WORLD_SIZE": str(size),
+            "MASTER_ADDR": at.address,
+            "MASTER_PORT": str(at.port),
+        }
+
+    def ask_to_stop(self) -> None:
+        """The launcher wants this node to end; may be called twice."""
+        with self._lock:
+            self._stopped.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._host.run_aside(lambda callback=callback: _call(callback, self.label))
+
+    def _client(self, handle: Handle[Any]) -> Client:
+        return Client(self._host.caller, handle.name, handle.address, handle.methods or {})
+
+
+def _call(callback: Callable[[], object], label: str) -> None:
+    try:
+        callback()
+    except Exception:  # the user's; the node ends in any case
+        logger.exception("%s: a stop callback failed", label)
+
+
+# Which node the running code belongs to
+
+_of_thread = threading.local()
+_all: list[NodeContext] = []
+
+
+def enter(context: NodeContext) -> None:
+    """The running thread is the main thread of a node."""
+    _of_thread.context = context
+    _all.append(context)
+
+
+def leave(context: NodeContext) -> None:
+    """The node has returned."""
+    _of_thread.context = None
+    if context in _all:
+        _all.remove(context)
+
+
+def current_node() -> NodeContext:
+    """The node that the running code belongs to.
+
+    A thread that a node started belongs to it if the node has a process of its own.
+
+    Raises:
+        RuntimeError: the code runs outside of any node, or in a thread that may belong to several.
+    """
+    served: Any = getattr(frame.current.get(), "served", None)
+    context: NodeContext | None = getattr(served, "owner", None) or getattr(_of_thread, "context", None)
+    if context is not None:
+        return context
+    if len(_all) == 1:
+        return _all[0]
+    if not _all:
+        raise RuntimeError(
+            "this code does not run inside a node: current_node(), stop() and the like are for code that a program "
+            "launched; outside, use what program.launch() returned"
+        )
+    names = ", ".join(sorted(context.label for context in _all))
+    raise RuntimeError(
+        f"this thread may belong to any of the nodes of this process ({names}); call rw.current_node() in a thread of "
+        "the node, and hand it over"
+    )
+
+
+def _any_node() -> NodeContext:
+    """As `current_node`; where several nodes share the process, any of them will do for what concerns the program."""
+    try:
+        return current_node()
+    except RuntimeError:
+        if not _all:
+            raise
+        return _all[0]
+
+
+def stop(reason: str = "") -> None:
+    """Stop the whole program, from any thread of any node; returns at once.
+
+    Raises:
+        RuntimeError: outside of a program.
+    """
+    _any_node().stop_program(reason)
+
+
+def stopping() -> bool:
+    """Whether the node of the running code is asked to end."""
+    return _any_node().stopping
+
+
+def wait_for_stop(timeout_s: float | None = None) -> bool:
+    """Wait until the node is asked to end; False if that takes longer than `timeout_s` seconds."""
+    return _any_node().wait_for_stop(timeout_s)
+
+
+def on_stop(callback: Callable[[], object]) -> None:
+    """Call `callback` once when the node is asked to end, in a thread of its own; now if it already is."""
+    current_node().on_stop(callback)

@@ -1,0 +1,447 @@
+"""The far side of a program: a process (or, in threads mode, the launcher's own) in which nodes run.
+
+    launcher ──StartUnit──▶ host: a thread for each node: construct ─▶ serve ─▶ run ─▶ end
+                              │
+                              └ one loop: calls from other hosts, the launcher's words, checkpoints
+
+Everything that may be asked at any moment (stop, status, calls) is heard by the loop;
+the nodes' own work is in threads of their own, the first one in the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ropewalk.calls.client import Caller
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.messages import CALLS
+from ropewalk.calls.server import CallServer, Served
+from ropewalk.calls.threads import Threads
+from ropewalk.errors import LinkClosed, ProgramStopped
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.program import checkpoints, node_context
+from ropewalk.program.checkpoints import CheckpointPace
+from ropewalk.program.directory import View
+from ropewalk.program.messages import (
+    PROGRAM,
+    AskStatus,
+    CallStatus,
+    HostStatus,
+    Locate,
+    NodeCalls,
+    NodeReady,
+    Note,
+    OfferRendezvous,
+    Placed,
+    RendezvousAt,
+    Sizes,
+    StartUnit,
+    StopProgram,
+    StopUnit,
+    UnitEnded,
+    UnitName,
+    UnitUp,
+)
+from ropewalk.program.node import Node
+from ropewalk.program.node_context import NodeContext
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import TokenList
+from ropewalk.transport.failures import Failure, failure_of
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Received
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.main_namespace import MainFacts, MainNamespace
+from ropewalk.transport.ports import free_port
+from ropewalk.transport.serialization import dumps, loads
+from ropewalk.transport.server import UnixListener
+
+_LOOK_S = 0.1
+#: A node that is asked to stop may go on calling others for this part of its grace, and at most so long.
+_CALLS_PART, _CALLS_S = 0.5, 1.0
+#: Calls that wait when a service is asked to stop are still answered for so long at most.
+_DRAIN_S = 1.0
+_RENDEZVOUS_S = 60.0
+
+Say = Callable[[msgspec.Struct], None]
+
+
+class RunningNode:
+    """One node that runs here."""
+
+    def __init__(self, node: Node[Any], context: NodeContext) -> None:
+        self.node = node
+        self.context = context
+        self.served: Served | None = None
+        self.obj: Any = None
+        self.pace: CheckpointPace | None = None
+        self.num_done_when_saved = 0
+        self.saving = False
+        self.failure: Failure | None = None
+        self.ended = threading.Event()
+
+
+class RunningUnit:
+    """One start of a unit."""
+
+    def __init__(self, name: UnitName, nodes: list[RunningNode]) -> None:
+        self.name = name
+        self.nodes = nodes
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+        self.stopping = False
+        self.failed_first: RunningNode | None = None
+
+
+class NodeHost:
+    """The loop, the links and the nodes of one process.
+
+    Args:
+        folder: where its socket is made.
+        socket_name: of at most 24 bytes.
+        run_id, host_id: what it calls itself towards other hosts.
+        key: who may call it; see `credentials.TokenList`.
+        say: tells the launcher something; from any thread.
+    """
+
+    def __init__(self, folder: str, socket_name: str, run_id: str, host_id: str, key: str, say: Say) -> None:
+        self.say = say
+        self.loop = Loop()
+        self.server = CallServer(self.loop)
+        self.view = View(lambda name: say(Locate(name)), self.before_waiting)
+        self.caller = Caller(self.loop, self.view, run_id, host_id)
+        self.by_reference = False
+        self._checkpoints = Path()
+        self._threads = Threads("ropewalk-node")
+        self._units: dict[UnitName, RunningUnit] = {}
+        self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
+        self._news = threading.Condition()
+        self._listener = UnixListener(
+            self.loop,
+            os.path.join(folder, socket_name),
+            run_id,
+            TokenList(key),
+            CALLS,
+            lambda _id, link: self.server.attend(link),
+        )
+        self.loop.call_soon(self._listener.open)
+        self.loop.call_soon(self._look)
+
+    # For nodes, from any thread
+
+    def before_waiting(self) -> None:
+        """The running thread is going to wait: the loop must not wait with it."""
+        if self.loop.is_entered_here:
+            self.loop.hand_over()
+
+    def run_aside(self, call: Callable[[], object]) -> None:
+        """Run a call in another thread."""
+        self._threads.run(call)
+
+    def stop_program(self, reason: str) -> None:
+        """Ask the launcher to stop everything."""
+        self.say(StopProgram(reason))
+
+    def serve(self, context: NodeContext, obj: object, methods: Mapping[str, MethodFacts]) -> None:
+        """See `NodeContext.serve`."""
+        running = self._running(context)
+        running.obj = obj
+        if _has_state(obj):
+            self._restore(running)
+            running.pace = CheckpointPace(context.checkpoint_s, time.monotonic())
+        running.served = self.server.serve(obj, methods, context.label)
+        running.served.owner = context  # type: ignore[attr-defined]
+        self._tell_ready(running)
+
+    def rendezvous(self, unit: UnitName) -> RendezvousAt:
+        """Where the ranks of a unit meet: the first rank says where, the others wait for it.
+
+        Raises:
+            TimeoutError: the first rank said nothing for a minute.
+        """
+        if unit.replica == 0:
+            at = RendezvousAt(unit.unit, unit.generation, "127.0.0.1", free_port("127.0.0.1"))
+            self.say(OfferRendezvous(at))
+            return at
+        due = time.monotonic() + _RENDEZVOUS_S
+        with self._news:
+            while (unit.unit, unit.generation) not in self._rendezvous:
+                if not self._news.wait(max(0.0, due - time.monotonic())):
+                    raise TimeoutError(f"rank 0 of {unit.unit} has not said where to meet for {_RENDEZVOUS_S:.0f} s")
+            return self._rendezvous[unit.unit, unit.generation]
+
+    # The launcher's words; on the loop, or before it runs
+
+    def hear(self, message: Any) -> None:
+        """Do what the launcher says."""
+        match message:
+            case Placed() | Sizes():
+                self.view.hear(message)
+            case StopUnit():
+                unit = self._units.get(message.name)
+                if unit:
+                    self.run_aside(lambda: self._stop_unit(unit, message.why, message.grace_s))
+            case AskStatus():
+                self.say(HostStatus(message.number, self._status()))
+            case RendezvousAt():
+                with self._news:
+                    self._rendezvous[message.unit, message.generation] = message
+                    self._news.notify_all()
+            case _:
+                raise RuntimeError(f"a host cannot do anything with {message!r}")
+
+    def prepare(self, start: StartUnit, nodes: list[Node[Any]]) -> RunningUnit:
+        """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
+        self._checkpoints = Path(start.checkpoints)
+        running = [
+            RunningNode(node, NodeContext(self, start.name, facts, start.program))
+            for node, facts in zip(nodes, start.nodes, strict=True)
+        ]
+        unit = self._units[start.name] = RunningUnit(start.name, running)
+        self.say(UnitUp(start.name, str(self._listener.address)))
+        return unit
+
+    def run_unit(self, unit: RunningUnit) -> bool:
+        """Run the nodes of a unit, the first one in this thread; returns whether all of them ended well."""
+        for running in unit.nodes[1:]:
+            threading.Thread(
+                target=self._run_node, args=(unit, running), name=running.context.label, daemon=True
+            ).start()
+        self._run_node(unit, unit.nodes[0])
+        unit.over.wait()
+        for running in unit.nodes:
+            self._end_service(running)
+        self._units.pop(unit.name, None)
+        first = unit.failed_first
+        self.say(UnitEnded(unit.name, first.context.label if first else "", first.failure if first else None))
+        return first is None
+
+    def launcher_lost(self, why: str) -> None:
+        """No launcher, no program: the nodes are asked to end, and the agent ends the process in a moment."""
+        self.view.end(why)
+        for unit in list(self._units.values()):
+            self.run_aside(lambda unit=unit: self._stop_unit(unit, why, 0.0))
+
+    def close(self) -> None:
+        """End calls and the loop; may be called twice."""
+        self.view.end("this process ends")
+        self.caller.close("this process ends")
+        self.server.close()
+        closed = threading.Event()
+        self.loop.call_soon(lambda: (self._listener.close(), closed.set()))
+        closed.wait(_DRAIN_S)
+        self.loop.stop()
+        self.loop.ended.wait(_DRAIN_S)
+        self._threads.close()
+
+    # The life of a node
+
+    def _run_node(self, unit: RunningUnit, running: RunningNode) -> None:
+        context = running.context
+        node_context.enter(context)
+        try:
+            if running.node.methods() is None:
+                self._tell_ready(running)
+            running.node.run(context)
+        except ProgramStopped as error:
+            if not context.stopping and not unit.stopping:
+                self._failed(unit, running, error)
+        except BaseException as error:
+            if not (unit.stopping and _is_of_the_end(error)):
+                self._failed(unit, running, error)
+        finally:
+            node_context.leave(context)
+            running.ended.set()
+            self._settle(unit)
+
+    def _failed(self, unit: RunningUnit, running: RunningNode, error: BaseException) -> None:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return
+        traceback.print_exception(error)
+        running.failure = failure_of(error, __name__)
+        with unit.lock:
+            unit.failed_first = unit.failed_first or running
+
+    def _settle(self, unit: RunningUnit) -> None:
+        """A node has ended: with one that failed, or with the last one that has an end, the unit is over."""
+        finite = [running for running in unit.nodes if running.node.finite]
+        awaited = finite if finite and not unit.stopping else unit.nodes
+        if unit.failed_first or all(running.ended.is_set() for running in awaited):
+            for running in unit.nodes:
+                running.context.ask_to_stop()
+            unit.over.set()
+
+    def _tell_ready(self, running: RunningNode) -> None:
+        target = running.served.target if running.served else 0
+        self.say(NodeReady(running.context.unit, running.context.name, target))
+
+    def _stop_unit(self, unit: RunningUnit, why: str, grace_s: float) -> None:
+        """Ask the nodes of a unit to end; in a thread of its own."""
+        unit.stopping = True
+        for running in unit.nodes:
+            running.context.ask_to_stop()
+        if unit.over.wait(min(grace_s * _CALLS_PART, _CALLS_S)):
+            return
+        if all(each.stopping for each in list(self._units.values())):
+            # It may be waiting for an answer that will never come, of a node that is being stopped as well.
+            self.view.end(why)
+            self.caller.close(why)
+        unit.over.wait(max(0.0, grace_s * (1 - _CALLS_PART)))
+
+    def _end_service(self, running: RunningNode) -> None:
+        """Take no more calls, answer those that are here, save the state."""
+        served = running.served
+        if served is None:
+            return
+        label = running.context.label
+        self.server.refuse(served, f"{label} is being stopped" if not running.failure else f"{label} has failed")
+        if self.server.wait_idle(served, _DRAIN_S) and running.pace and not running.failure:
+            with contextlib.suppress(OSError):
+                self._save(running)
+        self.server.withdraw(served)
+
+    # Checkpoints
+
+    def _restore(self, running: RunningNode) -> None:
+        context = running.context
+        checkpoint = checkpoints.load(self._checkpoints, context.name, context.replica)
+        if checkpoint is None:
+            return
+        if checkpoint.note:
+            self.say(Note(f"{context.label}: {checkpoint.note}"))
+        running.obj.load_state_dict(checkpoint.state)
+
+    def _look(self) -> None:
+        """On the loop, now and then: save what is due."""
+        now = time.monotonic()
+        for unit in list(self._units.values()):
+            for running in unit.nodes:
+                pace, served = running.pace, running.served
+                if pace is None or served is None or running.saving:
+                    continue
+                if served.num_done != running.num_done_when_saved:
+                    pace.called()
+                if pace.is_due(now):
+                    running.saving = True
+                    self.server.in_turn(served, lambda running=running: self._save_in_turn(running))
+        self.loop.call_later(_LOOK_S, self._look)
+
+    def _save_in_turn(self, running: RunningNode) -> None:
+        pace = running.pace
+        assert pace
+        pace.begun(time.monotonic())
+        written = False
+        try:
+            self._save(running)
+            written = True
+        except Exception as error:
+            self.say(Note(f"the state of {running.context.label} was not saved: {type(error).__name__}: {error}"))
+        finally:
+            pace.ended(time.monotonic(), written)
+            running.saving = False
+
+    def _save(self, running: RunningNode) -> None:
+        context, served = running.context, running.served
+        assert served
+        num_done = served.num_done
+        payload = dumps(running.obj.state_dict(), what=f"{context.label}.state_dict()")
+        checkpoints.save(self._checkpoints, context.name, context.replica, payload, {"generation": context.generation})
+        running.num_done_when_saved = num_done
+
+    # Smaller steps
+
+    def _running(self, context: NodeContext) -> RunningNode:
+        return next(running for unit in self._units.values() for running in unit.nodes if running.context is context)
+
+    def _status(self) -> list[NodeCalls]:
+        now = time.monotonic()
+        return [
+            NodeCalls(
+                unit.name,
+                running.context.name,
+                served.num_done if served else 0,
+                served.num_waiting if served else 0,
+                [CallStatus(call.label, now - call.since) for call in served.running] if served else [],
+            )
+            for unit in list(self._units.values())
+            for running in unit.nodes
+            for served in [running.served]
+        ]
+
+
+def _has_state(obj: object) -> bool:
+    return callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None))
+
+
+def _is_of_the_end(error: BaseException) -> bool:
+    """Whether a node that was asked to stop raised this because its program is being stopped."""
+    return isinstance(error, ProgramStopped | KeyboardInterrupt | SystemExit)
+
+
+# A host with a process of its own
+
+
+def main(context: ProcessContext) -> None:
+    """The entry of a process in which one unit runs."""
+    link = dial(parse_address(context.owner_address), context.credentials, PROGRAM)
+    received = link.receive()
+    if received is None or not isinstance(received.message, StartUnit):
+        return  # the program was stopped before this process was there
+    start = received.message
+
+    def say(message: msgspec.Struct) -> None:
+        with contextlib.suppress(LinkClosed):  # the loop notices by itself
+            link.send(message)
+
+    host = NodeHost(context.folder, f"n{os.getpid()}.sock", start.run_id, start.host_id, start.key, say)
+    os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.caller.forget(), host.loop.forget()))
+    host.loop.start("ropewalk-node", deputies=True)
+    host.loop.call_soon(lambda: host.loop.add_link(link, lambda each: host.hear(each.message), host.launcher_lost))
+    well = False
+    try:
+        unit = host.prepare(start, load_nodes(start, received))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
+        well = host.run_unit(unit)
+    except BaseException as error:
+        traceback.print_exception(error)
+        say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
+    link.write_ready()
+    host.close()
+    if not well:
+        sys.exit(1)
+
+
+def _terminate(unit: RunningUnit) -> None:
+    """SIGTERM: part of being stopped, or a stranger's wish, of which the exit status shall tell."""
+    if unit.stopping:
+        sys.exit(128 + signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def load_nodes(start: StartUnit, received: Received) -> list[Node[Any]]:
+    """Unpickle the nodes of a unit, after giving `__main__` what their code refers to."""
+    parts = iter(received.parts)
+
+    def take(num_buffers: int) -> tuple[Part, list[Part]]:
+        pickled = next(parts)
+        return pickled, [memoryview(bytearray(next(parts))) for _ in range(num_buffers)]
+
+    definitions = {name: take(num_buffers) for name, num_buffers in start.definitions}
+    MainNamespace(msgspec.msgpack.decode(start.main, type=MainFacts)).install(definitions)
+    nodes: list[Node[Any]] = []
+    for facts in start.nodes:
+        pickled, buffers = take(facts.num_buffers)
+        nodes.append(loads(pickled, buffers))
+    return nodes
