@@ -233,7 +233,11 @@ class RunningProgram:
         """The last lines that the replicas of a node printed; empty in threads mode, where all print to one place."""
         self._unit_of(name)
         files = [path for label, path in self.log_files().items() if label.rpartition(".")[0] == name]
-        return "".join(f"{line}\n" for path in files for line in LogFile(path).tail(lines))
+        tails: list[str] = []
+        for path in files:
+            with LogFile(path) as file:
+                tails += file.tail(lines)
+        return "".join(f"{line}\n" for line in tails)
 
     def log_files(self) -> Mapping[str, Path]:
         """Where the output of each replica is kept, by its name such as "actor.3"."""

@@ -157,7 +157,11 @@ class Loop:
         if fd < 0:  # another thread was quicker
             self._guard(lambda: on_closed("the link was closed here"))
             return
-        self._register(fd, lambda: self._read(link))
+        try:
+            self._register(fd, lambda: self._read(link))
+        except OSError:  # or it is just doing so
+            self._guard(lambda: on_closed("the link was closed here"))
+            return
         self._links[link] = (fd, on_message, on_closed)
         self._by_fd[fd] = link
         if role:
@@ -451,7 +455,8 @@ class Loop:
 
     def _want(self, fd: int, events: int) -> None:
         if self._events[fd] != events:
-            self._poll.modify(fd, events)
+            with contextlib.suppress(OSError):  # another thread has closed it just now, which is noticed elsewhere
+                self._poll.modify(fd, events)
             self._events[fd] = events
 
     def _unregister(self, fd: int) -> None:
