@@ -413,6 +413,8 @@ def main(context: ProcessContext) -> None:
         unit = host.prepare(start, load_nodes(start, received))
         signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
         well = host.run_unit(unit)
+    except SystemExit:
+        pass  # SIGTERM, while it was being stopped
     except BaseException as error:
         traceback.print_exception(error)
         say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
