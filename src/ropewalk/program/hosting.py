@@ -10,6 +10,7 @@ import abc
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import threading
 import traceback
@@ -24,7 +25,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
 from ropewalk.processes.session import ProcessSpec, Session
-from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded, UnitName
+from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
 from ropewalk.settings import Settings
@@ -130,6 +131,8 @@ class ProcessHosting(Hosting):
         self._names: dict[str, UnitName] = {}
         self._launches: dict[str, Launch] = {}
         self._links: dict[UnitName, Link] = {}
+        self._unwanted: set[UnitName] = set()
+        """Units that were told to end before they were there."""
         self.loop = session.loop
         self.run_id = session.run_id
         self.folder = session.folder
@@ -152,6 +155,9 @@ class ProcessHosting(Hosting):
         if link:
             with contextlib.suppress(LinkClosed):  # its end is reported in a moment
                 link.send(message)
+        elif isinstance(message, StopUnit):
+            self._unwanted.add(name)
+            self.signal(name, signal.SIGKILL)
 
     def signal(self, name: UnitName, number: int) -> bool:
         id = self._ids.get(name)
@@ -182,7 +188,7 @@ class ProcessHosting(Hosting):
     def on_link(self, id: str, link: Link) -> None:
         launch = self._launches.pop(id, None)
         name = self._names.get(id)
-        if launch is None or name is None:
+        if launch is None or name is None or name in self._unwanted:
             link.close()
             return
         self._links[name] = link
@@ -231,6 +237,7 @@ class ProcessHosting(Hosting):
         self._launches.pop(id, None)
         if name:
             self._ids.pop(name, None)
+            self._unwanted.discard(name)
             self._links.pop(name, None)
         return name
 

@@ -125,6 +125,7 @@ class NodeHost:
         self._checkpoints = Path()
         self._threads = Threads("ropewalk-node")
         self._units: dict[UnitName, RunningUnit] = {}
+        self._early_wishes: dict[UnitName, StopUnit] = {}
         self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
         self._news = threading.Condition()
         self._listener = UnixListener(
@@ -189,9 +190,7 @@ class NodeHost:
             case Placed() | Sizes():
                 self.view.hear(message)
             case StopUnit():
-                unit = self._units.get(message.name)
-                if unit:
-                    self.run_aside(lambda: self._stop_unit(unit, message.why, message.grace_s))
+                self._told_to_stop(message)
             case AskStatus():
                 self.say(HostStatus(message.number, self._status()))
             case RendezvousAt():
@@ -208,7 +207,12 @@ class NodeHost:
             RunningNode(node, NodeContext(self, start.name, facts, start.program))
             for node, facts in zip(nodes, start.nodes, strict=True)
         ]
-        unit = self._units[start.name] = RunningUnit(start.name, running)
+        unit = RunningUnit(start.name, running)
+        with self._news:
+            self._units[start.name] = unit
+            wish = self._early_wishes.pop(start.name, None)
+        if wish:
+            self._told_to_stop(wish)
         self.say(UnitUp(start.name, str(self._listener.address)))
         return unit
 
@@ -226,6 +230,14 @@ class NodeHost:
         first = unit.failed_first
         self.say(UnitEnded(unit.name, first.context.label if first else "", first.failure if first else None))
         return first is None
+
+    def _told_to_stop(self, wish: StopUnit) -> None:
+        with self._news:
+            unit = self._units.get(wish.name)
+            if unit is None:
+                self._early_wishes[wish.name] = wish
+                return
+        self.run_aside(lambda: self._stop_unit(unit, wish.why, wish.grace_s))
 
     def launcher_lost(self, why: str) -> None:
         """No launcher, no program: the nodes are asked to end, and the agent ends the process in a moment."""

@@ -65,6 +65,7 @@ GRACE_S = 5.0
 _TERMINATE_S = 1.0
 _STATUS_S = 0.5
 _MOST_EVENTS = 200
+_MOST_RECORDS = 1000
 _LAUNCHER = "launcher"
 _NODE_STATES = {
     ReplicaState.READY: "running",
@@ -111,6 +112,7 @@ class RunningProgram:
         self._keys: dict[str, str] = {}
         self._subscribers: dict[str, dict[str, UnitName | None]] = {}
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
+        self._meetings: dict[str, RendezvousAt] = {}
         self._held: list[End] = []
         self._events: deque[str] = deque(maxlen=_MOST_EVENTS)
         self._grace_s = GRACE_S
@@ -276,6 +278,9 @@ class RunningProgram:
                 if unit:
                     unit.address = message.address
                     self._keys[message.address] = unit.key if self._hosting.mode == "processes" else self._shared_key()
+                    meeting = self._meetings.get(name.unit)
+                    if meeting:
+                        self._hosting.tell(name, meeting)
             case NodeReady():
                 self._node_ready(message)
             case UnitEnded():
@@ -315,6 +320,8 @@ class RunningProgram:
         cause = _cause(ending, record, problem)
         if not ok:
             self._records[name] = record, ending
+            if len(self._records) > _MOST_RECORDS:
+                del self._records[next(iter(self._records))]
         instructions = self._supervisor.ended(name.unit, name.replica, name.generation, ok, cause, time.monotonic())
         if not ok and self._is_news(name):
             self.happened(f"{name.unit}.{name.replica} failed: {cause}")
@@ -328,6 +335,9 @@ class RunningProgram:
         """No processes can be started any more."""
         self._session_error = self._session_error or error
         self._stop(str(error), 0.0)
+        for unit in list(self._live.values()):
+            if not self._hosting.pid_of(unit.name):  # it waited for its start, which will never come
+                self.ended(unit.name, None, str(error))
 
     # Carrying out instructions, on the loop
 
@@ -519,10 +529,12 @@ class RunningProgram:
         if self._hosting.mode == "processes":
             for hosts in self._subscribers.values():
                 hosts.pop(host, None)
+            self._keys.pop(unit.address, None)
             if self._caller and unit.address:
                 self._caller.lose(unit.address, "its process has ended")
 
     def _rendezvous(self, at: RendezvousAt) -> None:
+        self._meetings[at.unit] = at
         for (unit, _), live in self._live.items():
             if unit == at.unit and live.name.generation == at.generation:
                 self._hosting.tell(live.name, at)
