@@ -444,7 +444,8 @@ class RunningProgram:
         record, ending = self._records.get(UnitName(failed.name, failed.replica, failed.generation), (None, None))
         node = ending.node if ending and ending.node else failed.name
         label = f"{failed.name}.{failed.replica}" if self._sizes.get(failed.name, 1) > 1 else node
-        words = [f"program {self.name!r} failed: node {label} {failed.cause}"]
+        cause = failed.cause.removeprefix(f"{failed.name}.{failed.replica} ")  # as a death record begins
+        words = [f"program {self.name!r} failed: node {label} {cause}"]
         if failed.reason:
             words.append(f"It is not started again: {failed.reason}.")
         if len(failed.deaths) > 1:
@@ -461,7 +462,7 @@ class RunningProgram:
             where = f"node {label} on {record.host} (pid {record.pid})" if record else f"node {label}"
             error.__cause__ = rebuild_error(ending.failure, where)
         self._error = error
-        self.happened(f"the program fails: {label} {failed.cause}")
+        self.happened(f"the program fails: {label} {cause}")
 
     def _stop(self, reason: str, grace_s: float | None) -> None:
         if grace_s is not None:
