@@ -120,7 +120,7 @@ def test_a_failed_node_that_is_not_essential_stays_away_and_the_program_goes_on(
 def test_a_service_that_ends_by_itself_has_failed_even_if_it_ended_well() -> None:
     supervisor = begun(NodeRule(name="server"))
     supervisor.ended("server", 0, 0, True, "", 1.0)
-    assert supervisor.failure and supervisor.failure.cause == "it ended although it serves until the program stops"
+    assert supervisor.failure and supervisor.failure.cause == "ended although it serves until the program stops"
 
 
 def test_a_killed_service_comes_back_at_once_and_then_later_and_later() -> None:

@@ -70,6 +70,8 @@ class Hosting(abc.ABC):
     """Starts and ends units."""
 
     mode: str
+    #: Whether all units share one host, which stays when they end.
+    shares_host = False
     loop: Loop
     run_id: str
     folder: Path
@@ -94,8 +96,12 @@ class Hosting(abc.ABC):
         """What the host of a unit calls itself."""
         return f"{name.unit}.{name.replica}#{name.generation}"
 
+    @abc.abstractmethod
+    def key_of(self, name: UnitName) -> str:
+        """What makes the tokens that are shown to the host of a unit."""
+
     def pid_of(self, name: UnitName) -> int:
-        """The process that a unit runs in."""
+        """The process that a unit runs in; 0 before it has one."""
         return os.getpid()
 
     def host_of(self, name: UnitName) -> str:
@@ -131,6 +137,7 @@ class ProcessHosting(Hosting):
         self._names: dict[str, UnitName] = {}
         self._launches: dict[str, Launch] = {}
         self._links: dict[UnitName, Link] = {}
+        self._keys: dict[UnitName, str] = {}
         self._unwanted: set[UnitName] = set()
         """Units that were told to end before they were there."""
         self.loop = session.loop
@@ -169,6 +176,9 @@ class ProcessHosting(Hosting):
         if not self._released:
             self._released = True
             self._session.release()
+
+    def key_of(self, name: UnitName) -> str:
+        return self._keys.setdefault(name, os.urandom(32).hex())
 
     def pid_of(self, name: UnitName) -> int:
         return self._session.pid_of(self._ids.get(name, ""))
@@ -224,7 +234,7 @@ class ProcessHosting(Hosting):
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         name = self._forget(id)
         if name:
-            self._target.ended(name, None, f"it could not be started: {failure.reason}")
+            self._target.ended(name, None, f"could not be started: {failure.reason}")
 
     def on_event(self, text: str) -> None:
         self._target.happened(text)
@@ -237,6 +247,7 @@ class ProcessHosting(Hosting):
         self._launches.pop(id, None)
         if name:
             self._ids.pop(name, None)
+            self._keys.pop(name, None)
             self._unwanted.discard(name)
             self._links.pop(name, None)
         return name
@@ -252,14 +263,15 @@ class ThreadHosting(Hosting):
     """
 
     mode = "threads"
+    shares_host = True
 
     def __init__(self, target: Target, settings: Settings, *, copy: bool) -> None:
         self._target = target
         self._copy = copy
         self.run_id = os.urandom(8).hex()
         self.folder = create_run_folder(settings.run_folder)
-        self.key = os.urandom(32).hex()
-        self._host = NodeHost(str(self.folder), "threads.sock", self.run_id, "threads", self.key, self._said)
+        self._key = os.urandom(32).hex()
+        self._host = NodeHost(str(self.folder), "threads.sock", self.run_id, "threads", self._key, self._said)
         self._host.by_reference = not copy
         self.loop = self._host.loop
         self.loop.start("ropewalk-threads", deputies=True)
@@ -276,7 +288,7 @@ class ThreadHosting(Hosting):
             unit = self._host.prepare(start, nodes)
         except Exception as error:
             traceback.print_exception(error, file=sys.stderr)
-            problem = f"it could not be started: {error!r}"
+            problem = f"could not be started: {error!r}"
             self.loop.call_soon(lambda: self._target.ended(start.name, None, problem))
             return
         name = f"{start.name.unit}.{start.name.replica}"
@@ -290,6 +302,9 @@ class ThreadHosting(Hosting):
 
     def host_id(self, name: UnitName) -> str:
         return "threads"
+
+    def key_of(self, name: UnitName) -> str:
+        return self._key
 
     def close(self) -> None:
         self._host.close()

@@ -18,7 +18,7 @@ _QUIET_S = 0.05
 _LOOK_S = 0.01
 
 
-def of_processes(files: Mapping[str, Path], ask: Callable[[str], None], timeout_s: float) -> dict[str, str]:
+def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeout_s: float) -> dict[str, str]:
     """Ask processes for their stacks, and read what they print.
 
     Args:

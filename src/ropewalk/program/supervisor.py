@@ -128,7 +128,7 @@ class Supervisor:
         elif ok and (member.node.rule.finite or member.gang.rule.policy == "always"):
             self._has_completed(member)
         else:
-            self._has_failed(member, cause if not ok else "it ended although it serves until the program stops")
+            self._has_failed(member, cause if not ok else "ended although it serves until the program stops")
         return self._settle()
 
     def stop(self, now: float, reason: str = "") -> list[Instruction]:

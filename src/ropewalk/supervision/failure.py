@@ -73,6 +73,12 @@ class DeathRecord:
             phrase = "is gone, and nobody saw how it ended"
         return f"{phrase}, out of memory ({self.out_of_memory})" if self.out_of_memory else phrase
 
+    @property
+    def ending(self) -> str:
+        """How it ended, in words that follow its name, with the last of what it printed."""
+        after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
+        return f"{self.exit_phrase}{after} (pid {self.pid} on host {self.host}); {self._last_words}"
+
     def describe(self) -> str:
         """One line for people.
 
@@ -82,9 +88,12 @@ class DeathRecord:
         """
         after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
         task = "" if self.task_index is None else f" in task {self.task_index}"
+        return f"{self.name} on host {self.host} (pid {self.pid}) {self.exit_phrase}{after}{task}; {self._last_words}"
+
+    @property
+    def _last_words(self) -> str:
         words = _one_line(self.last_output)
-        said = f"last output: {words}" if words else "it printed nothing"
-        return f"{self.name} on host {self.host} (pid {self.pid}) {self.exit_phrase}{after}{task}; {said}"
+        return f"last output: {words}" if words else "it printed nothing"
 
 
 def _signal_name(number: int) -> str:

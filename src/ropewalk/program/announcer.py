@@ -1,0 +1,90 @@
+"""Tells hosts where services are: what they asked for, and every change of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ropewalk.program.directory import Table, View
+from ropewalk.program.hosting import Hosting
+from ropewalk.program.instructions import ReplicaStatus
+from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
+from ropewalk.program.units import Unit, Units
+from ropewalk.transport.credentials import token_of
+
+#: What the launcher calls itself when it calls services.
+LAUNCHER = "launcher"
+
+
+class Announcer:
+    """The launcher's end of all directories; on the loop."""
+
+    def __init__(self, units: Units, view: View) -> None:
+        self._units = units
+        self._view = view  # the launcher's own
+        self._hosting: Hosting
+        self._table = Table({spec.name: spec.replicas for nodes in units.nodes.values() for spec in nodes})
+        self._keys: dict[str, str] = {}
+        """By address: what makes the tokens that are shown there."""
+        self._subscribers: dict[str, dict[str, UnitName | None]] = {}
+        """By service, then by host; None is the launcher itself."""
+        self._meetings: dict[str, RendezvousAt] = {}
+
+    def begin(self, hosting: Hosting) -> None:
+        """Units run there."""
+        self._hosting = hosting
+
+    def host_up(self, unit: Unit) -> None:
+        """The host of a unit listens."""
+        self._keys[unit.address] = self._hosting.key_of(unit.name)
+        meeting = self._meetings.get(unit.name.unit)
+        if meeting and meeting.generation == unit.name.generation:
+            self._hosting.tell(unit.name, meeting)
+
+    def host_gone(self, unit: Unit) -> None:
+        """The host of a unit is gone with it; hosts that go on without it keep what they know."""
+        if self._hosting.shares_host:
+            return
+        self._keys.pop(unit.address, None)
+        host = self._hosting.host_id(unit.name)
+        for hosts in self._subscribers.values():
+            hosts.pop(host, None)
+
+    def node_ready(self, unit: Unit, message: NodeReady) -> None:
+        """A service can be called."""
+        if message.target:
+            self._table.came_up(message.node, unit.name.replica, unit.name.generation, unit.address, message.target)
+
+    def subscribe(self, service: str, host: str, name: UnitName | None) -> None:
+        """A host asks where a service is."""
+        self._subscribers.setdefault(service, {})[host] = name
+        for news in self._table.about(service):
+            self._inform(host, name, news)
+
+    def publish(self, replicas: list[ReplicaStatus], *, stopping: bool) -> None:
+        """Tell those who asked what has changed."""
+        states = [
+            (spec.name, status.replica, status.state, status.generation, status.cause and f"it {status.cause}")
+            for status in replicas
+            for spec in self._units.nodes[status.name]
+        ]
+        for news in self._table.update(states, stopping=stopping):
+            for host, name in list(self._subscribers.get(news.name, {}).items()):
+                self._inform(host, name, news)
+
+    def rendezvous(self, at: RendezvousAt) -> None:
+        """The first rank says where to meet: tell those that are there; the others hear it when they come."""
+        self._meetings[at.unit] = at
+        for unit in self._units:
+            if unit.name.unit == at.unit and unit.name.generation == at.generation:
+                self._hosting.tell(unit.name, at)
+
+    def _inform(self, host: str, name: UnitName | None, news: Placed | Sizes) -> None:
+        if isinstance(news, Placed) and news.address:
+            key = self._keys.get(news.address)
+            if key is None:
+                return  # its host has just gone, and the next news says so
+            news = msgspec.structs.replace(news, token=token_of(key, host))
+        if name is None:
+            self._view.hear(news)
+        else:
+            self._hosting.tell(name, news)

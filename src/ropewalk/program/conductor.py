@@ -1,0 +1,307 @@
+"""The conductor of a running program: events in, to the supervisor; its instructions out, to hosts. On the loop.
+
+hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
+                              │ Start ─▶ hosting     End ─▶ Endings     changes ─▶ Announcer ─▶ hosts
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ropewalk.errors import ProgramFailed
+from ropewalk.program.announcer import Announcer
+from ropewalk.program.directory import View
+from ropewalk.program.endings import Endings
+from ropewalk.program.hosting import Hosting, Launch
+from ropewalk.program.instructions import Completed, End, Failed, Instruction, Outcome, ReplicaState, Start
+from ropewalk.program.messages import (
+    HostStatus,
+    Locate,
+    NodeCalls,
+    NodeReady,
+    NodeStart,
+    Note,
+    OfferRendezvous,
+    StartUnit,
+    StopProgram,
+    UnitEnded,
+    UnitName,
+    UnitUp,
+)
+from ropewalk.program.node import NodeSpec
+from ropewalk.program.packing import PackedProgram
+from ropewalk.program.supervisor import Supervisor
+from ropewalk.program.units import Unit, Units
+from ropewalk.supervision.failure import DeathRecord
+from ropewalk.transport.failures import rebuild_error
+from ropewalk.transport.loop import Timer
+
+_MOST_EVENTS = 200
+_MOST_RECORDS = 1000
+
+
+class Conductor:
+    """Runs a program; everything is called on the hosting's loop, except where it says otherwise.
+
+    Args:
+        name: of the program.
+        specs: its nodes.
+        packed: the same, ready to be sent.
+        view: the launcher's own directory.
+        over: called once when everything has ended; must not block.
+    """
+
+    def __init__(
+        self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram, view: View, over: Callable[[], object]
+    ) -> None:
+        self.name = name
+        self.units = Units(specs)
+        self.supervisor = Supervisor(self.units.rules())
+        self.announcer = Announcer(self.units, view)
+        self.endings = Endings(self.units, self._abandoned)
+        self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
+        self.calls: dict[tuple[str, int], NodeCalls] = {}
+        """By node and replica: what was last heard of its calls."""
+        self.answers: dict[int, int] = {}
+        """By question: how many hosts have answered."""
+        self.error: ProgramFailed | None = None
+        self.session_error: Exception | None = None
+        self.changed = threading.Condition()
+        """Notified after each change, for threads that wait for one."""
+        self.hosting: Hosting
+        self._packed = packed
+        self._call_when_over = over
+        self._is_over = False
+        self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
+        self._timer: Timer | None = None
+
+    def begin(self, hosting: Hosting) -> None:
+        """Start everything; from any thread, once."""
+        self.hosting = hosting
+        self.announcer.begin(hosting)
+        self.endings.begin(hosting)
+        hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every replica is ready, or has completed already; from any thread."""
+        over = (ReplicaState.READY, ReplicaState.COMPLETED)
+        replicas = self.supervisor.replicas
+        return bool(replicas) and all(status.state in over for status in replicas)
+
+    # What the user wants
+
+    def stop(self, reason: str, grace_s: float | None) -> None:
+        """End everything; a second call with a grace hurries."""
+        if self.supervisor.outcome is Outcome.RUNNING:
+            if grace_s is not None:
+                self.endings.grace_s = grace_s
+            self._do(self.supervisor.stop(time.monotonic(), reason))
+        elif grace_s is not None and grace_s < self.endings.grace_s:
+            self.endings.hurry(grace_s)
+
+    def scale(self, unit: str, replicas: int) -> None:
+        """Change the number of replicas of a unit."""
+        instructions = self.supervisor.scale(unit, replicas, time.monotonic())
+        self.units.sizes[unit] = replicas
+        self._do(instructions)
+
+    def restart(self, unit: str) -> None:
+        """Start all replicas of a unit anew."""
+        self._do(self.supervisor.restart(unit, time.monotonic()))
+
+    # What hosts say (the target of the hosting)
+
+    def heard(self, name: UnitName, message: Any) -> None:
+        """A unit's host says something."""
+        match message:
+            case UnitUp():
+                unit = self.units.find(message.name)
+                if unit:
+                    unit.address = message.address
+                    self.announcer.host_up(unit)
+            case NodeReady():
+                self._node_ready(message)
+            case UnitEnded():
+                unit = self.units.find(message.name)
+                if unit:
+                    unit.ending = message
+            case Locate():
+                self.announcer.subscribe(message.name, self.hosting.host_id(name), name)
+            case OfferRendezvous():
+                self.announcer.rendezvous(message.at)
+            case StopProgram():
+                self.stop(message.reason, None)
+            case HostStatus():
+                for calls in message.nodes:
+                    self.calls[calls.node, calls.unit.replica] = calls
+                self.answers[message.number] = self.answers.get(message.number, 0) + 1
+                self._notify()
+            case Note():
+                self.happened(message.text)
+            case _:
+                self.happened(f"{name.unit}: an unknown message {message!r}")
+
+    def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
+        """A unit is gone."""
+        unit = self.units.find(name)
+        if unit is None:
+            return
+        self.units.end(unit)
+        if unit.timer:
+            unit.timer.cancel()
+        self.announcer.host_gone(unit)
+        ending = unit.ending
+        died = record is not None and (record.exit_code != 0 or ending is None)
+        ok = ending is not None and ending.failure is None and not died and not problem
+        cause = _cause(ending, record, problem)
+        if not ok:
+            self._records[name] = record, ending
+            if len(self._records) > _MOST_RECORDS:
+                del self._records[next(iter(self._records))]
+        instructions = self.supervisor.ended(name.unit, name.replica, name.generation, ok, cause, time.monotonic())
+        if any(
+            (status.name, status.replica) == (name.unit, name.replica) and status.cause == cause
+            for status in self.supervisor.replicas
+        ):
+            self.happened(f"{unit.label} {cause}")
+        self._do(instructions)
+
+    def happened(self, text: str) -> None:
+        """Something happened that a person should know."""
+        self.events.append(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def lost(self, error: Exception) -> None:
+        """No processes can be started any more."""
+        self.session_error = self.session_error or error
+        self.stop(str(error), 0.0)
+        for unit in self.units:
+            if not self.hosting.pid_of(unit.name):  # it waited for its start, which will never come
+                self.ended(unit.name, None, str(error))
+
+    def _node_ready(self, message: NodeReady) -> None:
+        unit = self.units.find(message.name)
+        if unit is None:
+            return
+        self.announcer.node_ready(unit, message)
+        unit.missing.discard(message.node)
+        name = unit.name
+        if unit.missing:
+            self._do([])
+        else:
+            self._do(self.supervisor.ready(name.unit, name.replica, name.generation, time.monotonic()))
+
+    # Instructions
+
+    def _do(self, instructions: list[Instruction]) -> None:
+        of_program = self.supervisor.outcome is not Outcome.RUNNING
+        for instruction in instructions:
+            match instruction:
+                case Start():
+                    self._start(instruction)
+                case End():
+                    self.endings.end(instruction, of_program=of_program)
+                case Failed():
+                    self._failed(instruction)
+                case Completed():
+                    self.happened("all finite nodes have completed")
+        self.endings.settle()
+        self.announcer.publish(self.supervisor.replicas, stopping=of_program)
+        self._arm_timer()
+        self._notify()
+        if self.supervisor.done and not self._is_over:
+            self._is_over = True
+            self._call_when_over()
+
+    def _start(self, start: Start) -> None:
+        name = UnitName(start.name, start.replica, start.generation)
+        self.units.begin(name)
+        specs = self.units.nodes[name.unit]
+        attempt = next(
+            status.num_failures
+            for status in self.supervisor.replicas
+            if (status.name, status.replica) == (name.unit, name.replica)
+        )
+        size = self.units.sizes[name.unit]
+        message = StartUnit(
+            name=name,
+            run_id=self.hosting.run_id,
+            program=self.name,
+            host_id=self.hosting.host_id(name),
+            key=self.hosting.key_of(name),
+            checkpoints=str(self.hosting.folder / f"checkpoints-{self.name}-{id(self):x}"),
+            main=self._packed.main,
+            definitions=self._packed.definitions,
+            nodes=[
+                NodeStart(spec.name, size, attempt, spec.checkpoint_s, self._packed.num_buffers(spec.name))
+                for spec in specs
+            ],
+        )
+        launch = Launch(
+            message,
+            self._packed.parts([spec.name for spec in specs]),
+            [spec.node for spec in specs],
+            self.units.resources(name.unit),
+            self.units.environment(name.unit),
+        )
+        try:
+            self.hosting.start(launch)
+        except Exception as error:  # the session has ended meanwhile, or no descriptors are left
+            problem = f"could not be started: {error}"
+            self.hosting.loop.call_soon(lambda: self.ended(name, None, problem))
+
+    def _abandoned(self, unit: Unit, why: str) -> None:
+        self.happened(f"{unit.label} {why}; it is left alone")
+        self.ended(unit.name, None, why)
+
+    def _failed(self, failed: Failed) -> None:
+        record, ending = self._records.get(UnitName(failed.name, failed.replica, failed.generation), (None, None))
+        node = ending.node if ending and ending.node else failed.name
+        label = f"{failed.name}.{failed.replica}" if self.units.sizes.get(failed.name, 1) > 1 else node
+        words = [f"program {self.name!r} failed: node {label} {failed.cause}"]
+        if failed.reason:
+            words.append(f"It is not started again: {failed.reason}")
+        if len(failed.deaths) > 1:
+            words.append("It failed again after that: " + "; ".join(failed.deaths[1:]))
+        error = ProgramFailed(
+            " ".join(f"{word.rstrip('.')}." for word in words),
+            node=node,
+            replica=failed.replica,
+            reason=failed.cause,
+            last_output=record.last_output if record else "",
+            deaths=failed.deaths,
+        )
+        if ending and ending.failure:
+            where = f"node {label} on {record.host} (pid {record.pid})" if record else f"node {label}"
+            error.__cause__ = rebuild_error(ending.failure, where)
+        self.error = error
+        self.happened(f"the program fails: {label} {failed.cause}")
+
+    def _arm_timer(self) -> None:
+        due = self.supervisor.next_due
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = self.hosting.loop.call_later(
+                max(0.0, due - time.monotonic()), lambda: self._do(self.supervisor.tick(time.monotonic()))
+            )
+
+    def _notify(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+
+def _cause(ending: UnitEnded | None, record: DeathRecord | None, problem: str) -> str:
+    """How a unit ended, as words that follow its name."""
+    if ending is not None and ending.failure is not None:
+        failure = ending.failure
+        kind = failure.type_name.removeprefix("builtins.")
+        return f"raised {kind}: {failure.message}" if failure.message else f"raised {kind}"
+    if problem:
+        return problem
+    return record.ending if record is not None else "ended"

@@ -1,0 +1,83 @@
+"""How units are ended: services after those that call them, each asked first, then terminated, then killed.
+
+End ─▶ held, while finite units are still ending ─▶ StopUnit ──grace──▶ SIGTERM ──▶ SIGKILL
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from ropewalk.program.hosting import Hosting
+from ropewalk.program.instructions import End
+from ropewalk.program.messages import StopUnit
+from ropewalk.program.units import Unit, Units
+
+#: Seconds that nodes get to end after being asked, if `stop` does not say otherwise.
+GRACE_S = 5.0
+#: Seconds between SIGTERM, at the end of the grace, and SIGKILL.
+_TERMINATE_S = 1.0
+
+
+class Endings:
+    """Ends the units of a program; on the loop.
+
+    Args:
+        units: which of them live.
+        abandoned: called for a unit that cannot be ended, because it is a thread.
+    """
+
+    def __init__(self, units: Units, abandoned: Callable[[Unit, str], None]) -> None:
+        self.grace_s = GRACE_S
+        self._units = units
+        self._abandoned = abandoned
+        self._hosting: Hosting
+        self._held: list[End] = []
+
+    def begin(self, hosting: Hosting) -> None:
+        """Units run there."""
+        self._hosting = hosting
+
+    def end(self, end: End, *, of_program: bool) -> None:
+        """End a unit: at the end of the program a service goes on answering those that are told to end first."""
+        if of_program and self.grace_s and not self._units.is_finite(end.name):
+            self._held.append(end)
+            if len(self._held) == 1:
+                self._hosting.loop.call_later(self.grace_s, self._release)
+        else:
+            self._ask(end)
+
+    def settle(self) -> None:
+        """Something has ended: perhaps the services can be ended now."""
+        if self._held and not any(self._units.is_finite(unit.name.unit) for unit in self._units):
+            self._release()
+
+    def hurry(self, grace_s: float) -> None:
+        """Somebody does not want to wait that long."""
+        self.grace_s = grace_s
+        self._release()
+        for unit in self._units:
+            if unit.timer:
+                self._after(unit, grace_s, self._terminate)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for end in held:
+            self._ask(end)
+
+    def _ask(self, end: End) -> None:
+        unit = self._units.at(end.name, end.replica)
+        if unit is not None and unit.name.generation == end.generation:
+            self._hosting.tell(unit.name, StopUnit(unit.name, end.why, self.grace_s))
+            self._after(unit, self.grace_s, self._terminate)
+
+    def _terminate(self, unit: Unit) -> None:
+        if self._hosting.signal(unit.name, signal.SIGTERM):
+            self._after(unit, _TERMINATE_S, lambda unit: self._hosting.signal(unit.name, signal.SIGKILL))
+        else:
+            self._abandoned(unit, f"did not end within {self.grace_s:g} s, and a thread cannot be killed")
+
+    def _after(self, unit: Unit, delay_s: float, action: Callable[[Unit], object]) -> None:
+        if unit.timer:
+            unit.timer.cancel()
+        unit.timer = self._hosting.loop.call_later(delay_s, lambda: action(unit))

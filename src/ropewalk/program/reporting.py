@@ -1,0 +1,109 @@
+"""What a running program is doing, put together from supervisor, hosting and hosts."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ropewalk.program.conductor import Conductor
+from ropewalk.program.instructions import Outcome, ReplicaState, ReplicaStatus
+from ropewalk.program.messages import AskStatus
+from ropewalk.program.node import NodeSpec
+from ropewalk.program.status import NodeState, NodeStatus, ProgramState, ProgramStatus, RunningCall
+
+#: Hosts get so long to say what their nodes are doing; of those that do not, the last answer is shown.
+_ANSWER_S = 0.5
+_NODE_STATES: dict[ReplicaState, NodeState] = {
+    ReplicaState.WAITING: "waiting",
+    ReplicaState.STARTING: "starting",
+    ReplicaState.READY: "running",
+    ReplicaState.ENDING: "stopping",
+    ReplicaState.COMPLETED: "completed",
+    ReplicaState.FAILED: "failed",
+    ReplicaState.STOPPED: "ended",
+    ReplicaState.REMOVED: "ended",
+}
+_OUTCOMES: dict[Outcome, ProgramState] = {
+    Outcome.COMPLETED: "completed",
+    Outcome.STOPPED: "stopped",
+    Outcome.FAILED: "failed",
+}
+
+
+def state_of(conductor: Conductor) -> ProgramState:
+    """Where a program stands; from any thread."""
+    outcome = conductor.supervisor.outcome
+    if outcome is not Outcome.RUNNING:
+        return _OUTCOMES[outcome] if conductor.supervisor.done else "stopping"
+    started = conductor.is_ready or any(unit.address for unit in conductor.units)
+    return "running" if started else "starting"
+
+
+def put_question(conductor: Conductor, number: int) -> int:
+    """Ask all hosts what their nodes are doing; on the loop. Returns how many were asked."""
+    up = [unit for unit in conductor.units if unit.address]
+    if conductor.hosting.shares_host:
+        up = up[:1]
+    for unit in up:
+        conductor.hosting.tell(unit.name, AskStatus(number))
+    return len(up)
+
+
+def await_answers(conductor: Conductor, number: int, num_asked: int) -> None:
+    """Wait until the hosts have answered, or long enough; from any thread but the loop's."""
+    due = time.monotonic() + _ANSWER_S
+    with conductor.changed:
+        while conductor.answers.get(number, 0) < num_asked and not conductor.supervisor.done:
+            left_s = due - time.monotonic()
+            if left_s <= 0:
+                break
+            conductor.changed.wait(left_s)
+        conductor.answers.pop(number, None)
+
+
+def report(conductor: Conductor, run_id: str, started: float) -> ProgramStatus:
+    """All that is known now; from any thread, without waiting."""
+    nodes = [
+        _node(conductor, status, spec)
+        for status in conductor.supervisor.replicas
+        for spec in conductor.units.nodes[status.name]
+    ]
+    return ProgramStatus(
+        name=conductor.name,
+        run_id=run_id,
+        pid=os.getpid(),
+        state=state_of(conductor),
+        mode=conductor.hosting.mode,
+        started=started,
+        nodes=tuple(nodes),
+        events=tuple(conductor.events),
+    )
+
+
+def _node(conductor: Conductor, status: ReplicaStatus, spec: NodeSpec) -> NodeStatus:
+    hosting = conductor.hosting
+    unit = conductor.units.at(status.name, status.replica)
+    sample = hosting.sample_of(unit.name) if unit else None
+    calls = conductor.calls.get((spec.name, status.replica)) if unit else None
+    if calls and unit and calls.unit != unit.name:
+        calls = None  # of its predecessor
+    state = _NODE_STATES[status.state]
+    if status.state in (ReplicaState.WAITING, ReplicaState.STARTING) and status.num_failures:
+        state = "restarting"
+    return NodeStatus(
+        name=spec.name,
+        replica=status.replica,
+        kind=spec.node.kind,
+        state=state,
+        generation=max(0, status.generation),
+        pid=hosting.pid_of(unit.name) if unit else 0,
+        host=hosting.host_of(unit.name) if unit else "",
+        restarts=status.num_failures - (status.state is ReplicaState.FAILED),
+        uptime_s=time.monotonic() - unit.started if unit else 0.0,
+        memory_bytes=sample.memory_bytes if sample else 0,
+        cpu_s=sample.cpu_s if sample else 0.0,
+        calls_done=calls.num_done if calls else 0,
+        calls_waiting=calls.num_waiting if calls else 0,
+        calls_running=tuple(RunningCall(call.label, call.running_s) for call in calls.running) if calls else (),
+        last_cause=status.cause,
+    )

@@ -1,0 +1,95 @@
+"""Units: what lives and dies together, one node or the nodes that share a process, and each start of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from ropewalk.engines.resources import Resources
+from ropewalk.program.instructions import NodeRule
+from ropewalk.program.messages import UnitEnded, UnitName
+from ropewalk.program.node import NodeSpec
+from ropewalk.transport.loop import Timer
+
+
+class Unit:
+    """One replica of a unit, in its latest start."""
+
+    def __init__(self, name: UnitName, nodes: Sequence[NodeSpec]) -> None:
+        self.name = name
+        self.started = time.monotonic()
+        self.address = ""
+        """Where its host listens; empty until it is up."""
+        self.missing = {spec.name for spec in nodes}
+        """Nodes of it that are not ready yet."""
+        self.ending: UnitEnded | None = None
+        """Its last words."""
+        self.timer: Timer | None = None
+        """What happens to it if it does not end when it is asked to."""
+
+    @property
+    def label(self) -> str:
+        """Its name for people, such as "actor.3"."""
+        return f"{self.name.unit}.{self.name.replica}"
+
+
+class Units:
+    """The units of a program, and which of them live."""
+
+    def __init__(self, specs: Sequence[NodeSpec]) -> None:
+        self.nodes: dict[str, list[NodeSpec]] = {}
+        for spec in specs:
+            self.nodes.setdefault(spec.unit, []).append(spec)
+        self.sizes = {name: nodes[0].replicas for name, nodes in self.nodes.items()}
+        self._live: dict[tuple[str, int], Unit] = {}
+
+    def __iter__(self) -> Iterator[Unit]:
+        """Those that live, or are being started."""
+        return iter(list(self._live.values()))
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def begin(self, name: UnitName) -> Unit:
+        """A unit is started."""
+        unit = self._live[name.unit, name.replica] = Unit(name, self.nodes[name.unit])
+        return unit
+
+    def end(self, unit: Unit) -> None:
+        """A unit is gone."""
+        del self._live[unit.name.unit, unit.name.replica]
+
+    def find(self, name: UnitName) -> Unit | None:
+        """The unit of that name, unless it is gone, or its successor has been started."""
+        unit = self._live.get((name.unit, name.replica))
+        return unit if unit is not None and unit.name == name else None
+
+    def at(self, name: str, replica: int) -> Unit | None:
+        """The replica of a unit that lives."""
+        return self._live.get((name, replica))
+
+    def is_finite(self, name: str) -> bool:
+        """Whether a unit ends by itself."""
+        return any(spec.node.finite for spec in self.nodes[name])
+
+    def resources(self, name: str) -> Resources:
+        """What the process of a unit asks for."""
+        return max((spec.resources for spec in self.nodes[name]), key=lambda each: each.cpus)
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Variables for the process of a unit."""
+        return {key: value for spec in self.nodes[name] for key, value in spec.environment.items()}
+
+    def rules(self) -> list[NodeRule]:
+        """What the supervisor must know."""
+        return [
+            NodeRule(
+                name=name,
+                replicas=nodes[0].replicas,
+                restart=nodes[0].restart,
+                gang=nodes[0].gang,
+                essential=nodes[0].essential,
+                finite=self.is_finite(name),
+            )
+            for name, nodes in self.nodes.items()
+        ]
