@@ -36,7 +36,7 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.serialization import dumps, loads
 
-ENTRY = "ropewalk.program.node_host:main"
+ENTRY = "ropewalk.program.node_process:main"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,7 @@ the nodes' own work is in threads of their own, the first one in the main thread
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import sys
 import threading
 import time
 import traceback
@@ -28,13 +25,11 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer, Served
 from ropewalk.calls.threads import Threads
-from ropewalk.errors import LinkClosed, ProgramStopped
-from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.program import checkpoints, node_context
-from ropewalk.program.checkpoints import CheckpointPace
+from ropewalk.errors import ProgramStopped
+from ropewalk.program import node_context
 from ropewalk.program.directory import View
+from ropewalk.program.kept_state import KeptState, has_state
 from ropewalk.program.messages import (
-    PROGRAM,
     AskStatus,
     CallStatus,
     HostStatus,
@@ -55,16 +50,10 @@ from ropewalk.program.messages import (
 )
 from ropewalk.program.node import Node
 from ropewalk.program.node_context import NodeContext
-from ropewalk.transport.address import parse_address
-from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.failures import Failure, failure_of
-from ropewalk.transport.frames import Part
-from ropewalk.transport.link import Received
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.ports import free_port
-from ropewalk.transport.serialization import dumps, loads
 from ropewalk.transport.server import UnixListener
 
 _LOOK_S = 0.1
@@ -84,10 +73,7 @@ class RunningNode:
         self.node = node
         self.context = context
         self.served: Served | None = None
-        self.obj: Any = None
-        self.pace: CheckpointPace | None = None
-        self.num_done_when_saved = 0
-        self.saving = False
+        self.state: KeptState | None = None
         self.failure: Failure | None = None
         self.ended = threading.Event()
 
@@ -157,10 +143,9 @@ class NodeHost:
     def serve(self, context: NodeContext, obj: object, methods: Mapping[str, MethodFacts]) -> None:
         """See `NodeContext.serve`."""
         running = self._running(context)
-        running.obj = obj
-        if _has_state(obj):
-            self._restore(running)
-            running.pace = CheckpointPace(context.checkpoint_s, time.monotonic())
+        if has_state(obj):
+            running.state = KeptState(obj, context, self._checkpoints, lambda text: self.say(Note(text)))
+            running.state.restore()
         running.served = self.server.serve(obj, methods, context.label)
         running.served.owner = context  # type: ignore[attr-defined]
         self._tell_ready(running)
@@ -318,58 +303,20 @@ class NodeHost:
             return
         label = running.context.label
         self.server.refuse(served, f"{label} is being stopped" if not running.failure else f"{label} has failed")
-        if self.server.wait_idle(served, _DRAIN_S) and running.pace and not running.failure:
-            with contextlib.suppress(OSError):
-                self._save(running)
+        if self.server.wait_idle(served, _DRAIN_S) and running.state and not running.failure:
+            running.state.save()
         self.server.withdraw(served)
 
     # Checkpoints
-
-    def _restore(self, running: RunningNode) -> None:
-        context = running.context
-        checkpoint = checkpoints.load(self._checkpoints, context.name, context.replica)
-        if checkpoint is None:
-            return
-        if checkpoint.note:
-            self.say(Note(f"{context.label}: {checkpoint.note}"))
-        running.obj.load_state_dict(checkpoint.state)
 
     def _look(self) -> None:
         """On the loop, now and then: save what is due."""
         now = time.monotonic()
         for unit in list(self._units.values()):
             for running in unit.nodes:
-                pace, served = running.pace, running.served
-                if pace is None or served is None or running.saving:
-                    continue
-                if served.num_done != running.num_done_when_saved:
-                    pace.called()
-                if pace.is_due(now):
-                    running.saving = True
-                    self.server.in_turn(served, lambda running=running: self._save_in_turn(running))
+                if running.state and running.served and running.state.is_due(running.served.num_done, now):
+                    self.server.in_turn(running.served, running.state.save)
         self.loop.call_later(_LOOK_S, self._look)
-
-    def _save_in_turn(self, running: RunningNode) -> None:
-        pace = running.pace
-        assert pace
-        pace.begun(time.monotonic())
-        written = False
-        try:
-            self._save(running)
-            written = True
-        except Exception as error:
-            self.say(Note(f"the state of {running.context.label} was not saved: {type(error).__name__}: {error}"))
-        finally:
-            pace.ended(time.monotonic(), written)
-            running.saving = False
-
-    def _save(self, running: RunningNode) -> None:
-        context, served = running.context, running.served
-        assert served
-        num_done = served.num_done
-        payload = dumps(running.obj.state_dict(), what=f"{context.label}.state_dict()")
-        checkpoints.save(self._checkpoints, context.name, context.replica, payload, {"generation": context.generation})
-        running.num_done_when_saved = num_done
 
     # Smaller steps
 
@@ -392,70 +339,6 @@ class NodeHost:
         ]
 
 
-def _has_state(obj: object) -> bool:
-    return callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None))
-
-
 def _is_of_the_end(error: BaseException) -> bool:
     """Whether a node that was asked to stop raised this because its program is being stopped."""
     return isinstance(error, ProgramStopped | KeyboardInterrupt | SystemExit)
-
-
-# A host with a process of its own
-
-
-def main(context: ProcessContext) -> None:
-    """The entry of a process in which one unit runs."""
-    link = dial(parse_address(context.owner_address), context.credentials, PROGRAM)
-    received = link.receive()
-    if received is None or not isinstance(received.message, StartUnit):
-        return  # the program was stopped before this process was there
-    start = received.message
-
-    def say(message: msgspec.Struct) -> None:
-        with contextlib.suppress(LinkClosed):  # the loop notices by itself
-            link.send(message)
-
-    host = NodeHost(context.folder, f"n{os.getpid()}.sock", start.run_id, start.host_id, start.key, say)
-    os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.caller.forget(), host.loop.forget()))
-    host.loop.start("ropewalk-node", deputies=True)
-    host.loop.call_soon(lambda: host.loop.add_link(link, lambda each: host.hear(each.message), host.launcher_lost))
-    well = False
-    try:
-        unit = host.prepare(start, load_nodes(start, received))
-        signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
-        well = host.run_unit(unit)
-    except SystemExit:
-        pass  # SIGTERM, while it was being stopped
-    except BaseException as error:
-        traceback.print_exception(error)
-        say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
-    link.write_ready()
-    host.close()
-    if not well:
-        sys.exit(1)
-
-
-def _terminate(unit: RunningUnit) -> None:
-    """SIGTERM: part of being stopped, or a stranger's wish, of which the exit status shall tell."""
-    if unit.stopping:
-        sys.exit(128 + signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def load_nodes(start: StartUnit, received: Received) -> list[Node[Any]]:
-    """Unpickle the nodes of a unit, after giving `__main__` what their code refers to."""
-    parts = iter(received.parts)
-
-    def take(num_buffers: int) -> tuple[Part, list[Part]]:
-        pickled = next(parts)
-        return pickled, [memoryview(bytearray(next(parts))) for _ in range(num_buffers)]
-
-    definitions = {name: take(num_buffers) for name, num_buffers in start.definitions}
-    MainNamespace(msgspec.msgpack.decode(start.main, type=MainFacts)).install(definitions)
-    nodes: list[Node[Any]] = []
-    for facts in start.nodes:
-        pickled, buffers = take(facts.num_buffers)
-        nodes.append(loads(pickled, buffers))
-    return nodes

@@ -1,0 +1,82 @@
+"""The entry of a process in which one unit runs: meet the launcher, unpickle the nodes, run them, end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
+from ropewalk.program.node import Node
+from ropewalk.program.node_host import NodeHost, RunningUnit
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.failures import failure_of
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Received
+from ropewalk.transport.main_namespace import MainFacts, MainNamespace
+from ropewalk.transport.serialization import loads
+
+
+def main(context: ProcessContext) -> None:
+    """The entry of a process in which one unit runs."""
+    link = dial(parse_address(context.owner_address), context.credentials, PROGRAM)
+    received = link.receive()
+    if received is None or not isinstance(received.message, StartUnit):
+        return  # the program was stopped before this process was there
+    start = received.message
+
+    def say(message: msgspec.Struct) -> None:
+        with contextlib.suppress(LinkClosed):  # the loop notices by itself
+            link.send(message)
+
+    host = NodeHost(context.folder, f"n{os.getpid()}.sock", start.run_id, start.host_id, start.key, say)
+    os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.caller.forget(), host.loop.forget()))
+    host.loop.start("ropewalk-node", deputies=True)
+    host.loop.call_soon(lambda: host.loop.add_link(link, lambda each: host.hear(each.message), host.launcher_lost))
+    well = False
+    try:
+        unit = host.prepare(start, load_nodes(start, received))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
+        well = host.run_unit(unit)
+    except SystemExit:
+        pass  # SIGTERM, while it was being stopped
+    except BaseException as error:
+        traceback.print_exception(error)
+        say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
+    link.write_ready()
+    host.close()
+    if not well:
+        sys.exit(1)
+
+
+def _terminate(unit: RunningUnit) -> None:
+    """SIGTERM: part of being stopped, or a stranger's wish, of which the exit status shall tell."""
+    if unit.stopping:
+        sys.exit(128 + signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def load_nodes(start: StartUnit, received: Received) -> list[Node[Any]]:
+    """Unpickle the nodes of a unit, after giving `__main__` what their code refers to."""
+    parts = iter(received.parts)
+
+    def take(num_buffers: int) -> tuple[Part, list[Part]]:
+        pickled = next(parts)
+        return pickled, [memoryview(bytearray(next(parts))) for _ in range(num_buffers)]
+
+    definitions = {name: take(num_buffers) for name, num_buffers in start.definitions}
+    MainNamespace(msgspec.msgpack.decode(start.main, type=MainFacts)).install(definitions)
+    nodes: list[Node[Any]] = []
+    for facts in start.nodes:
+        pickled, buffers = take(facts.num_buffers)
+        nodes.append(loads(pickled, buffers))
+    return nodes
