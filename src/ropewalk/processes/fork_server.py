@@ -45,15 +45,19 @@ def serve(channel: Channel, preload: tuple[str, ...]) -> None:
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
     if problem:
         return
-    gc.collect()
-    gc.freeze()  # the collector of a child must not touch, and so copy, pages that all children share
+    entries: set[str] = set()
     while True:
         data, fds = channel.receive()
         if not data:
             return
         request = _REQUESTS.decode(data)
-        with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same, and says it
-            importlib.import_module(request.start.entry.partition(":")[0])  # once, here, instead of in every child
+        entry = request.start.entry.partition(":")[0]
+        if entry not in entries:
+            entries.add(entry)
+            with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same, and says it
+                importlib.import_module(entry)  # once, here, instead of in every child
+            gc.collect()
+            gc.freeze()  # the collector of a child must not touch, and so copy, pages that all children share
         _fork_twice(channel, request, fds)
         for fd in fds:
             os.close(fd)

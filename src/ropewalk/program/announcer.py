@@ -6,8 +6,9 @@ import msgspec
 
 from ropewalk.program.directory import Table, View
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import ReplicaStatus
+from ropewalk.program.instructions import Outcome
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
+from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Unit, Units
 from ropewalk.transport.credentials import token_of
 
@@ -23,6 +24,12 @@ class Announcer:
         self._view = view  # the launcher's own
         self._hosting: Hosting
         self._table = Table({spec.name: spec.replicas for nodes in units.nodes.values() for spec in nodes})
+        # Only these: there may be thousands of workers, and nobody calls them.
+        self._services = {
+            unit: services
+            for unit, specs in units.nodes.items()
+            if (services := [spec for spec in specs if spec.node.methods() is not None])
+        }
         self._keys: dict[str, str] = {}
         """By address: what makes the tokens that are shown there."""
         self._subscribers: dict[str, dict[str, UnitName | None]] = {}
@@ -60,14 +67,16 @@ class Announcer:
         for news in self._table.about(service):
             self._inform(host, name, news)
 
-    def publish(self, replicas: list[ReplicaStatus], *, stopping: bool) -> None:
+    def publish(self, supervisor: Supervisor) -> None:
         """Tell those who asked what has changed."""
         states = [
             (spec.name, status.replica, status.state, status.generation, status.cause and f"it {status.cause}")
-            for status in replicas
-            for spec in self._units.nodes[status.name]
+            for unit, specs in self._services.items()
+            for status in supervisor.replicas_of(unit)
+            for spec in specs
         ]
-        for news in self._table.update(states, stopping=stopping):
+        sizes = {spec.name: self._units.sizes[unit] for unit, specs in self._units.nodes.items() for spec in specs}
+        for news in self._table.update(states, sizes, stopping=supervisor.outcome is not Outcome.RUNNING):
             for host, name in list(self._subscribers.get(news.name, {}).items()):
                 self._inform(host, name, news)
 

@@ -164,10 +164,7 @@ class Conductor:
             if len(self._records) > _MOST_RECORDS:
                 del self._records[next(iter(self._records))]
         instructions = self.supervisor.ended(name.unit, name.replica, name.generation, ok, cause, time.monotonic())
-        if any(
-            (status.name, status.replica) == (name.unit, name.replica) and status.cause == cause
-            for status in self.supervisor.replicas
-        ):
+        if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
             self.happened(f"{unit.label} {cause}")
         self._do(instructions)
 
@@ -210,7 +207,7 @@ class Conductor:
                 case Completed():
                     self.happened("all finite nodes have completed")
         self.endings.settle()
-        self.announcer.publish(self.supervisor.replicas, stopping=of_program)
+        self.announcer.publish(self.supervisor)
         self._arm_timer()
         self._notify()
         if self.supervisor.done and not self._is_over:
@@ -222,9 +219,7 @@ class Conductor:
         self.units.begin(name)
         specs = self.units.nodes[name.unit]
         attempt = next(
-            status.num_failures
-            for status in self.supervisor.replicas
-            if (status.name, status.replica) == (name.unit, name.replica)
+            status.num_failures for status in self.supervisor.replicas_of(name.unit) if status.replica == name.replica
         )
         size = self.units.sizes[name.unit]
         message = StartUnit(

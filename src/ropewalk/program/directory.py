@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ropewalk.calls.client import Place
 from ropewalk.errors import ServiceLost
@@ -44,13 +44,21 @@ class Table:
         self._up[name, replica] = generation, address, target
 
     def update(
-        self, states: Iterable[tuple[str, int, ReplicaState, int, str]], *, stopping: bool
+        self,
+        states: Iterable[tuple[str, int, ReplicaState, int, str]],
+        sizes: Mapping[str, int],
+        *,
+        stopping: bool,
     ) -> list[Placed | Sizes]:
-        """Take over the states of all replicas (name, index, state, generation, cause); returns what changed."""
+        """Take over how things stand, and return what has changed.
+
+        Args:
+            states: of all replicas of all services: name, index, state, generation, cause of the last failure.
+            sizes: how many replicas each node has.
+            stopping: whether the program is being stopped.
+        """
         news: list[Placed | Sizes] = []
-        sizes: dict[str, int] = dict.fromkeys(self._sizes, 0)
         for name, replica, state, generation, cause in states:
-            sizes[name] = max(sizes.get(name, 0), replica + 1)
             placed = self._placed(name, replica, state, generation, cause, stopping)
             if self._places.get((name, replica)) != placed:
                 self._places[name, replica] = placed

@@ -49,7 +49,9 @@ class NodeContext:
         self._host = host
         self._stopped = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
+        self._num_called = 0
+        """Callbacks that run."""
+        self._lock = threading.Condition()
 
     def __repr__(self) -> str:
         return f"<node {self.label}, generation {self.generation}>"
@@ -84,10 +86,10 @@ class NodeContext:
     def on_stop(self, callback: Callable[[], object]) -> None:
         """Call `callback` once when this node is asked to end, in a thread of its own; now if it already is."""
         with self._lock:
+            self._callbacks.append(callback)
             if not self._stopped.is_set():
-                self._callbacks.append(callback)
                 return
-        self._host.run_aside(lambda: _call(callback, self.label))
+        self.ask_to_stop()
 
     def stop_program(self, reason: str = "") -> None:
         """Stop the whole program; returns at once."""
@@ -110,18 +112,27 @@ class NodeContext:
         with self._lock:
             self._stopped.set()
             callbacks, self._callbacks = self._callbacks, []
+            self._num_called += len(callbacks)
         for callback in callbacks:
-            self._host.run_aside(lambda callback=callback: _call(callback, self.label))
+            self._host.run_aside(lambda callback=callback: self._call(callback))
+
+    def wait_for_callbacks(self) -> None:
+        """Wait until all stop callbacks have returned: they may be slower than the node itself."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._num_called)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception:  # the user's; the node ends in any case
+            logger.exception("%s: a stop callback failed", self.label)
+        finally:
+            with self._lock:
+                self._num_called -= 1
+                self._lock.notify_all()
 
     def _client(self, handle: Handle[Any]) -> Client:
         return Client(self._host.caller, handle.name, handle.address, handle.methods or {})
-
-
-def _call(callback: Callable[[], object], label: str) -> None:
-    try:
-        callback()
-    except Exception:  # the user's; the node ends in any case
-        logger.exception("%s: a stop callback failed", label)
 
 
 # Which node the running code belongs to

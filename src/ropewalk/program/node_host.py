@@ -210,6 +210,7 @@ class NodeHost:
         self._run_node(unit, unit.nodes[0])
         unit.over.wait()
         for running in unit.nodes:
+            running.context.wait_for_callbacks()
             self._end_service(running)
         self._units.pop(unit.name, None)
         first = unit.failed_first

@@ -13,6 +13,7 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.program import nodes  # noqa: F401  # imported once, in the fork server, instead of by each unpickling
 from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost, RunningUnit

@@ -271,6 +271,8 @@ class RunningProgram:
         """Have the loop make a call, and return what it returns."""
         if self._hosting.loop.is_here:
             return call()
+        if self._over.is_set():  # the loop of a session goes on without us
+            raise self._has_ended()
         done = threading.Event()
         results: list[T] = []
         errors: list[BaseException] = []
@@ -290,8 +292,11 @@ class RunningProgram:
         if errors:
             raise errors[0]
         if not results:
-            raise ProgramStopped(f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})")
+            raise self._has_ended()
         return results[0]
+
+    def _has_ended(self) -> ProgramStopped:
+        return ProgramStopped(f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})")
 
     def _raise_failure(self) -> None:
         conductor = self._conductor

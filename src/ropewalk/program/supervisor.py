@@ -199,6 +199,14 @@ class Supervisor:
     @property
     def replicas(self) -> list[ReplicaStatus]:
         """All replicas except those that were scaled away and have ended."""
+        return [status for name in self._nodes for status in self.replicas_of(name)]
+
+    def replicas_of(self, name: str) -> list[ReplicaStatus]:
+        """The replicas of one node.
+
+        Raises:
+            ValueError: no node has this name.
+        """
         return [
             ReplicaStatus(
                 member.node.rule.name,
@@ -209,8 +217,7 @@ class Supervisor:
                 member.cause,
                 member.gang.due if member.state is ReplicaState.WAITING else None,
             )
-            for node in self._nodes.values()
-            for member in node.replicas
+            for member in self._node(name).replicas
             if member.state is not ReplicaState.REMOVED
         ]
 
