@@ -13,10 +13,10 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.program import nodes  # noqa: F401  # imported once, in the fork server, instead of by each unpickling
 from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost, RunningUnit
+from ropewalk.program.nodes import NODES
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.failures import failure_of
@@ -24,6 +24,9 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import loads
+
+#: Unpickling a node imports its kind. Here that is done once, in the fork server, instead of in every process.
+_KINDS = NODES
 
 
 def main(context: ProcessContext) -> None:
