@@ -6,6 +6,8 @@ over to it, and waited for.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import signal
 import threading
 import time
@@ -33,8 +35,11 @@ from ropewalk.transport.loop import Loop
 
 T = TypeVar("T")
 
-#: An exception that leaves the `with` block leaves nodes no longer than this.
+#: An exception that leaves the `with` block, or the script, leaves nodes no longer than this.
 _GRACE_ON_ERROR_S = 1.0
+
+#: Programs that have not ended: at the end of the script they are asked to, before their processes are killed.
+_running: list[RunningProgram] = []
 
 
 class RunningProgram:
@@ -62,6 +67,9 @@ class RunningProgram:
         self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, self)
         self._control.open()
         self._conductor.begin(hosting)
+        atexit.unregister(_stop_all)
+        atexit.register(_stop_all)  # after those of the session, and so called before them
+        _running.append(self)
 
     @property
     def name(self) -> str:
@@ -323,6 +331,13 @@ class RunningProgram:
         except Exception:  # whoever waits must be woken in any case
             traceback.print_exc()
         finally:
+            with contextlib.suppress(ValueError):
+                _running.remove(self)
             self._over.set()
             with self._conductor.changed:
                 self._conductor.changed.notify_all()
+
+
+def _stop_all() -> None:
+    for running in list(_running):
+        running.stop(_GRACE_ON_ERROR_S)
