@@ -1,9 +1,9 @@
 """What a node knows of itself, and what it can ask of its program, from any of its threads.
 
-rw.current_node().generation      how often this replica was started again
-rw.stopping(), rw.wait_for_stop() whether the node is asked to end
-rw.on_stop(callback)              called once when it is
-rw.stop("all done")               stop the whole program
+    rw.current_node().generation      how often this replica was started again
+    rw.stopping(), rw.wait_for_stop() whether the node is asked to end
+    rw.on_stop(callback)              called once when it is
+    rw.stop("all done")               stop the whole program
 """
 
 from __future__ import annotations
