@@ -72,7 +72,13 @@ class Counter:
 class Kept(Counter):
     """A counter whose count outlives its process."""
 
+    def __init__(self, start: int = 0, path: str = "") -> None:
+        super().__init__(start)
+        self._path = path
+
     def state_dict(self) -> dict[str, int]:
+        if self._path:
+            note(self._path, self.value)
         return {"value": self.value}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -87,7 +93,9 @@ class Gate:
 
     @rw.concurrent(64)
     def pass_through(self) -> str:
-        self._open.wait()
+        node = rw.current_node()
+        while not self._open.wait(0.02) and not node.stopping:
+            pass
         return "passed"
 
     @rw.concurrent(64)
