@@ -6,10 +6,12 @@ hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import ProgramFailed
@@ -67,12 +69,14 @@ class Conductor:
         self.calls: dict[tuple[str, int], NodeCalls] = {}
         """By node and replica: what was last heard of its calls."""
         self.answers: dict[int, int] = {}
-        """By question: how many hosts have answered."""
+        """By question that somebody waits for: how many hosts have answered."""
         self.error: ProgramFailed | None = None
         self.session_error: Exception | None = None
         self.changed = threading.Condition()
         """Notified after each change, for threads that wait for one."""
         self.hosting: Hosting
+        self.checkpoints: Path
+        """The folder of this run's checkpoints."""
         self._packed = packed
         self._call_when_over = over
         self._is_over = False
@@ -82,16 +86,17 @@ class Conductor:
     def begin(self, hosting: Hosting) -> None:
         """Start everything; from any thread, once."""
         self.hosting = hosting
+        # Random: another program of this session must never be given the state of this one.
+        self.checkpoints = hosting.folder / f"checkpoints-{os.urandom(8).hex()}"
         self.announcer.begin(hosting)
         self.endings.begin(hosting)
         hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
 
     @property
     def is_ready(self) -> bool:
-        """Whether every replica is ready, or has completed already; from any thread."""
-        over = (ReplicaState.READY, ReplicaState.COMPLETED)
-        replicas = self.supervisor.replicas
-        return bool(replicas) and all(status.state in over for status in replicas)
+        """Whether every replica is ready, or has ended already and is not started again; from any thread."""
+        waited_for = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
+        return not any(status.state in waited_for for status in self.supervisor.replicas)
 
     # What the user wants
 
@@ -106,8 +111,10 @@ class Conductor:
 
     def scale(self, unit: str, replicas: int) -> None:
         """Change the number of replicas of a unit."""
+        running = self.supervisor.outcome is Outcome.RUNNING
         instructions = self.supervisor.scale(unit, replicas, time.monotonic())
-        self.units.sizes[unit] = replicas
+        if running:  # else nothing was changed
+            self.units.sizes[unit] = replicas
         self._do(instructions)
 
     def restart(self, unit: str) -> None:
@@ -139,8 +146,9 @@ class Conductor:
             case HostStatus():
                 for calls in message.nodes:
                     self.calls[calls.node, calls.unit.replica] = calls
-                self.answers[message.number] = self.answers.get(message.number, 0) + 1
-                self._notify()
+                if message.number in self.answers:  # else nobody waits for it any more
+                    self.answers[message.number] += 1
+                    self._notify()
             case Note():
                 self.happened(message.text)
             case _:
@@ -228,7 +236,7 @@ class Conductor:
             program=self.name,
             host_id=self.hosting.host_id(name),
             key=self.hosting.key_of(name),
-            checkpoints=str(self.hosting.folder / f"checkpoints-{self.name}-{id(self):x}"),
+            checkpoints=str(self.checkpoints),
             main=self._packed.main,
             definitions=self._packed.definitions,
             nodes=[

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ropewalk.calls.client import Place
 from ropewalk.errors import ServiceLost
@@ -45,7 +45,7 @@ class Table:
 
     def update(
         self,
-        states: Iterable[tuple[str, int, ReplicaState, int, str]],
+        states: Sequence[tuple[str, int, ReplicaState, int, str]],
         sizes: Mapping[str, int],
         *,
         stopping: bool,
@@ -63,6 +63,12 @@ class Table:
             if self._places.get((name, replica)) != placed:
                 self._places[name, replica] = placed
                 news.append(placed)
+        present = {(name, replica) for name, replica, *_ in states}
+        for name, replica in [key for key in self._places if key not in present]:
+            # Whoever still calls it must not go on looking for it.
+            last = self._places.pop((name, replica))
+            self._up.pop((name, replica), None)
+            news.append(Placed(name, replica, "failed", "", 0, "", last.generation, "it was scaled away"))
         for name, size in sizes.items():
             if self._sizes.get(name) != size:
                 self._sizes[name] = size

@@ -58,7 +58,7 @@ class Endings:
         self._release()
         for unit in self._units:
             if unit.timer:
-                self._after(unit, grace_s, self._terminate)
+                self._after(unit, grace_s, self._terminate, sooner=True)
 
     def _release(self) -> None:
         held, self._held = self._held, []
@@ -77,7 +77,12 @@ class Endings:
         else:
             self._abandoned(unit, f"did not end within {self.grace_s:g} s, and a thread cannot be killed")
 
-    def _after(self, unit: Unit, delay_s: float, action: Callable[[Unit], object]) -> None:
+    def _after(self, unit: Unit, delay_s: float, action: Callable[[Unit], object], *, sooner: bool = False) -> None:
+        """Do something to a unit later, in place of what was planned; with `sooner` only if it comes before that."""
+        timer = self._hosting.loop.call_later(delay_s, lambda: action(unit))
+        if sooner and unit.timer and unit.timer.due <= timer.due:
+            timer.cancel()
+            return
         if unit.timer:
             unit.timer.cancel()
-        unit.timer = self._hosting.loop.call_later(delay_s, lambda: action(unit))
+        unit.timer = timer

@@ -154,7 +154,11 @@ class ProcessHosting(Hosting):
             resources=launch.resources,
             environment=launch.environment,
         )
-        id = self._session.start(spec, self)
+        try:
+            id = self._session.start(spec, self)
+        except BaseException:
+            self._keys.pop(name, None)
+            raise
         self._ids[name], self._names[id], self._launches[id] = id, name, launch
 
     def tell(self, name: UnitName, message: msgspec.Struct) -> None:

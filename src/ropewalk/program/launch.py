@@ -35,5 +35,9 @@ def launch(
         hosting = ThreadHosting(running, here, copy=copy)
     else:
         hosting = ProcessHosting(session or default_session(engine), running)
-    running.begin(hosting)
+    try:
+        running.begin(hosting)
+    except BaseException:
+        hosting.close()
+        raise
     return running

@@ -1,5 +1,7 @@
 """What a node knows of itself, and what it can ask of its program, from any of its threads.
 
+In the code of a node:
+
     rw.current_node().generation      how often this replica was started again
     rw.stopping(), rw.wait_for_stop() whether the node is asked to end
     rw.on_stop(callback)              called once when it is

@@ -41,6 +41,7 @@ def state_of(conductor: Conductor) -> ProgramState:
 
 def put_question(conductor: Conductor, number: int) -> int:
     """Ask all hosts what their nodes are doing; on the loop. Returns how many were asked."""
+    conductor.answers[number] = 0
     up = [unit for unit in conductor.units if unit.address]
     if conductor.hosting.shares_host:
         up = up[:1]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
+import shutil
 import signal
 import threading
 import time
@@ -54,22 +56,23 @@ class RunningProgram:
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon)
         self._started = time.time()
         self._over = threading.Event()
-        self._num_questions = 0
+        self._questions = itertools.count(1)
         self._hosting: Hosting
         self._control: ControlServer
         self._client_loop: Loop | None = None
         self._caller: Caller | None = None
         self._caller_lock = threading.Lock()
+        self._is_ending = False  # changed under the lock, so that no caller is made that nobody closes
 
     def begin(self, hosting: Hosting) -> None:
         """Start everything; once."""
         self._hosting = hosting
         self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, self)
         self._control.open()
-        self._conductor.begin(hosting)
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # after those of the session, and so called before them
         _running.append(self)
+        self._conductor.begin(hosting)
 
     @property
     def name(self) -> str:
@@ -140,10 +143,16 @@ class RunningProgram:
         """Change the number of replicas of a node while the program runs; returns when that is under way.
 
         Raises:
-            ValueError: there is no such node, or the number is negative.
+            ValueError: there is no such node, the number is negative, or the node itself says how many it is.
             ProgramStopped: the program has ended.
         """
-        unit = self._spec(name).unit
+        spec = self._spec(name)
+        unit = spec.unit
+        if spec.node.num_replicas is not None:
+            raise ValueError(
+                f"{spec} is {spec.node.num_replicas} processes that know of each other, and cannot be scaled to "
+                f"{replicas}; launch the program anew with another size"
+            )
         self._call(lambda: self._conductor.scale(unit, replicas))
 
     def restart(self, name: str) -> None:
@@ -161,6 +170,7 @@ class RunningProgram:
 
         Raises:
             ValueError: there is no such node, or it has no methods.
+            ProgramStopped: the program has ended.
         """
         spec = self._spec(name)
         methods = spec.node.methods()
@@ -173,8 +183,7 @@ class RunningProgram:
     def status(self) -> ProgramStatus:
         """What the program and each of its nodes is doing now."""
         if not self._over.is_set() and not self._hosting.loop.is_here:
-            self._num_questions += 1
-            number = self._num_questions
+            number = next(self._questions)
             try:
                 num_asked = self._call(lambda: reporting.put_question(self._conductor, number))
             except ProgramStopped:  # in this moment
@@ -267,6 +276,8 @@ class RunningProgram:
 
     def _own_caller(self) -> Caller:
         with self._caller_lock:
+            if self._is_ending:
+                raise self._has_ended()
             if self._caller is None:
                 loop = self._hosting.loop
                 if not self._hosting.shares_host:  # the session's loop runs no code of users
@@ -322,11 +333,14 @@ class RunningProgram:
         try:
             self._view.end(why)
             self._control.close()
+            with self._caller_lock:
+                self._is_ending = True
             if self._caller:
                 self._caller.close(why)
             if self._client_loop:
                 self._client_loop.stop()
                 self._client_loop.ended.wait(1.0)
+            shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
             self._hosting.close()
         except Exception:  # whoever waits must be woken in any case
             traceback.print_exc()
