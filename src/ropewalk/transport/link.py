@@ -8,6 +8,7 @@ not go out at once is kept in order and sent by the loop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -63,6 +64,7 @@ class Link:
         self._reader = FrameReader(stream, limits)
         self._sending = threading.Lock()
         self._room = threading.Condition(self._sending)
+        self._held: list[bytes] = []
         self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._unsent_bytes = 0
         #: Set by the loop that serves this link: called, from any thread, when unsent data waits.
@@ -92,10 +94,7 @@ class Link:
         """
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
-        head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
-        if parts and (len(parts[0]) if len(parts) == 1 else sum(map(len, parts))) < _JOIN_BYTES:
-            head = b"".join((head, *parts))  # copying a little is cheaper than handing over many pieces
-            parts = ()
+        head, parts = self._frame(message, parts, len(fds))
         if not parts and not fds and self.want_write and self._send_at_once(head):
             return
         buffers = [memoryview(head)]
@@ -108,6 +107,8 @@ class Link:
             if patient and self.want_write:
                 while self._unsent_bytes > HIGH_WATER_BYTES and not self.closed:
                     self._room.wait()
+            if self._held:
+                self._send_held()
             if self._unsent:
                 self._keep(buffers, fds)
             else:
@@ -118,11 +119,61 @@ class Link:
             elif self._unsent or not self.stream.flush():
                 self.want_write()
 
+    def hold(self, message: Any, parts: Sequence[Part] = ()) -> int:
+        """Send one message together with the next one, or at `flush`, which must follow. Returns how many are held.
+
+        Raises:
+            LinkClosed: the peer is gone.
+        """
+        head, rest = self._frame(message, parts, 0)
+        if rest or injection.visit:  # too large to gain by it, or every single one is looked at
+            self.send(message, parts)
+            return 0
+        with self._sending:
+            if self.closed:
+                raise LinkClosed(f"the link to {self.peer} is closed")
+            self._held.append(head)
+            return len(self._held)
+
+    @property
+    def num_held(self) -> int:
+        """Messages that wait for the next one."""
+        return len(self._held)
+
+    def flush(self) -> None:
+        """Send what is held; nothing if that is nothing, or the link is closed."""
+        if self._held:
+            with self._sending:
+                if self._held and not self.closed:
+                    with contextlib.suppress(LinkClosed):  # who reads it finds out by himself
+                        self._send_held()
+                        if self.want_write is None:
+                            self._drain()
+                        elif self._unsent or not self.stream.flush():
+                            self.want_write()
+
+    def _send_held(self) -> None:
+        joined, self._held = memoryview(b"".join(self._held)), []
+        if self._unsent:
+            self._keep([joined], ())
+        else:
+            self._keep_rest([joined], self.stream.send((joined,)), ())
+
+    def _frame(self, message: Any, parts: Sequence[Part], num_fds: int) -> tuple[bytes, Sequence[Part]]:
+        """The bytes of a frame, and the parts that follow it; small ones are part of it."""
+        head = encode_head(self.codec.encode(message), parts, num_fds)  # type: ignore[arg-type]
+        if parts and (len(parts[0]) if len(parts) == 1 else sum(map(len, parts))) < _JOIN_BYTES:
+            return b"".join((head, *parts)), ()  # copying a little is cheaper than handing over many pieces
+        return head, parts
+
     def _send_at_once(self, head: bytes) -> bool:
         """The way of most messages: small, and the kernel has room. False: nothing was done."""
         with self._sending:
             if self._unsent or self.closed:
                 return False
+            if self._held:
+                head = b"".join((*self._held, head))
+                self._held = []
             sent = self.stream.send((memoryview(head),))
             if sent == len(head) and self.stream.flush():
                 return True
@@ -167,6 +218,7 @@ class Link:
                 for fd in fds:
                     os.close(fd)
             self._unsent.clear()
+            self._held.clear()
             self._unsent_bytes = 0
             self._room.notify_all()
         self.stream.close()

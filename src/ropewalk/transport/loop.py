@@ -236,6 +236,10 @@ class Loop:
         """Whether this thread has the loop and is in user code."""
         return self._entered != 0 and self._owner == threading.get_ident()
 
+    def is_reading(self, link: Link) -> bool:
+        """Whether this thread reads a link for the loop, and may find more in it: what is held is sent afterwards."""
+        return self._reading is link and self._owner == threading.get_ident() and link.may_hold_more
+
     def _raise_alarm(self) -> None:
         self._deputy_sleeps = False
         with contextlib.suppress(RuntimeError):  # it rings already
@@ -492,11 +496,20 @@ class Loop:
             role.release()
 
     def _read_turn(self, link: Link, everything: bool) -> bool:
+        tenure = self._tenure
+        link.flush()  # what a predecessor held, who lost the loop over it
+        self._reading = link
+        try:
+            return self._read_messages(link, everything, tenure)
+        finally:
+            if self._tenure == tenure:
+                self._reading = None
+                link.flush()
+
+    def _read_messages(self, link: Link, everything: bool, tenure: int) -> bool:
         served = self._links.get(link)
         if served is None:
             return False
-        tenure = self._tenure
-        self._reading = link
         for _ in range(_TURN):
             try:
                 received = link.read_ready()
