@@ -8,94 +8,46 @@ bring their answers, or to hand on the role:
              │ no                 └─ another's: give it to its owner, read on
              └──▶ sleep until the answer or the role comes
 
-Answers that nobody waits for (futures with callbacks, `await`) are read by the loop. It
-is asked to when a callback is registered, or when a future was left alone for `_ALONE_S`.
+Answers that nobody waits for (futures, `await`) are read by the loop, which is then
+`armed`: at once if somebody wants to be called back, else when nobody has read for
+`_ALONE_S`. While it is armed, threads that wait only sleep. Whoever lays down the role
+or leaves his sleep, for whatever reason, sees to it that a sleeper takes the role if
+the loop does not read.
+
+Small calls that begin while others are under way are held, and go out together: with
+the next one that does not wait, before somebody waits, or when the loop looks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import select
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
-from ropewalk.calls.messages import Answer, Call, Cancel, End, Gone, Item, More, Raised
-from ropewalk.calls.payloads import Packed, unpack
+from ropewalk.calls.messages import Call, Cancel, End, Item, More
+from ropewalk.calls.payloads import Packed, own_descriptors
+from ropewalk.calls.pending import Busy, Lost, Pending, value_of
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
-from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop import Loop, Timer
 
 #: So many calls of one link may be under way; a further one waits, which is how a slow service slows its callers down.
 MAX_IN_FLIGHT = 1024
-#: Answers of futures that nobody waits for are read by the loop after this long.
+#: Calls that nobody waits for are read, and sent if they were held, after this long.
 _ALONE_S = 0.001
-#: The loop stops reading for futures when there were none for so many looks.
-_LOOKS = 20
+#: So often the loop looks while it reads anyway; and after so long without such calls it stops.
+_ARMED_S = 0.02
 #: A thread that waits looks this often whether the link was closed here.
 _LOOK_UP_S = 1.0
-
-
-class Busy(Exception):
-    """Another thread reads the link just now."""
-
-
-class Lost(Exception):
-    """The link ended before the answer came."""
-
-    def __init__(self, why: str, sent: bool = False) -> None:
-        super().__init__(why)
-        self.sent = sent
-
-
-class NotServed(Exception):
-    """The server is there, and does not serve this object (any more); the call did not run."""
-
-
-class Pending:
-    """A call whose answer has not come."""
-
-    __slots__ = ("alone", "arrived", "conversation", "done", "future", "lock", "number", "received", "why_lost")
-
-    def __init__(self, conversation: Conversation, number: int) -> None:
-        self.conversation = conversation
-        self.number = number
-        self.done = False
-        self.received: Received | None = None
-        self.why_lost = ""
-        self.lock: threading.Lock | None = None  # of the thread that waits and does not read
-        self.future: Future[Any] | None = None
-        self.arrived: deque[Received] | None = None  # of a stream
-        self.alone = False  # nobody waits for it, or perhaps later
-
-    def value(self) -> Any:
-        """What the call returned, once it is done.
-
-        Raises:
-            Lost: the link ended first.
-            NotServed: the call did not run.
-            Exception: what the call raised.
-        """
-        received = self.received
-        if received is None:
-            raise Lost(self.why_lost)
-        return value_of(received, self.conversation.where)
-
-
-def value_of(received: Received, where: str) -> Any:
-    """The value in an answer or item, or raise what it stands for."""
-    message = received.message
-    kind = type(message)
-    if kind is Answer or kind is Item:
-        return unpack(received, message.shared)
-    if kind is Raised:
-        raise rebuild_error(message.failure, where)
-    assert kind is Gone
-    raise NotServed(message.reason)
+#: So many small calls go out together at most: the server can begin with these while the next ones are made.
+_MOST_HELD = 16
+#: Who has the reading role: the number of a call whose thread reads, or this.
+_LOOP = 0
 
 
 class Conversation:
@@ -106,190 +58,209 @@ class Conversation:
         """The peer, in words, for tracebacks."""
         self.closed = ""
         """Why no more calls can be made; empty while they can."""
-        self._link = link
+        self.link = link
+        """Closed together with the conversation."""
         self._loop = loop
         self._numbers = itertools.count(1)
         self._pending: dict[int, Pending] = {}
-        self._reading = threading.Lock()
-        self._sleepers: dict[Pending, None] = {}
+        self._alone: dict[int, Pending] = {}
+        self._watched: dict[int, Pending] = {}
+        self._for_room: deque[Pending] = deque()
+        # A dict because `setdefault` takes the role and says who has it in one step, between which no Ctrl-C can come.
+        self._reader: dict[str, int] = {}
+        self._sleepers: dict[threading.Lock, Pending] = {}
+        self._lying_down = threading.Lock()
         self._settled: deque[Pending] = deque()
         self._armed = False
-        self._checking = False
-        self._num_idle_looks = 0
+        self._looking = False
+        self._timer: Timer | None = None
+        self._next_due = float("inf")
         self._read_at = 0.0
         self._poll = select.poll()
         self._poll.register(link.stream.fileno(), select.POLLIN)
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
-    def link(self) -> Link:
-        """The link; closed together with the conversation."""
-        return self._link
-
-    @property
     def num_pending(self) -> int:
         """Calls under way."""
         return len(self._pending)
 
-    def begin(
-        self,
-        message: Call,
-        packed: Packed,
-        *,
-        alone: bool = False,
-        future: Future[Any] | None = None,
-        arrived: deque[Received] | None = None,
-    ) -> Pending:
-        """Send a call.
-
-        Args:
-            message: its number is chosen here.
-            packed: its arguments; closed afterwards.
-            alone: nobody will wait for it, or perhaps later.
-            future: is settled with the answer.
-            arrived: takes the items of a stream.
-
-        Raises:
-            Lost: the link has ended; the call was not sent.
-        """
-        if len(self._pending) >= MAX_IN_FLIGHT:
-            self._wait_for_room()
-        with interrupts_deferred:
-            pending = Pending(self, next(self._numbers))
-            pending.future, pending.arrived = future, arrived
-            message.number = pending.number
-            self._pending[pending.number] = pending
-            if alone:
-                self._leave_alone(pending)
-            try:
-                self._link.send(message, packed.parts, packed.fds)
-            except LinkClosed as error:
-                self._pending.pop(pending.number, None)
-                raise Lost(str(error)) from None
-            finally:
-                packed.close()
-            if self.closed:
-                self._fail(self.closed)  # it ended while this was on its way
-            return pending
+    # Calls
 
     def ask(self, message: Call, packed: Packed) -> Any:
-        """Call, wait for the answer without a deadline, and return the value: the shortest way.
+        """Call, wait for the answer without a deadline, and return the value: the shortest way, if it is free.
 
         Raises:
-            Busy: another thread reads; nothing was sent.
-            Lost: the link ended, before or after the call was sent: `sent` of the error says which.
+            Busy: other calls are under way; nothing was sent.
+            Lost: the link ended.
             NotServed: the call did not run.
             Exception: what the call raised.
         """
-        if self._armed or not self._reading.acquire(blocking=False):
-            raise Busy
-        link, sent = self._link, False
+        number = message.number = next(self._numbers)
+        link, received, sent, torn = self.link, None, False, False
         try:
-            message.number = number = next(self._numbers)
-            link.send(message, packed.parts, packed.fds)
-            sent = True
+            if self._pending or self._armed or self._reader.setdefault("role", number) != number:
+                raise Busy
+            torn = True
+            link.send(message, packed.parts, packed.fds or ())
+            sent, torn = True, False
             if self._loop.is_entered_here:
                 self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
-            while True:
-                received = link.receive()
-                if received is None:
-                    raise LinkClosed("the peer closed the link")
-                if received.message.number == number:
-                    break
-                self._hear(received)
-        except (LinkClosed, FrameError, ValueError) as error:
-            self._end(str(error))
-            raise Lost(str(error), sent) from None
-        except BaseException:  # Ctrl-C may have torn a frame apart: the next call dials anew
-            self._end("a caller was interrupted")
+            while received is None and not self._settled:
+                if not link.may_hold_more:
+                    self._poll.poll(1000 * _LOOK_UP_S)  # a Ctrl-C comes here, as a rule, where it tears nothing
+                torn = True
+                received = self._read_until(number)
+                torn = False
+            if received is None:  # futures of others can be settled, which must not wait for this answer
+                pending = Pending(self.where)
+                pending.number, self._pending[number] = number, pending
+        except LinkClosed as error:
+            raise Lost(self.closed or str(error), sent) from None
+        except Busy:
+            raise
+        except BaseException:  # Ctrl-C
+            if torn:  # nobody knows how much of a frame: the next call dials anew
+                self._end("a caller was interrupted")
+            else:
+                self._send(Cancel(number))
             raise
         finally:
-            packed.close()
-            self.release()
+            if self._reader.get("role") == number:
+                self._release(number)
+        if received is None:
+            return self._wait_and_take(pending)  # type: ignore[possibly-undefined]
         return value_of(received, self.where)
 
-    def wait(self, pending: Pending, deadline: float | None) -> bool:
-        """Wait until a call is done, or an item of its stream is there; False when the deadline comes first. Then the caller cancels it."""
-        if pending.done or pending.arrived:
+    def begin(self, message: Call, packed: Packed, pending: Pending) -> None:
+        """Send a call; `pending` is answered with its answer.
+
+        Raises:
+            Lost: the link has ended; the call was not sent.
+            TimeoutError: too many calls were under way until `pending.due`.
+        """
+        if len(self._pending) >= MAX_IN_FLIGHT:
+            self._wait_for_room(pending.due)
+        number = pending.number = message.number = next(self._numbers)
+        hold = pending.alone and bool(self._pending) and not self._armed and not packed.fds
+        try:
+            self._pending[number] = pending
+            if pending.alone:
+                self._leave_alone(pending)
+            if not hold:
+                with interrupts_deferred:
+                    self.link.send(message, packed.parts, packed.fds or ())
+            elif self.link.hold(message, packed.parts) >= _MOST_HELD or self._armed:
+                self.flush()
+        except BaseException as error:
+            self._forget(pending)
+            if isinstance(error, LinkClosed):
+                raise Lost(self.closed or str(error), sent=False) from None
+            raise
+        if self.closed:
+            self._fail(self.closed)  # it ended while this was on its way
+
+    def wait(self, pending: Pending, due: float | None) -> bool:
+        """Wait until a call is answered, or an item of its stream is there; False if `due` comes first."""
+        if pending.answered or pending.arrived:
             return True
+        self.flush()
         if self._loop.is_entered_here:
             self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
-        while not (pending.done or pending.arrived):
-            # The loop reads what has callbacks; two who wait for the same bytes would only wake each other.
-            if not self._armed and self._reading.acquire(blocking=False):
-                with interrupts_deferred:
-                    try:
-                        in_time = self._read_for(pending, deadline)
-                    finally:
-                        self.release()
-            else:
-                in_time = self._sleep(pending, deadline)
-            if not (in_time or pending.done or pending.arrived):
-                return False
-        return True
+        me = next(self._numbers)  # several threads may wait for the same call
+        try:
+            with interrupts_deferred:
+                while not (pending.answered or pending.arrived):
+                    # Two who wait for the same bytes would only wake each other.
+                    if not self._armed and self._reader.setdefault("role", me) == me:
+                        try:
+                            in_time = self._read_for(pending, due)
+                        finally:
+                            self._release(me)
+                    else:
+                        if self._armed and not self._watched:
+                            self._loop.call_soon(self._disarm)
+                        in_time = self._sleep(pending, due)
+                    if not in_time and not (pending.answered or pending.arrived):
+                        return False
+            return True
+        finally:
+            self._pass_on()
 
     def cancel(self, pending: Pending) -> None:
-        """Nobody wants the answer any more; may be called when it is done."""
-        if self._pending.pop(pending.number, None) is None:
-            return
-        try:
-            self._link.send(Cancel(pending.number))
-        except LinkClosed:
-            pass
+        """Nobody wants the answer any more; may be called when it is there."""
+        if self._forget(pending):
+            self._send(Cancel(pending.number))
+
+    def give_up(self, pending: Pending) -> None:
+        """The deadline of a future has passed."""
+        if self._forget(pending):
+            self._send(Cancel(pending.number))
+            pending.expire()
 
     def ask_for_more(self, pending: Pending, credit: int) -> None:
         """Let a stream send so many more items."""
-        try:
-            self._link.send(More(pending.number, credit))
-        except LinkClosed:
-            pass  # its end is noticed by who reads
+        self._send(More(pending.number, credit))
 
-    def watch(self) -> None:
+    def watch(self, pending: Pending) -> None:
         """Have the loop read: somebody wants to be called back, instead of waiting."""
-        self._loop.call_soon(self._arm)
+        self._watched[pending.number] = pending
+        if pending.answered:
+            self._watched.pop(pending.number, None)
+        elif not self._armed:
+            self._loop.call_soon(self._arm)
+
+    def flush(self) -> None:
+        """Send the calls that were held."""
+        if self.link.num_held:
+            with interrupts_deferred:
+                self.link.flush()
 
     def close(self, why: str) -> None:
         """End the link; calls under way are lost. May be called twice, and from any thread."""
-        self.closed = self.closed or why
-        self._link.close()
-        self._fail(self.closed)
+        self._end(why)
 
     # The reading role, as the loop takes it
 
     def acquire(self) -> bool:
         """Take the role if nobody reads; never waits."""
-        return self._reading.acquire(blocking=False)
+        return self._reader.setdefault("role", _LOOP) == _LOOP
 
     def release(self) -> None:
-        """Hand on the role: settle what was read, and wake one who waits if the loop does not read."""
+        """Lay down the role."""
+        self._release(_LOOP)
+
+    def _release(self, reader: int) -> None:
         self._read_at = time.monotonic()
-        self._reading.release()
+        del self._reader["role"]
         if self._settled:
             self._settle_all()
-        if self._sleepers and not self._armed:
-            self._wake_one()
+        if self._sleepers:
+            self._pass_on()
 
     # Reading
 
-    def _read_for(self, pending: Pending, deadline: float | None) -> bool:
-        """With the role: read until `pending` is done; False when the deadline comes first."""
-        while not (pending.done or pending.arrived):
-            left_s = _LOOK_UP_S if deadline is None else min(deadline - time.monotonic(), _LOOK_UP_S)
-            with interrupts_allowed:
-                ready = self._poll.poll(max(0.0, left_s) * 1000)
-            if not ready:
-                if self.closed or self._link.closed:
-                    self._end(self.closed or "the link was closed here")
-                elif deadline is not None and time.monotonic() >= deadline:
-                    return False
-                continue
+    def _read_for(self, pending: Pending, due: float | None) -> bool:
+        """With the role: read until `pending` is answered, or others are; False if `due` comes first."""
+        while not (pending.answered or pending.arrived or self._settled):
+            if not self.link.may_hold_more:
+                left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
+                with interrupts_allowed:
+                    ready = self._poll.poll(1000 * left_s)
+                if not ready:
+                    if self.link.closed:
+                        self._end("the link was closed here")
+                    elif due is not None and time.monotonic() >= due:
+                        return False
+                    continue
             self._read_some()
         return True
 
     def _read_some(self) -> None:
+        """With the role: hear everything that is here."""
         while True:
             try:
-                received = self._link.read_ready()
+                received = self.link.read_ready()
             except BlockingIOError:
                 return
             except (LinkClosed, FrameError, ValueError) as error:
@@ -299,51 +270,87 @@ class Conversation:
                 self._end("the peer closed the link")
                 return
             self._hear(received)
-            if not self._link.may_hold_more:
+            if not self.link.may_hold_more:
                 return
+
+    def _read_until(self, number: int) -> Received | None:
+        """With the role: the answer to a call that is not among the pending ones, if it is here; hear all others.
+
+        Raises:
+            LinkClosed: the link has ended.
+        """
+        found = None
+        try:
+            while True:
+                received = self.link.read_ready()
+                if received is None:
+                    raise LinkClosed("the peer closed the link")
+                if received.message.number != number:
+                    self._hear(received)
+                else:
+                    found = received
+                    if received.fds:
+                        own_descriptors(received)
+                if not self.link.may_hold_more:  # nobody is told of what the link holds already: leave nothing there
+                    return found
+        except BlockingIOError:
+            return found
+        except (LinkClosed, FrameError, ValueError) as error:
+            self._end(str(error))
+            if found:
+                return found
+            raise LinkClosed(str(error)) from None
 
     def _hear(self, received: Received) -> None:
         """Give an answer to its call; with the role."""
         message = received.message
-        kind = type(message)
+        kind = cast("type[Any]", type(message))  # (of an Any, which a checker has no name for)
+        if received.fds:
+            own_descriptors(received)
         if kind is Item:
             pending = self._pending.get(message.number)
             if pending and pending.arrived is not None:
                 pending.arrived.append(received)
-                self._rouse(pending)
+                _rouse(pending)
             return
-        pending = self._pending.pop(message.number, None)
-        if pending is None:
+        pending = self._pending.get(message.number)
+        if pending is None or not self._forget(pending):
             return  # it was cancelled
         if kind is not End:
             pending.received = received
-        self._done(pending)
+        self._answer(pending)
+        if self._for_room and len(self._pending) < MAX_IN_FLIGHT:
+            self._answer(self._for_room.popleft())
 
-    def _done(self, pending: Pending) -> None:
-        pending.done = True
-        if pending.future is not None:
+    def _answer(self, pending: Pending) -> None:
+        pending.answered = True
+        if pending.alone:
             self._settled.append(pending)
-        self._rouse(pending)
+        if pending.locks:
+            _rouse(pending)
 
-    def _rouse(self, pending: Pending) -> None:
-        lock = pending.lock
-        if lock is not None and lock.locked():
-            lock.release()
+    def _forget(self, pending: Pending) -> bool:
+        """It is under way no longer; False if it was not."""
+        number = pending.number
+        if pending.alone:
+            self._alone.pop(number, None)
+            if self._watched:
+                self._watched.pop(number, None)
+        return self._pending.pop(number, None) is not None
 
     def _end(self, why: str) -> None:
         """The link has ended."""
         self.closed = self.closed or why
-        self._link.close()
-        self._fail(why)
+        self.link.close()
+        self._fail(self.closed)
 
     def _fail(self, why: str) -> None:
-        while self._pending:
-            try:
-                _, pending = self._pending.popitem()
-            except KeyError:
-                break
-            pending.why_lost = why
-            self._done(pending)
+        for pending in list(self._pending.values()):
+            if self._forget(pending):
+                pending.why_lost = why
+                self._answer(pending)
+        for room in list(self._for_room):
+            self._answer(room)
         self._settle_all()
 
     def _settle_all(self) -> None:
@@ -351,101 +358,142 @@ class Conversation:
         entered = self._loop.enter() if self._loop.is_here and not self._loop.is_entered_here else None
         while self._settled:
             try:
-                _settle(self._settled.popleft())
+                self._settled.popleft().settle()
             except IndexError:  # another thread was quicker
                 break
         if entered is not None:
             self._loop.leave(entered)
 
+    def _send(self, message: Cancel | More) -> None:
+        try:
+            with interrupts_deferred:
+                self.link.send(message)
+        except LinkClosed:
+            pass  # its end is noticed by who reads
+
     # Waiting beside a reader
 
-    def _sleep(self, pending: Pending, deadline: float | None) -> bool:
-        """Wait for the answer or for the role; False when the deadline comes first."""
-        lock = pending.lock = threading.Lock()
-        lock.acquire()
-        self._sleepers[pending] = None
+    def _wait_and_take(self, pending: Pending) -> Any:
         try:
-            if pending.done or pending.arrived or (not self._armed and not self._reading.locked()):
-                return True  # it changed while we lay down
-            left_s = _LOOK_UP_S if deadline is None else min(deadline - time.monotonic(), _LOOK_UP_S)
-            if left_s > 0:
-                lock.acquire(timeout=left_s)
-            if (self.closed or self._link.closed) and not pending.done:
-                self._fail(self.closed or "the link was closed here")
-            return deadline is None or time.monotonic() < deadline
+            self.wait(pending, None)
+            return pending.value()
         finally:
-            self._sleepers.pop(pending, None)
-            pending.lock = None
+            if not pending.answered:  # Ctrl-C
+                self.cancel(pending)
 
-    def _wake_one(self) -> None:
-        for sleeper in list(self._sleepers):
-            if not sleeper.done:
-                self._rouse(sleeper)
-                return
+    def _sleep(self, pending: Pending, due: float | None) -> bool:
+        """Wait for the answer or for the role; False when the deadline comes first."""
+        lock = threading.Lock()
+        lock.acquire()
+        with self._lying_down:
+            pending.locks = (*pending.locks, lock)
+        self._sleepers[lock] = pending
+        try:
+            if pending.answered or pending.arrived or not (self._armed or self._reader):
+                return True  # it changed while we lay down
+            left_s = _LOOK_UP_S if due is None else min(due - time.monotonic(), _LOOK_UP_S)
+            if left_s > 0:
+                with interrupts_allowed:
+                    lock.acquire(timeout=left_s)
+            if self.link.closed and not pending.answered:
+                self._end("the link was closed here")
+            return due is None or time.monotonic() < due
+        finally:
+            del self._sleepers[lock]
+            with self._lying_down:
+                pending.locks = tuple(other for other in pending.locks if other is not lock)
 
-    def _wait_for_room(self) -> None:
+    def _pass_on(self) -> None:
+        """Wake a sleeper if nobody reads: it takes the role, or finds its answer and comes here in its turn."""
+        if self._sleepers and not self._armed and not self._reader:
+            for lock in list(self._sleepers):
+                if _release(lock):
+                    return
+
+    def _wait_for_room(self, due: float | None) -> None:
+        """Wait until fewer calls are under way.
+
+        Raises:
+            TimeoutError: not until `due`.
+        """
         while len(self._pending) >= MAX_IN_FLIGHT and not self.closed:
+            room = Pending(self.where)
+            self._for_room.append(room)
             try:
-                oldest = next(iter(self._pending.values()))
-            except (StopIteration, RuntimeError):  # another thread changed it
-                continue
-            self.wait(oldest, time.monotonic() + _LOOK_UP_S)
+                if len(self._pending) >= MAX_IN_FLIGHT and not self.wait(room, due):
+                    raise TimeoutError(f"{MAX_IN_FLIGHT} calls to {self.where} were under way and none was answered")
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._for_room.remove(room)
 
-    # Answers that nobody waits for
+    # The loop: answers that nobody waits for
 
     def _leave_alone(self, pending: Pending) -> None:
-        pending.alone = True
-        if not self._checking and not self._armed:
-            self._checking = True
-            self._loop.call_soon(lambda: self._loop.call_later(_ALONE_S, self._check))
+        self._alone[pending.number] = pending
+        if pending.due is not None:
+            self._next_due = min(self._next_due, pending.due)
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look_later)
 
-    def _check(self) -> None:
-        """On the loop: read for those who were left alone, as long as there are any."""
+    def _look_later(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        pause_s = _ARMED_S if self._armed else _ALONE_S
+        self._timer = self._loop.call_later(min(pause_s, max(0.0, self._next_due - time.monotonic())), self._look)
+
+    def _look(self) -> None:
+        """Read for those who were left alone, as long as there are any."""
         if self.closed:
             return
-        if any(pending.alone for pending in list(self._pending.values())):
-            self._num_idle_looks = 0
-            if not self._armed and not self._reading.locked() and time.monotonic() - self._read_at > _ALONE_S:
-                self._arm()
-        else:
-            self._num_idle_looks += 1
-            if self._num_idle_looks > _LOOKS:
-                self._num_idle_looks = 0
-                self._armed = self._checking = False
-                self._loop.arm(self._link, False)
-                self._wake_one()
-                if not any(pending.alone for pending in list(self._pending.values())):
-                    return
-                self._checking = True  # one came in this moment
-        self._loop.call_later(_ALONE_S, self._check)
+        self.flush()
+        now = time.monotonic()
+        if now >= self._next_due:
+            self._expire(now)
+        if not self._alone:
+            self._disarm()
+            self._looking = False
+            if not self._alone or self._looking:
+                return
+            self._looking = True  # one came in this moment
+        elif not self._armed and not self._reader and now - self._read_at > _ALONE_S:
+            self._arm()
+        self._look_later()
+
+    def _expire(self, now: float) -> None:
+        self._next_due = float("inf")
+        for pending in list(self._alone.values()):
+            if pending.due is not None:
+                if pending.due <= now:
+                    self.give_up(pending)
+                else:
+                    self._next_due = min(self._next_due, pending.due)
 
     def _arm(self) -> None:
-        if self.closed or self._armed:
-            return
-        self._armed = True
-        if not self._checking:
-            self._checking = True
-            self._loop.call_later(_ALONE_S, self._check)
-        self._loop.arm(self._link, True)
+        if not self.closed and not self._armed:
+            self._armed = True
+            self.flush()
+            self._loop.arm(self.link, True)
+
+    def _disarm(self) -> None:
+        if self._armed and not self._watched:
+            self._armed = False
+            self._loop.arm(self.link, False)
+            self._pass_on()
 
 
-def _settle(pending: Pending) -> None:
-    """Give a future its answer; its callbacks run here."""
-    future = pending.future
-    assert future is not None
-    if future.cancelled():
-        return
+def _rouse(pending: Pending) -> None:
+    """Wake the threads that wait for a call beside one that reads."""
+    for lock in pending.locks:
+        _release(lock)
+
+
+def _release(lock: threading.Lock) -> bool:
     try:
-        value = pending.value()
-    except BaseException as error:
-        outcome: BaseException | None = error
-        value = None
-    else:
-        outcome = None
-    try:
-        if outcome is not None:
-            future.set_exception(outcome)
-        else:
-            future.set_result(value)
-    except Exception:  # it was cancelled in this moment
-        pass
+        lock.release()
+    except RuntimeError:  # its thread was woken already
+        return False
+    return True
+
+
+__all__ = ["MAX_IN_FLIGHT", "Conversation"]

@@ -18,8 +18,22 @@ from contextvars import ContextVar
 
 from ropewalk.calls.messages import Origin
 
-#: Calls of this process that run have keys of their own, also among those of all other processes.
-new_key = itertools.count(int.from_bytes(os.urandom(5), "little") << 22).__next__
+_keys = itertools.count()
+
+
+def renew_keys() -> None:
+    """Also in a forked child: its keys must differ from its parent's."""
+    global _keys
+    _keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
+
+
+renew_keys()
+os.register_at_fork(after_in_child=renew_keys)
+
+
+def new_key() -> int:
+    """A key for a call of this process that runs, unlike those of all other calls and processes."""
+    return next(_keys)
 
 
 class Frame:
@@ -29,7 +43,7 @@ class Frame:
 
     def __init__(self, chain: tuple[Origin, ...], deadline: float | None, label: str = "") -> None:
         self.chain = chain
-        """The calls in which this one was made, outermost first; without this one."""
+        """The calls in which this one was made, the last of which made it; without this one."""
         self.deadline = deadline
         """Monotonic time after which nobody wants the answer, or None."""
         self.label = label
@@ -39,19 +53,15 @@ class Frame:
 
     def chain_here(self) -> tuple[Origin, ...]:
         """The chain of a call that is made now."""
-        return (*self.chain, Origin(self.key, self.label)) if self.label else self.chain
+        return (*self.chain, Origin(self.key, self.label, self.depth)) if self.label else self.chain
+
+    @property
+    def depth(self) -> int:
+        """How many calls deep it is: 1 if it was made outside of any call."""
+        return self.chain[-1].depth + 1 if self.chain else 1
 
 
 current: ContextVar[Frame | None] = ContextVar("ropewalk_call", default=None)
-
-
-def renew_keys() -> None:
-    """In a forked child: its keys must differ from its parent's."""
-    global new_key
-    new_key = itertools.count(int.from_bytes(os.urandom(5), "little") << 22).__next__
-
-
-os.register_at_fork(after_in_child=renew_keys)
 
 
 @contextlib.contextmanager

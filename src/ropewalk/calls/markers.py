@@ -35,8 +35,8 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     name: str
     #: It is a generator function: a call gives an iterator.
     streams: bool = False
-    #: So many calls run at once; 1: one at a time, and not beside other methods with 1.
-    concurrency: int = 1
+    #: So many calls run at once, beside those of other methods; 0: one at a time with all other such methods.
+    concurrency: int = 0
     #: Up to so many calls become one; 0: never.
     batch_size: int = 0
     #: The first call of a batch waits so long for others.

@@ -26,6 +26,8 @@ class Origin(msgspec.Struct, array_like=True, frozen=True):
     """Unique among all calls that run."""
     label: str
     """Service and method, such as "learner.step"."""
+    depth: int = 1
+    """How many calls deep it is: 1 if it was made outside of any call."""
 
 
 class Call(msgspec.Struct, tag=1, array_like=True):
@@ -40,7 +42,7 @@ class Call(msgspec.Struct, tag=1, array_like=True):
     timeout_s: float | None
     """Seconds that are left until nobody wants the answer any more."""
     chain: tuple[Origin, ...]
-    """The calls in which this one was made, outermost first."""
+    """The calls in which this one was made; the last one made it. In a batch, those of all its calls."""
     shared: Lengths
     credit: int
     """Of a stream: so many items may be sent before `More`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
@@ -15,36 +15,55 @@ from ropewalk.transport.serialization import dumps, loads
 
 _ATOMS = frozenset([int, float, bool, str, bytes])
 _NO_ARGUMENTS = pickle.dumps((), 5)
-#: Parts below this are copied when they are sent, or before.
-_OWN_BYTES = 16 * 1024
+
+
+class Descriptors(list[int]):
+    """Descriptors that are closed with the last reference to them, however a call ends, unless they are taken out."""
+
+    def close(self) -> None:
+        """Close them now; may be called twice."""
+        while self:
+            os.close(self.pop())
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def own_descriptors(received: Received) -> None:
+    """Have the descriptors that came with a message closed with it, unless its value takes them over."""
+    received.fds = Descriptors(received.fds)
 
 
 class Packed:
-    """A value that is ready to be sent once; `close` it if it is not."""
+    """A value that is ready to be sent, as often as need be."""
 
     __slots__ = ("fds", "parts", "shared")
 
-    def __init__(self, parts: Sequence[Part], shared: tuple[int, ...] = (), fds: Sequence[int] = ()) -> None:
+    def __init__(self, parts: Sequence[Part], shared: tuple[int, ...] = (), fds: Descriptors | None = None) -> None:
         self.parts = parts
         self.shared = shared
         self.fds = fds
+        """A memory file that holds the value instead of the parts."""
 
     def close(self) -> None:
         """Give back the memory file, if there is one; may be called twice."""
-        for fd in self.fds:
-            os.close(fd)
-        self.fds = ()
+        if self.fds:
+            self.fds.close()
+
+    def unfolded(self) -> Packed:
+        """The same without its memory file, for a link that carries no descriptors."""
+        assert self.fds
+        return Packed(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
 
 
-NOTHING = Packed(())
 _EMPTY_CALL = Packed((_NO_ARGUMENTS,))
 
 
-def pack_arguments(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool) -> Packed:
+def pack_arguments(link: Link | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool) -> Packed:
     """Pickle the arguments of a call.
 
     Args:
-        link: on which they will be sent.
+        link: on which they will be sent; None if that is not known yet.
         args: positional ones.
         kwargs: by name; if there are any, the value is the pair of both.
         keep: copy what lies in the caller's own memory, because the caller may change it before it is sent.
@@ -63,8 +82,6 @@ def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
     """
-    if value is None:
-        return NOTHING
     if type(value) in _ATOMS:
         return Packed((pickle.dumps(value, 5),))
     return _pack(link, value, what, True)
@@ -83,18 +100,17 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
 
 
-def _pack(link: Link, value: Any, what: str, keep: bool) -> Packed:
+def _pack(link: Link | None, value: Any, what: str, keep: bool) -> Packed:
     payload = dumps(value, what=what)
     if not payload.buffers and len(payload.pickle) < SHARED_MIN_BYTES:
         return Packed((payload.pickle,))
     parts: list[Part] = [payload.pickle, *payload.buffers]
     size = total_bytes(parts)
-    if size >= SHARED_MIN_BYTES and link.stream.carries_fds:
+    if size >= SHARED_MIN_BYTES and (link is None or link.stream.carries_fds):
         with contextlib.suppress(OSError):  # no descriptors or memory for it: inside the frame, then
-            return Packed((), tuple(memoryview(part).nbytes for part in parts), [pack(parts, "ropewalk-call")])
-    if keep and size >= _OWN_BYTES:
-        parts = [bytes(part) for part in parts]
-    return Packed(parts)
+            file = Descriptors([pack(parts, "ropewalk-call")])
+            return Packed((), tuple(memoryview(part).nbytes for part in parts), file)
+    return Packed([bytes(part) for part in parts] if keep else parts)
 
 
-__all__ = ["NOTHING", "Packed", "pack_arguments", "pack_value", "unpack"]
+__all__ = ["Descriptors", "Packed", "own_descriptors", "pack_arguments", "pack_value", "unpack"]

@@ -14,7 +14,7 @@ run beside code of the outer call, if that went on after asking for a future.)
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from ropewalk.calls.messages import Origin
 from ropewalk.errors import CallCycle
@@ -31,17 +31,20 @@ class Waiting(Protocol):
     label: str
 
 
-class Lane:
+W = TypeVar("W", bound=Waiting)
+
+
+class Lane(Generic[W]):
     """Calls of which a limited number run at a time."""
 
     __slots__ = ("limit", "running", "waiting")
 
     def __init__(self, limit: int = 1) -> None:
         self.limit = limit
-        self.running: dict[int, Waiting] = {}
-        self.waiting: deque[Waiting] = deque()
+        self.running: dict[int, W] = {}
+        self.waiting: deque[W] = deque()
 
-    def arrive(self, call: Waiting) -> bool:
+    def arrive(self, call: W) -> bool:
         """Whether a new call may run now; it has begun then. Otherwise it waits.
 
         Raises:
@@ -51,9 +54,8 @@ class Lane:
             self.running[call.key] = call
             return True
         if call.chain:
-            if len(call.chain) >= MAX_CHAIN:
-                raise CallCycle(_going_round(call), chain=tuple(origin.label for origin in call.chain))
-            if any(origin.key in self.running for origin in call.chain):
+            check_depth(call)
+            if self.holds_caller_of(call):
                 self.running[call.key] = call
                 return True
         if len(self.running) < self.limit and not self.waiting:
@@ -62,12 +64,16 @@ class Lane:
         self.waiting.append(call)
         return False
 
-    def finish(self, call: Waiting) -> bool:
+    def holds_caller_of(self, call: W) -> bool:
+        """Whether a call that runs here waits for this one."""
+        return any(origin.key in self.running for origin in call.chain)
+
+    def finish(self, call: W) -> bool:
         """A call has ended; True if another one may begin now."""
         del self.running[call.key]
         return bool(self.waiting) and len(self.running) < self.limit
 
-    def begin_next(self) -> Waiting | None:
+    def begin_next(self) -> W | None:
         """The next call that may run, which has begun then; None if none waits or none may."""
         if not self.waiting or len(self.running) >= self.limit:
             return None
@@ -75,7 +81,7 @@ class Lane:
         self.running[call.key] = call
         return call
 
-    def withdraw(self, call: Waiting) -> bool:
+    def withdraw(self, call: W) -> bool:
         """Forget a call that waits; False if it does not wait (any more)."""
         try:
             self.waiting.remove(call)
@@ -84,12 +90,31 @@ class Lane:
         return True
 
 
-def _going_round(call: Waiting) -> str:
-    labels = [origin.label for origin in call.chain]
-    # The circle itself: from the last call back to where it was made before.
-    start = max((at for at, label in enumerate(labels[:-1]) if label == labels[-1]), default=0)
-    circle = " → ".join([*labels[start:-1], call.label])
+def check_depth(call: Waiting) -> None:
+    """Refuse a call that is too deep.
+
+    Raises:
+        CallCycle: its chain goes round in circles.
+    """
+    if call.chain and call.chain[-1].depth >= MAX_CHAIN:
+        line = _line(call.chain)
+        raise CallCycle(_going_round(line, call.label), chain=(*line, call.label))
+
+
+def _line(chain: tuple[Origin, ...]) -> list[str]:
+    """One line of calls from the outermost to the last; the chain of a batch holds those of all its calls."""
+    line = [chain[-1]]
+    for origin in reversed(chain):
+        if origin.depth == line[-1].depth - 1:
+            line.append(origin)
+    return [origin.label for origin in reversed(line)]
+
+
+def _going_round(line: list[str], label: str) -> str:
+    # The circle itself: from where the same was called before.
+    start = max((at for at, made in enumerate(line) if made == label), default=0)
+    circle = " → ".join([*line[start:], label])
     return (
-        f"{call.label} was called by a chain of {len(labels)} calls that each wait for the next one, which goes round: "
+        f"{label} was called by a chain of {len(line)} calls that each wait for the next one, which goes round: "
         f"{circle}. Let one of them return before the next call is made, or use .send(), which does not wait"
     )

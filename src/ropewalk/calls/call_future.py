@@ -1,0 +1,141 @@
+"""The future of a call: an ordinary `concurrent.futures.Future`, whose waiter reads the answer itself.
+
+A future costs more than all the rest of a small call, because each has a lock and a
+condition. Ours makes them when somebody asks for them, which is when a callback is
+added or `concurrent.futures.wait` looks at it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.calls.pending import Lost, NotServed, Pending
+
+if TYPE_CHECKING:
+    from ropewalk.calls.replica import Replica, Request
+    from ropewalk.calls.whereabouts import Connection
+
+#: As in `concurrent.futures`, which calls its states by these words.
+_PENDING, _CANCELLED, _FINISHED = "PENDING", "CANCELLED", "FINISHED"
+#: Held for a moment where a future is finished, or gets its condition.
+_finishing = threading.Lock()
+
+
+class CallFuture(Pending, Future[Any]):
+    """A call whose answer is asked for later, or called back with."""
+
+    alone = True
+    # What `Future.__init__` would set, but for the condition and the two lists, which `__getattr__` makes.
+    _state = _PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+    connection: Connection | None = None
+    """Over which it was sent last; None if it was not yet."""
+
+    def __init__(self, replica: Replica, request: Request) -> None:
+        Pending.__init__(self, replica.name)
+        self.replica = replica
+        self.request: Request | None = request
+        """The call itself, until it is answered: it may have to be sent again."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_condition":
+            made: Any = threading.Condition()
+        elif name in ("_waiters", "_done_callbacks"):
+            made = []
+        else:
+            raise AttributeError(name)
+        with _finishing:
+            return self.__dict__.setdefault(name, made)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the call returned, or raise what it raised; see `concurrent.futures.Future.result`."""
+        if self._state != _FINISHED:
+            self._await(timeout)
+            return super().result(0)
+        if self._exception is not None:
+            return super().result(0)  # takes care of the circle of references
+        return self._result
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised; see `concurrent.futures.Future.exception`."""
+        self._await(timeout)
+        return super().exception(0)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Have a function called when the answer is here; see `concurrent.futures.Future.add_done_callback`."""
+        super().add_done_callback(fn)
+        if not self.done() and self.connection:
+            self.connection.conversation.watch(self)
+
+    def cancel(self) -> bool:
+        """Give up the call: it is not begun if it waits for its turn, and its answer is dropped if it runs."""
+        cancelled = super().cancel()
+        if self._state == _CANCELLED:
+            self.set_running_or_notify_cancel()  # as an executor does, and as `concurrent.futures.wait` needs it
+            self.request = None
+            if self.connection:
+                self.connection.conversation.cancel(self)
+        return cancelled
+
+    @property
+    def has_watchers(self) -> bool:
+        """Whether somebody wants to be told when it is done."""
+        return "_done_callbacks" in self.__dict__ or "_waiters" in self.__dict__
+
+    def settle(self) -> None:
+        """The answer is here, or will not come."""
+        try:
+            value = self.value()
+        except (Lost, NotServed) as error:
+            self.replica.recover(self, error)
+        except BaseException as error:
+            self.finish(None, error)
+        else:
+            self.finish(value)
+
+    def expire(self) -> None:
+        """The deadline has passed; the call was cancelled."""
+        self.finish(None, self.replica.too_late(self.request.facts.name if self.request else ""))
+
+    def finish(self, value: Any, error: BaseException | None = None) -> None:
+        """Have a result or an exception, unless the future was cancelled meanwhile."""
+        self.request = None
+        with _finishing:
+            if "_condition" not in self.__dict__:  # nobody waits for it in the ways of `concurrent.futures`
+                self._result, self._exception, self._state = value, error, _FINISHED
+                return
+        try:
+            if error is None:
+                self.set_result(value)
+            else:
+                self.set_exception(error)
+        except InvalidStateError:
+            pass  # it was cancelled
+
+    def _await(self, timeout: float | None) -> None:
+        """Wait until it is done.
+
+        Raises:
+            TimeoutError: it is not, after so many seconds.
+        """
+        due = None if timeout is None else time.monotonic() + timeout
+        while self.connection and not self.done():
+            conversation = self.connection.conversation
+            soonest = self.due if due is None else due if self.due is None else min(due, self.due)
+            if not conversation.wait(self, soonest):
+                if self.due is not None and time.monotonic() >= self.due:
+                    conversation.give_up(self)
+                else:
+                    raise TimeoutError
+            elif not self.done():
+                break  # another thread settles it, or finds out what became of the service
+        if not self.done():
+            super().result(None if due is None else max(0.0, due - time.monotonic()))
+
+
+__all__ = ["CallFuture"]

@@ -1,0 +1,76 @@
+"""What the clients of one process share: links, the loop, the directory.
+
+    Client ─┐                        ┌─ Conversation ── link ── process of learner
+    Client ─┼─▶ Replica ──▶ Caller ──┤
+    Client ─┘                        └─ Conversation ── link ── process of replay and cache
+
+There is one link for each process that is called, whatever number of objects lives there.
+"""
+
+from __future__ import annotations
+
+from ropewalk.calls.conversation import Conversation
+from ropewalk.calls.directory import Directory, Place
+from ropewalk.calls.messages import CALLS
+from ropewalk.calls.threads import Threads
+from ropewalk.errors import ProgramStopped
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.loop import Loop
+
+
+class Caller:
+    """What the clients of one process share: links, the loop, the directory."""
+
+    def __init__(self, loop: Loop, directory: Directory, run_id: str, process_id: str) -> None:
+        self.loop = loop
+        self.directory = directory
+        self.threads = Threads("ropewalk-call")
+        self._run_id = run_id
+        self._process_id = process_id
+        self._conversations: dict[str, Conversation] = {}
+        self._closed = ""
+
+    def converse(self, name: str, place: Place) -> Conversation:
+        """The conversation with the process that a service is in; dials if there is none yet.
+
+        Raises:
+            TransportError: nobody answers there.
+        """
+        conversation = self._conversations.get(place.address)
+        if conversation is not None and not conversation.closed:
+            return conversation
+        if self._closed:
+            raise ProgramStopped(self._closed)
+        credentials = Credentials(self._run_id, self._process_id, place.token)
+        link = dial(parse_address(place.address), credentials, CALLS)
+        made = Conversation(link, self.loop, name)
+        other = self._conversations.setdefault(place.address, made)
+        if other is not made and not other.closed:
+            made.close("another thread was quicker")
+            return other
+        self._conversations[place.address] = made
+        return made
+
+    def lose(self, address: str, why: str) -> None:
+        """The process at an address is gone: do not wait for the kernel to say so."""
+        conversation = self._conversations.pop(address, None)
+        if conversation:
+            conversation.close(why)
+
+    def close(self, why: str = "the program has ended") -> None:
+        """End every link; calls under way are lost. May be called twice."""
+        self._closed = why
+        for address in list(self._conversations):
+            self.lose(address, why)
+        self.threads.close()
+
+    def forget(self) -> None:
+        """In a forked child: close our copies of the links, without a word."""
+        for conversation in self._conversations.values():
+            conversation.link.close_copy()
+        self._conversations = {}
+
+
+__all__ = ["Caller"]

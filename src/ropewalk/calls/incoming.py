@@ -1,0 +1,214 @@
+"""Calls at the place where they are served: what waits for a turn, runs in it, and is answered.
+
+Call ──▶ Incoming ──turn──▶ run ──▶ replies: (whose call, what is sent, its parts)
+
+Turn ─┬─ Incoming ── Stream      one call; a generator has a turn for each item
+      ├─ Batch                   many calls that were merged into one
+      └─ Errand                  something of ours, such as a checkpoint
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.calls.frame import Frame, current, new_key
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.messages import Answer, Call, Item, Raised
+from ropewalk.calls.payloads import Packed, pack_value, unpack
+from ropewalk.calls.turns import Lane
+from ropewalk.errors import DeadlineExceeded
+from ropewalk.transport.failures import failure_of, not_sendable
+from ropewalk.transport.link import Link, Received
+
+if TYPE_CHECKING:
+    from ropewalk.calls.batching import Gathering
+
+logger = logging.getLogger(__name__)
+
+#: A call, what is sent for it (None: nothing, it was given up), and the parts of that.
+Reply = tuple["Incoming", Any, Packed | None]
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """How one method of one object is called."""
+
+    method: Callable[..., Any]
+    facts: MethodFacts
+    label: str
+    lane: Lane[Turn]
+    batch: Gathering | None = None
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether its calls run beside those of other methods."""
+        return self.facts.concurrency > 0
+
+
+class Served:
+    """One object that is served."""
+
+    def __init__(self, target: int, obj: object, methods: Mapping[str, MethodFacts], label: str) -> None:
+        self.target = target
+        self.label = label
+        self.lock = threading.Lock()
+        """Held for a moment wherever its lanes and batches change."""
+        self.lane: Lane[Turn] = Lane()
+        self.num_done = 0
+        self.closed = ""
+        self.ways: dict[str, Way] = {}
+        for name, facts in methods.items():
+            lane = Lane[Turn](facts.concurrency) if facts.concurrency else self.lane
+            self.ways[name] = Way(getattr(obj, name), facts, f"{label}.{name}", lane)
+
+    @property
+    def lanes(self) -> list[Lane[Turn]]:
+        """Each of its lanes once, its own first."""
+        return [self.lane, *(way.lane for way in self.ways.values() if way.lane is not self.lane)]
+
+    @property
+    def running(self) -> list[Turn]:
+        """The calls that run; each has a `label`, and `since` when it does."""
+        return [call for lane in self.lanes for call in list(lane.running.values())]
+
+    @property
+    def num_waiting(self) -> int:
+        """Calls that wait for their turn, or for company."""
+        gathering = sum(len(way.batch) for way in self.ways.values() if way.batch)
+        return sum(len(lane.waiting) for lane in self.lanes) + gathering
+
+
+class Turn(Frame):
+    """Something that runs when it is its turn at an object."""
+
+    __slots__ = ("in_thread", "lane", "served", "since", "when_over")
+    served: Served
+    lane: Lane[Turn]
+    in_thread: bool
+    """Whether it runs beside the loop from the start."""
+    since: float
+    """Monotonic time at which it began."""
+    when_over: Callable[[], object] | None
+    """Called on the loop after the turn, or when it was refused."""
+
+    @property
+    def calls(self) -> Sequence[Incoming]:
+        """The calls that it answers."""
+        return ()
+
+    @property
+    def num_ended(self) -> int:
+        """How many calls ended with this turn."""
+        return len(self.calls)
+
+    def run(self) -> Sequence[Reply]:
+        """Do it, and return what is to be sent; raises nothing."""
+        raise NotImplementedError
+
+
+class Incoming(Turn):
+    """A call that has arrived: what it asks for, and where its answer goes."""
+
+    __slots__ = ("link", "number", "received", "way")
+
+    def __init__(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
+        self.chain = message.chain
+        self.deadline = None if message.timeout_s is None else time.monotonic() + message.timeout_s
+        self.label = way.label
+        self.key = new_key()
+        self.cancelled = False
+        self.served = served
+        self.lane = way.lane
+        self.in_thread = way.facts.concurrency > 0
+        self.when_over = None
+        self.way = way
+        self.link = link
+        self.number = message.number
+        self.received: Received | None = received
+        self.since = 0.0
+
+    @property
+    def calls(self) -> Sequence[Incoming]:
+        return (self,)
+
+    def run(self) -> Sequence[Reply]:
+        if self.cancelled:
+            return ((self, None, None),)
+        if self.deadline is not None and self.since >= self.deadline:
+            return ((self, self.too_late(), None),)
+        token = current.set(self)
+        try:
+            received, self.received = self.received, None
+            message: Call = received.message  # type: ignore[union-attr]
+            args = unpack(received, message.shared)  # type: ignore[arg-type]
+            if message.keywords:
+                args, kwargs = args
+                value = self.way.method(*args, **kwargs)
+            else:
+                value = self.way.method(*args)
+            return (self.reply(value, Answer),)
+        except BaseException as error:
+            return ((self, self.failed(error), None),)
+        finally:
+            current.reset(token)
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Unpickle them; once."""
+        received, self.received = self.received, None
+        assert received is not None
+        message: Call = received.message
+        value = unpack(received, message.shared)
+        return value if message.keywords else (value, {})
+
+    def reply(self, value: Any, kind: type[Answer] | type[Item]) -> Reply:
+        """What carries a value to the caller, or says that it cannot travel."""
+        if value is None:
+            return self, kind(self.number, ()), None
+        try:
+            packed = pack_value(self.link, value)
+        except Exception as error:
+            return self, Raised(self.number, not_sendable(error, value)), None
+        return self, kind(self.number, packed.shared), packed
+
+    def failed(self, error: BaseException) -> Raised:
+        """What carries an exception to the caller."""
+        return Raised(self.number, failure_of(error, *_OUR_FRAMES))
+
+    def too_late(self) -> Raised:
+        """What says that the deadline passed before its turn."""
+        error = DeadlineExceeded(f"the deadline of {self.label} passed while it waited for its turn", call=self.label)
+        return Raised(self.number, failure_of(error))
+
+
+class Errand(Turn):
+    """Something of ours that must not run beside the calls of an object."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, served: Served, lane: Lane[Turn], action: Callable[[], object], label: str) -> None:
+        Frame.__init__(self, (), None, label)
+        self.served = served
+        self.lane = lane
+        self.in_thread = True
+        self.since = 0.0
+        self.when_over = None
+        self.action = action
+
+    def run(self) -> Sequence[Reply]:
+        try:
+            self.action()
+        except Exception:  # an errand is ours, and its failure must not stop the object
+            logger.exception("%s: an errand failed", self.label)
+        return ()
+
+
+#: Left out of the tracebacks that callers see.
+_OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching")
+
+
+__all__ = ["Errand", "Incoming", "Reply", "Served", "Turn", "Way"]

@@ -1,0 +1,126 @@
+"""One method of a service as its callers see it, with the ways to call it.
+
+RemoteMethod   .m(x)  .m.future(x)  await .m.aio(x)  .m.send(x)     one replica, chosen at each call
+MethodOfAll    the same for every replica at once; results are lists
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from typing import Any
+
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.replica import Replica
+
+
+class RemoteMethod:
+    """One method of a service, with the ways to call it."""
+
+    __slots__ = ("__name__", "_choose", "_facts")
+
+    def __init__(self, facts: MethodFacts, choose: Callable[[], Replica]) -> None:
+        self._facts = facts
+        self._choose = choose
+        self.__name__ = facts.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call, and wait for what it returns."""
+        if self._facts.streams:
+            return self._choose().stream(self._facts, args, kwargs)
+        return self._choose().call(self._facts, args, kwargs)
+
+    def future(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call without waiting; cancelling the future cancels the call, unless it runs already."""
+        return self._choose().future(single(self._facts), args, kwargs)
+
+    def aio(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Call from a coroutine; cancelling the task cancels the call."""
+        return asyncio.wrap_future(self.future(*args, **kwargs))
+
+    def send(self, *args: Any, **kwargs: Any) -> None:
+        """Call and do not wait; what the method returns or raises is dropped."""
+        self._choose().send(single(self._facts), args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<remote method {self._facts.name}>"
+
+
+class MethodOfAll:
+    """One method of all replicas of a service: lists come back, in the order of the replicas."""
+
+    __slots__ = ("__name__", "_facts", "_replicas")
+
+    def __init__(self, facts: MethodFacts, replicas: Callable[[], list[Replica]]) -> None:
+        self._facts = facts
+        self._replicas = replicas
+        self.__name__ = facts.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call all at the same time, and wait for all; the first failure is raised."""
+        return [future.result() for future in self._futures(args, kwargs)]
+
+    def future(self, *args: Any, **kwargs: Any) -> Future[list[Any]]:
+        """Call all without waiting; one future of the list."""
+        return gather(self._futures(args, kwargs))
+
+    def aio(self, *args: Any, **kwargs: Any) -> Awaitable[list[Any]]:
+        """Call all from a coroutine."""
+        return asyncio.wrap_future(self.future(*args, **kwargs))
+
+    def send(self, *args: Any, **kwargs: Any) -> None:
+        """Call all and do not wait."""
+        for replica in self._replicas():
+            replica.send(single(self._facts), args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<remote method {self._facts.name} of all replicas>"
+
+    def _futures(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Future[Any]]:
+        if self._facts.streams:
+            raise TypeError(
+                f"{self._facts.name} streams, and streams of several replicas cannot be merged; use client[i]"
+            )
+        return [replica.future(self._facts, args, kwargs) for replica in self._replicas()]
+
+
+def single(facts: MethodFacts) -> MethodFacts:
+    """Refuse a method that streams where one answer is expected."""
+    if facts.streams:
+        raise TypeError(f"{facts.name} is a generator and streams: call it, and iterate over what it gives")
+    return facts
+
+
+def gather(futures: Sequence[Future[Any]]) -> Future[list[Any]]:
+    """One future of all results; it fails with the first that fails, and cancels all if it is cancelled."""
+    gathered: Future[list[Any]] = Future()
+    lock = threading.Lock()
+    num_missing = len(futures)
+
+    def arrived(one: Future[Any]) -> None:
+        nonlocal num_missing
+        with lock:
+            num_missing -= 1
+            is_last = not num_missing
+        error = CancelledError() if one.cancelled() else one.exception()
+        with contextlib.suppress(InvalidStateError):  # another one failed first, or all was cancelled
+            if error is not None:
+                gathered.set_exception(error)
+            elif is_last:
+                gathered.set_result([future.result() for future in futures])
+
+    def over(_: Future[Any]) -> None:
+        if gathered.cancelled():
+            for future in futures:
+                future.cancel()
+
+    gathered.add_done_callback(over)
+    for future in futures:
+        future.add_done_callback(arrived)
+    return gathered
+
+
+__all__ = ["MethodOfAll", "RemoteMethod"]

@@ -1,0 +1,250 @@
+"""Calls to one replica of a service, wherever it is, in each of the ways of calling.
+
+    pack the arguments ─▶ connection? ─no─▶ whereabouts: find, dial
+                              │ yes
+                              ├─▶ ask (the short way), or begin and wait ─▶ value
+                              └─▶ lost on the way ─▶ sent again if it did not run, or may run twice
+
+Futures never wait for a service: those that cannot be sent at once stand in the
+backlog, which one thread sends in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from ropewalk.calls import frame
+from ropewalk.calls.call_future import CallFuture
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.messages import Call
+from ropewalk.calls.payloads import pack_arguments
+from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, Pending
+from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
+from ropewalk.calls.whereabouts import Connection, Whereabouts
+from ropewalk.errors import CallError, DeadlineExceeded
+from ropewalk.transport.link import Link
+
+
+class Request:
+    """A call that can be sent, and sent again: the arguments are those of the moment in which it was made."""
+
+    __slots__ = ("chain", "due", "facts", "keywords", "packed")
+
+    def __init__(
+        self, link: Link | None, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool
+    ) -> None:
+        running = frame.current.get()
+        if running is None:
+            self.chain, self.due = (), None
+        else:
+            self.chain, self.due = running.chain_here(), running.deadline
+        self.facts = facts
+        self.keywords = bool(kwargs)
+        self.packed = pack_arguments(link, args, kwargs, keep=keep)
+
+    def message(self, target: int, credit: int = 0) -> Call:
+        """What is sent to an object."""
+        timeout_s = None if self.due is None else max(0.0, self.due - time.monotonic())
+        return Call(0, target, self.facts.name, self.keywords, timeout_s, self.chain, self.packed.shared, credit)
+
+    def begin(self, connection: Connection, pending: Pending, credit: int = 0) -> None:
+        """Send it.
+
+        Raises:
+            Lost: the link has ended; it was not sent.
+            TimeoutError: the deadline passed before there was room for one more call.
+        """
+        pending.due = self.due
+        conversation = connection.conversation
+        packed = self.packed
+        if packed.fds and not conversation.link.stream.carries_fds:  # it has moved to another host
+            packed = self.packed = packed.unfolded()
+        conversation.begin(self.message(connection.place.target, credit), packed, pending)
+
+
+class Replica:
+    """Calls one replica of a service; from any thread."""
+
+    def __init__(self, caller: Caller, name: str, index: int) -> None:
+        self.index = index
+        self._caller = caller
+        self.name = name
+        self._where = Whereabouts(caller, name, index)
+        self._backlog: deque[tuple[CallFuture, Lost | NotServed | None]] = deque()
+        self._sending = False
+        self._lock = threading.Lock()
+
+    @property
+    def num_pending(self) -> int:
+        """Calls of this process to the replica's process that are under way."""
+        connection = self._where.connection
+        return connection.conversation.num_pending if connection else 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a call is worth trying: it would be sent at once, or the service is said to be there."""
+        connection = self._where.connection
+        return (connection is not None and not connection.conversation.closed) or self._where.find().state == "up"
+
+    def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call and wait for the answer."""
+        connection = self._connection(facts)
+        request = Request(connection.conversation.link, facts, args, kwargs, keep=False)
+        try:
+            while True:
+                try:
+                    return self._ask(request, connection)
+                except Lost as error:
+                    if error.sent and not facts.idempotent:
+                        raise self._where.what_became(connection, facts.name) from None
+                except NotServed as error:
+                    self._where.wait_for_move(connection, str(error))
+                connection = self._connection(facts)
+        finally:
+            request.packed.close()
+
+    def future(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallFuture:
+        """Call without waiting, except while too many calls are under way."""
+        connection = self._where.connection
+        if (connection is None or connection.conversation.closed) and self._where.find().state == "up":
+            try:
+                connection = self._connection(facts)
+            except CallError:  # it went in this moment; the future will say so
+                connection = None
+        link = connection.conversation.link if connection else None
+        request = Request(link, facts, args, kwargs, keep=True)
+        future = CallFuture(self, request)
+        if connection and not self._backlog:
+            with contextlib.suppress(Lost):
+                self._begin_future(future, request, connection)
+                return future
+        self._later(future)
+        return future
+
+    def send(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Call and forget; waits while too many calls are under way, or the service is not there yet."""
+        connection = self._connection(facts)
+        request = Request(connection.conversation.link, facts, args, kwargs, keep=True)
+        self._begin_somewhere(request, connection, Dropped)
+        request.packed.close()
+
+    def stream(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RemoteStream:
+        """Call a generator; its items are asked for as they are read."""
+        connection = self._connection(facts)
+        request = Request(connection.conversation.link, facts, args, kwargs, keep=True)
+        pending, connection = self._begin_somewhere(request, connection, Pending, STREAM_CREDIT)
+        request.packed.close()
+        return RemoteStream(self._where, connection, facts.name, pending)
+
+    # Futures
+
+    def recover(self, future: CallFuture, error: Lost | NotServed) -> None:
+        """The service went while it had a future's call: find out what became of it, and finish the future."""
+        self._later(future, error)
+
+    def too_late(self, call: str) -> DeadlineExceeded:
+        """What to raise for a call whose deadline has passed."""
+        return self._where.too_late(call)
+
+    def _begin_future(self, future: CallFuture, request: Request, connection: Connection) -> None:
+        future.connection = connection
+        try:
+            request.begin(connection, future)
+        except TimeoutError as error:
+            future.finish(None, self._where.too_late(request.facts.name, str(error)))
+            return
+        if future.has_watchers:
+            connection.conversation.watch(future)
+        if future.cancelled():
+            connection.conversation.cancel(future)
+
+    def _later(self, future: CallFuture, error: Lost | NotServed | None = None) -> None:
+        with self._lock:
+            self._backlog.append((future, error))
+            start, self._sending = not self._sending, True
+        if start:
+            self._caller.threads.run(self._send_backlog)
+
+    def _send_backlog(self) -> None:
+        while True:
+            with self._lock:
+                if not self._backlog:
+                    self._sending = False
+                    return
+                future, error = self._backlog[0]  # it keeps its place until it is sent
+            request: Request | None = future.request
+            try:
+                if request is not None and not future.cancelled():
+                    self._send_again(future, request, error)
+            except BaseException as failure:
+                future.finish(None, failure)
+            self._backlog.popleft()
+
+    def _send_again(self, future: CallFuture, request: Request, error: Lost | NotServed | None) -> None:
+        before = future.connection
+        if before is not None and isinstance(error, NotServed):
+            self._where.wait_for_move(before, str(error))
+        elif before is not None and error is not None and not request.facts.idempotent:
+            raise self._where.what_became(before, request.facts.name)
+        while True:
+            connection = self._where.connect(request.facts.name, request.due)
+            future.answered = False
+            try:
+                self._begin_future(future, request, connection)
+                return
+            except Lost:  # it went again in this moment
+                continue
+
+    # Connections
+
+    def _connection(self, facts: MethodFacts) -> Connection:
+        connection = self._where.connection
+        if connection is not None and not connection.conversation.closed:
+            return connection
+        running = frame.current.get()
+        return self._where.connect(facts.name, running.deadline if running is not None else None)
+
+    def _ask(self, request: Request, connection: Connection) -> Any:
+        """Send a call and wait for its answer, once."""
+        conversation = connection.conversation
+        if request.due is None and not request.packed.fds:
+            with contextlib.suppress(Busy):
+                return conversation.ask(request.message(connection.place.target), request.packed)
+        pending = Pending(conversation.where)
+        self._begin(request, connection, pending)
+        try:
+            if not conversation.wait(pending, request.due):
+                raise self._where.too_late(request.facts.name)
+            return pending.value()
+        finally:
+            if not pending.answered:  # too late, or Ctrl-C
+                conversation.cancel(pending)
+
+    def _begin(self, request: Request, connection: Connection, pending: Pending, credit: int = 0) -> None:
+        try:
+            request.begin(connection, pending, credit)
+        except TimeoutError as error:
+            raise self._where.too_late(request.facts.name, str(error)) from None
+
+    def _begin_somewhere(
+        self, request: Request, connection: Connection, kind: type[Pending], credit: int = 0
+    ) -> tuple[Pending, Connection]:
+        """Send a call whose answer is not waited for here, following the service until it is sent."""
+        while True:
+            pending = kind(connection.conversation.where)
+            if credit:
+                pending.arrived = deque()
+            try:
+                self._begin(request, connection, pending, credit)
+                return pending, connection
+            except Lost:
+                connection = self._connection(request.facts)
+
+
+__all__ = ["Replica"]

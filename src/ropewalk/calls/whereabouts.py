@@ -1,0 +1,131 @@
+"""Where one replica of a service is now, and what became of it when a call to it was lost.
+
+connect ─▶ directory: up ──dial──▶ Connection          waiting ──▶ asks again
+lost    ─▶ directory: what is known of the end ──▶ ServiceLost, ProgramStopped
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.conversation import Conversation
+from ropewalk.calls.directory import Place
+from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost, TransportError
+
+#: When a link ends, the directory is given so long to say what became of the service.
+_NEWS_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A way to a service: valid together, until the conversation is closed."""
+
+    conversation: Conversation
+    place: Place
+
+
+class Whereabouts:
+    """Finds one replica of a service, and speaks for it when it is gone."""
+
+    def __init__(self, caller: Caller, name: str, index: int) -> None:
+        self._caller = caller
+        self._name = name
+        self._index = index
+        self.connection: Connection | None = None
+        """The last one; it may have ended."""
+        self._asked_about: Connection | None = None
+
+    @property
+    def words(self) -> str:
+        """The replica, for people."""
+        return f"{self._name}[{self._index}]" if self._caller.directory.replicas(self._name) > 1 else self._name
+
+    def find(self) -> Place:
+        """Where it is, as far as the directory knows."""
+        return self._caller.directory.find(self._name, self._index)
+
+    def connect(self, call: str, due: float | None) -> Connection:
+        """Find the service and dial it, waiting for it while it starts.
+
+        Args:
+            call: the method that is to be called, for errors.
+            due: monotonic time at which to give up, or None.
+
+        Raises:
+            ServiceLost: it has ended for good.
+            DeadlineExceeded: it was not up in time.
+            ProgramStopped: the program is being stopped.
+        """
+        place = self.find()
+        while True:
+            why = place.cause
+            if place.state == "up":
+                try:
+                    made = self.connection = Connection(self._caller.converse(self.words, place), place)
+                    return made
+                except TransportError as error:
+                    why = f"nobody answers at {place.address}: {error}"
+            elif place.state == "stopped":
+                raise ProgramStopped(f"{self.words} answers no more calls: {place.cause or 'the program is stopping'}")
+            elif place.state != "waiting":
+                raise self.gone(place)
+            if due is not None and time.monotonic() >= due:
+                raise self.too_late(call, why)
+            pause_s = 0.05 if place.state == "up" else 1.0
+            place = self._wait_for_news(place, pause_s if due is None else min(due - time.monotonic(), pause_s))
+
+    def wait_for_move(self, connection: Connection, reason: str) -> None:
+        """The process is there and the object is not: wait a moment until its new place is known.
+
+        Raises:
+            ServiceLost: nobody knows of one.
+        """
+        if self.connection is connection:
+            self.connection = None
+        if self._news_of(connection) == connection.place:
+            raise self.gone(Place("failed", cause=reason))
+
+    def what_became(self, connection: Connection, call: str) -> Exception:
+        """What to raise for a call that may have run."""
+        if self.connection is connection:
+            self.connection = None
+        place = self._news_of(connection)
+        if place.state == "stopped":
+            return ProgramStopped(f"{self.words} ended with the program while it ran {call}()")
+        cause = place.cause or connection.conversation.closed or "it is gone, and nobody saw how"
+        again = "it is being restarted" if place.state in ("waiting", "up") else "it is not started again"
+        message = (
+            f"{self.words} went while it ran {call}(), which may or may not have had its effect: {cause}; "
+            f"{again}. If {call} may safely run twice, mark it @rw.idempotent: then it is repeated by itself"
+        )
+        return ServiceLost(message, service=self._name, replica=self._index, cause=cause, started=True)
+
+    def gone(self, place: Place) -> ServiceLost:
+        """What to raise for a call that did not run."""
+        cause = place.cause or "it is gone, and nobody saw how"
+        message = f"{self.words} has ended and is not started again: {cause}"
+        return ServiceLost(message, service=self._name, replica=self._index, cause=cause, started=False)
+
+    def too_late(self, call: str, why: str = "") -> DeadlineExceeded:
+        """What to raise for a call whose deadline has passed."""
+        because = f" ({why})" if why else ""
+        return DeadlineExceeded(
+            f"{self._name}.{call}() was not answered before the deadline{because}; the call was cancelled. Give it "
+            f"more time with rw.deadline(seconds), or ask `ropewalk stack` what {self.words} is doing",
+            call=f"{self._name}.{call}",
+        )
+
+    def _news_of(self, connection: Connection) -> Place:
+        # Many calls may have been lost with one connection: only the first of them waits.
+        timeout_s = 0.0 if connection is self._asked_about else _NEWS_S
+        place = self._wait_for_news(connection.place, timeout_s)
+        self._asked_about = connection
+        return place
+
+    def _wait_for_news(self, seen: Place, timeout_s: float) -> Place:
+        return self._caller.directory.wait_for_news(self._name, self._index, seen, timeout_s)
+
+
+__all__ = ["Connection", "Whereabouts"]

@@ -1,0 +1,437 @@
+"""One at a time, beside, inside, merged and in pieces: what a served object sees of its callers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.calls import frame
+from ropewalk.calls.incoming import Served
+from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
+from tests.calls.ends import End, ends, num_memory_files, until
+from tests.calls.objects import Relay, Target
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Generator[End]:
+    with ends(tmp_path, "client") as made:
+        yield made
+
+
+@pytest.fixture
+def target() -> Target:
+    return Target()
+
+
+@pytest.fixture
+def served(end: End, target: Target) -> Served:
+    return end.serve(target, "target")
+
+
+@pytest.fixture
+def client(end: End, served: Served) -> Any:
+    return end.client("target", Target)
+
+
+@pytest.fixture
+def relays(tmp_path: Path) -> Generator[Any]:
+    """Two relays in two loops that call each other, and a client of the first."""
+    with ends(tmp_path, "client", "a", "b") as (end, a, b):
+        first, second = Relay(), Relay()
+        a.serve(first, "a", callers="client")
+        b.serve(second, "b", callers="client")
+        # All ends show the client's token here: who may call whom is the directory's business.
+        first.other, second.other = end.client("b", Relay), end.client("a", Relay)
+        yield end.client("a", Relay), first, second, (end, a, b)
+
+
+def test_calls_run_one_at_a_time_in_the_order_in_which_they_came(client: Any, target: Target, served: Served) -> None:
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    notes = [client.note.future(number) for number in range(50)]
+    until(lambda: served.num_waiting == 50)
+    assert [call.label for call in served.running] == ["target.wait"] and served.running[0].since > 0
+    assert not any(note.done() for note in notes)
+    client.open()
+    assert waiting.result() == "through"
+    assert client.noted() == list(range(50)) and target.most_inside == 1
+    until(lambda: not served.running)
+    assert served.num_waiting == 0 and served.num_done == 54
+
+
+def test_concurrent_methods_are_answered_while_another_one_sleeps(client: Any) -> None:
+    sleeping = client.sleep.future(1.0)
+    start = time.monotonic()
+    assert client.beside() == "beside"
+    assert time.monotonic() - start < 0.5 and not sleeping.done()
+    sleeping.result()
+
+
+def test_a_method_marked_for_one_call_at_a_time_does_not_block_its_object(client: Any, target: Target) -> None:
+    # @concurrent(1) was once no mark at all.
+    waiting = client.wait_beside.future()
+    assert client.echo(1) == 1 and not waiting.done()
+    target.gate.set()
+    assert waiting.result() == "beside"
+
+
+def test_as_many_calls_of_a_concurrent_method_run_as_it_says(client: Any, target: Target) -> None:
+    assert [future.result() for future in [client.beside.future() for _ in range(20)]] == ["beside"] * 20
+    assert target.most_inside == 2
+
+
+# Cancel
+
+
+def test_a_cancelled_call_that_waits_does_not_run(client: Any, served: Served) -> None:
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    never = client.note.future("never")
+    until(lambda: served.num_waiting == 1)
+    assert never.cancel() and never.cancelled()
+    until(lambda: served.num_waiting == 0)
+    client.open()
+    waiting.result()
+    assert client.noted() == []
+
+
+def test_a_cancelled_call_that_runs_is_forgotten(client: Any) -> None:
+    running = client.wait.future()
+    client.wait_until_entered()
+    assert running.cancel()
+    client.open()
+    assert client.echo(1) == 1
+
+
+def test_what_cancelled_calls_carried_is_closed(client: Any, target: Target, served: Served) -> None:
+    # A memory file came with each of these calls; those of cancelled calls were once never closed.
+    np = pytest.importorskip("numpy")
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    large = np.zeros(1_000_000)
+    futures = [client.note.future(large) for _ in range(5)]
+    until(lambda: served.num_waiting == 5)
+    for future in futures:
+        future.cancel()
+    until(lambda: served.num_waiting == 0)
+    echo = client.echo.future(large)
+    echo.cancel()
+    client.open()
+    waiting.result()
+    futures.clear()
+    del future, echo  # type: ignore[possibly-undefined]
+    until(lambda: num_memory_files() == 0, "memory files are open")
+    assert target.seen == []
+
+
+def test_what_refused_calls_carried_is_closed(client: Any, end: End, served: Served) -> None:
+    np = pytest.importorskip("numpy")
+    client.empty()
+    end.server.refuse(served, "it is being stopped")
+    end.places.put("target", end.places.find("target", 0))
+    with pytest.raises(ServiceLost, match="it is being stopped"):
+        client.note(np.zeros(1_000_000))
+    until(lambda: num_memory_files() == 0, "memory files are open")
+
+
+def test_calls_of_a_lost_caller_that_wait_do_not_run(tmp_path: Path) -> None:
+    with ends(tmp_path, "client", "server") as (end, server):
+        target = Target()
+        served = server.serve(target, "target")
+        client = end.client("target", Target)
+        client.wait.future()
+        target.entered.wait(10)
+        for _ in range(5):
+            client.note.send("never")
+        until(lambda: served.num_waiting == 5)
+        end.caller.close()
+        until(lambda: served.num_waiting == 0)
+        target.gate.set()
+        until(lambda: not served.running)
+        assert target.seen == []
+
+
+# Deadlines
+
+
+def test_a_deadline_ends_a_call_and_the_client_goes_on(client: Any, target: Target) -> None:
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match=r"target\.note\(\) was not answered"), frame.deadline(0.1):
+        client.note("never")
+    assert 0.09 < time.monotonic() - start < 2
+    with frame.deadline(0.1):
+        future = client.note.future("never")
+        with pytest.raises(DeadlineExceeded):
+            client.items(3).__next__()
+    with pytest.raises(DeadlineExceeded):
+        future.result()
+    with frame.deadline(0.1):
+        future = client.note.future("never")
+    until(future.done, "nobody waited for it, and it did not end")
+    client.open()
+    waiting.result()
+    assert client.noted() == []
+
+
+def test_a_deadline_does_not_shorten_the_life_of_a_call_that_is_in_time(client: Any) -> None:
+    with frame.deadline(30):
+        assert client.add(1) == 1 and client.add.future(1).result() == 2
+        assert list(client.items(5)) == list(range(5))
+        left_s = client.time_left()
+    assert 20 < left_s <= 30 and client.time_left() is None
+
+
+def test_deadlines_travel_with_the_calls_that_a_call_makes(relays: Any) -> None:
+    client, _first, _, (end, a, _b) = relays
+    last = Target()
+    a.serve(last, "c")
+    relays[2].other = end.client("c", Target)
+    with frame.deadline(20):
+        assert 10 < client.time_left() <= 20  # the client calls a, a calls b, b calls c
+    with pytest.raises(DeadlineExceeded), frame.deadline(0.1):
+        client.sleep(1.0)
+    assert client.time_left() is None
+
+
+# Chains
+
+
+def test_a_call_back_into_the_caller_is_admitted(relays: Any) -> None:
+    client, first, second, _ = relays
+    assert client.round(9) == 9
+    assert (first.calls, second.calls) == (5, 5)
+
+
+def test_endless_recursion_ends_as_a_cycle_that_names_the_chain(relays: Any) -> None:
+    client, *_ = relays
+    with pytest.raises(CallCycle, match=r"a\.for_ever → b\.for_ever → a\.for_ever") as caught:
+        client.for_ever()
+    assert set(caught.value.chain) == {"a.for_ever", "b.for_ever"}
+    assert client.echo(1) == 1
+
+
+def test_a_batch_of_many_short_chains_may_call_on(relays: Any) -> None:
+    # A batch joined the chains of its calls, and 64 callers one call deep were taken for a circle. After that the
+    # method never ran another batch.
+    _client, _first, second, (end, a, _b) = relays
+    blocked = threading.Event()
+    callers = [Relay() for _ in range(64)]
+    for number, caller in enumerate(callers):
+        caller.other = end.client("b", Relay)
+        caller.echo = caller.other.batch_and_call  # type: ignore[method-assign]
+        a.serve(caller, f"caller{number}")
+    second.other = end.client("gate", Target)
+    gate = Target()
+    gate.echo = lambda value: blocked.wait(10) and value  # type: ignore[method-assign]
+    served = a.serve(gate, "gate")
+    # One call is inside `gate.echo`, so that the batch's own call finds a busy lane.
+    inside = end.client("gate", Target).echo.future(0)
+    until(lambda: served.running)
+    futures = [end.client(f"caller{number}", Relay).echo.future(number) for number in range(64)]
+    until(lambda: served.num_waiting, "the batch does not call")
+    blocked.set()
+    assert [future.result(10) for future in futures] == list(range(64)) and inside.result() == 0
+    assert end.client("b", Relay).batch_and_call(7) == 7
+
+
+def test_a_batched_method_that_is_called_from_within_its_object_does_not_wait_for_itself(relays: Any) -> None:
+    # A taken batch waits behind the call that runs; a call of that one's own chain must not wait for the batch.
+    client, first, _, (_end, a, _b) = relays
+    hold = threading.Event()
+    first.echo = lambda value: (hold.wait(10), first.other.call_double(value))[1]  # type: ignore[method-assign]
+    served = a.serve(first, "a")
+    outer = client.echo.future(21)
+    until(lambda: served.running)
+    batch = [client.double.future(number) for number in range(3)]
+    until(lambda: any(type(turn).__name__ == "Batch" for turn in served.lane.waiting), "no batch waits")
+    hold.set()
+    assert outer.result(10) == 42
+    assert [future.result(10) for future in batch] == [0, 2, 4]
+
+
+# Batches
+
+
+def test_concurrent_calls_become_one(client: Any, target: Target) -> None:
+    pytest.importorskip("numpy")
+    assert [future.result() for future in [client.double.future(number) for number in range(16)]] == list(
+        range(0, 32, 2)
+    )
+    assert client.sizes() == [8, 8]
+    assert client.double(4) == 8 and client.sizes()[-1] == 1
+
+
+def test_keywords_and_positions_fit_into_one_batch(client: Any, target: Target) -> None:
+    # f(1) and f(x=1) are the same call, and were once refused as different ones.
+    pytest.importorskip("numpy")
+    futures = [client.double.future(1), client.double.future(x=2), client.double.future(3)]
+    assert [future.result() for future in futures] == [2, 4, 6] and client.sizes() == [3]
+    with pytest.raises(TypeError, match="missing a required argument"):
+        client.double(y=1)
+
+
+def test_a_call_waits_no_longer_because_an_earlier_one_was_cancelled(
+    client: Any, target: Target, served: Served
+) -> None:
+    # The timer was set for the first call. When that was cancelled, the timers of the others had all fired too early,
+    # and they waited for ever.
+    first = client.double.future(1)
+    until(lambda: served.num_waiting == 1)
+    second = client.double.future(2)
+    first.cancel()
+    assert second.result(5) == 4
+
+
+def test_calls_of_a_batch_whose_deadline_has_passed_do_not_run(client: Any, target: Target) -> None:
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    with frame.deadline(0.1):
+        late = client.double.future(1)
+    rest = client.double.future(2)
+    with pytest.raises(DeadlineExceeded):
+        late.result()
+    client.open()
+    assert rest.result() == 4 and waiting.result() and client.sizes() == [1]
+
+
+def test_the_calls_that_a_batch_makes_have_the_latest_of_its_deadlines(relays: Any) -> None:
+    pytest.importorskip("numpy")
+    client, first, _second, (end, a, _b) = relays
+    a.serve(Target(), "c")
+    first.other = end.client("c", Target)
+    with frame.deadline(5):
+        sooner = client.batch_time_left.future(1)
+    with frame.deadline(15):
+        later = client.batch_time_left.future(1)
+    lefts = {sooner.result(), later.result()}
+    assert max(lefts) <= 15 and (len(lefts) > 1 or lefts.pop() > 5)
+    assert client.batch_time_left(1) is None
+
+
+# Streams
+
+
+def closings(target: Target) -> int:
+    return sum(isinstance(seen, tuple) and seen[0] == "closed" for seen in target.seen)
+
+
+def test_a_stream_is_sent_no_faster_than_it_is_read(client: Any, target: Target) -> None:
+    stream = client.items(100_000)
+    assert next(stream) == 0
+    time.sleep(0.1)
+    assert client.echo(1) == 1 and target.count < 40, "it ran ahead of its reader"
+    assert next(stream) == 1
+    del stream
+    until(lambda: closings(target) == 1)
+
+
+@pytest.mark.parametrize("when", ["idle", "unread", "in its turn", "lost", "deadline"])
+def test_a_stream_that_is_given_up_is_closed_once_and_beside_nothing(tmp_path: Path, when: str) -> None:
+    # Its `finally` once ran in a thread beside the methods of its object, and twice if the cancel came in its turn.
+    with ends(tmp_path, "client", "server") as (end, server):
+        target = Target()
+        server.serve(target, "target")
+        client = end.client("target", Target)
+        running = threading.Event()
+        closed: list[bool] = []
+
+        def items(count: int) -> Any:
+            try:
+                for number in range(count):
+                    if number and when == "in its turn":
+                        running.set()
+                        time.sleep(0.1)
+                    yield number
+            finally:
+                closed.append(target.inside > 0)
+
+        target.items = items  # type: ignore[method-assign]
+        server.serve(target, "target")
+        if when == "deadline":
+            with frame.deadline(0.3):
+                stream = client.items(1_000)
+        else:
+            stream = client.items(1_000)
+        if when != "unread":
+            assert next(stream) == 0
+        if when == "in its turn":
+            assert running.wait(10)
+        blocking = client.wait.future()
+        until(target.entered.is_set)
+        if when == "lost":
+            end.caller.close()
+        elif when == "deadline":
+            with pytest.raises(DeadlineExceeded):
+                list(stream)
+        else:
+            stream.close()
+        time.sleep(0.05)
+        assert not closed or when == "in its turn", "it was closed beside another method"
+        target.gate.set()
+        if when == "lost":
+            until(lambda: closed)
+        else:
+            blocking.result()
+            until(lambda: closed or when == "unread")
+            assert client.echo(1) == 1
+        time.sleep(0.02)
+        assert closed.count(False) == len(closed) <= 1
+
+
+def test_a_stream_with_an_item_that_cannot_travel_ends_and_is_closed(client: Any, target: Target) -> None:
+    stream = client.unpicklable_items()
+    assert next(stream) == 1
+    with pytest.raises(Exception, match="lock"):
+        next(stream)
+    until(lambda: target.seen == ["closed"])
+
+
+# The end of a service
+
+
+def test_a_withdrawn_object_ends_what_waits_and_its_streams(
+    client: Any, end: End, target: Target, served: Served
+) -> None:
+    pytest.importorskip("numpy")
+    stream = client.items(1_000)
+    next(stream)
+    running = client.wait.future()
+    client.wait_until_entered()
+    waiting = [client.note.future("never"), client.patient.future(1)]
+    # A checkpoint that waited had no number, and closing the server failed on it.
+    end.server.in_turn(served, lambda: target.seen.append("never"))
+    until(lambda: served.num_waiting == 3)
+    from ropewalk.calls.client import Place
+
+    end.places.put("target", Place("completed", cause="all is done"))
+    end.server.withdraw(served)
+    for future in waiting:
+        with pytest.raises(ServiceLost, match="all is done"):
+            future.result(10)
+    with pytest.raises(ServiceLost):
+        list(stream)
+    target.gate.set()
+    assert running.result(10) == "through"
+    until(lambda: closings(target) == 1)
+    assert "never" not in target.seen
+    assert end.server.wait_idle(served, 5)
+
+
+def test_an_errand_runs_between_calls(client: Any, end: End, target: Target, served: Served) -> None:
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    inside: list[int] = []
+    end.server.in_turn(served, lambda: inside.append(target.inside))
+    end.server.in_turn(served, lambda: 1 / 0)
+    assert not end.server.wait_idle(served, 0.05)
+    target.gate.set()
+    waiting.result()
+    until(lambda: inside == [0])
+    assert end.server.wait_idle(served, 5) and client.echo(1) == 1
