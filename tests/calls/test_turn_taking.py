@@ -402,6 +402,7 @@ def test_a_withdrawn_object_ends_what_waits_and_its_streams(
     pytest.importorskip("numpy")
     stream = client.items(1_000)
     next(stream)
+    until(lambda: target.count == 15)  # until it has no more credit, so that it does not wait for turns itself
     running = client.wait.future()
     client.wait_until_entered()
     waiting = [client.note.future("never"), client.patient.future(1)]

@@ -30,7 +30,8 @@ class Caller:
         self._run_id = run_id
         self._process_id = process_id
         self._conversations: dict[str, Conversation] = {}
-        self._closed = ""
+        self.closed = ""
+        """Why this process calls no more; empty while it does."""
 
     def converse(self, name: str, place: Place) -> Conversation:
         """The conversation with the process that a service is in; dials if there is none yet.
@@ -41,8 +42,8 @@ class Caller:
         conversation = self._conversations.get(place.address)
         if conversation is not None and not conversation.closed:
             return conversation
-        if self._closed:
-            raise ProgramStopped(self._closed)
+        if self.closed:
+            raise ProgramStopped(self.closed)
         credentials = Credentials(self._run_id, self._process_id, place.token)
         link = dial(parse_address(place.address), credentials, CALLS)
         made = Conversation(link, self.loop, name)
@@ -61,7 +62,7 @@ class Caller:
 
     def close(self, why: str = "the program has ended") -> None:
         """End every link; calls under way are lost. May be called twice."""
-        self._closed = why
+        self.closed = why
         for address in list(self._conversations):
             self.lose(address, why)
         self.threads.close()

@@ -91,6 +91,8 @@ class Whereabouts:
         """What to raise for a call that may have run."""
         if self.connection is connection:
             self.connection = None
+        if self._caller.closed:
+            return ProgramStopped(f"{self._caller.closed}, while {self.words} ran {call}()")
         place = self._news_of(connection)
         if place.state == "stopped":
             return ProgramStopped(f"{self.words} ended with the program while it ran {call}()")
