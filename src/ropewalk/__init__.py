@@ -64,12 +64,14 @@ if TYPE_CHECKING:
     from ropewalk.program.program import Program
     from ropewalk.program.restart_rule import Restart
     from ropewalk.program.running import RunningProgram
+    from ropewalk.program.validation import Mode
 
 #: Where each name lives.
 _HOMES = {
     "Program": "ropewalk.program.program",
     "launch": "ropewalk.program.launch",
     "RunningProgram": "ropewalk.program.running",
+    "Mode": "ropewalk.program.validation",
     "Handle": "ropewalk.program.handle",
     "Deferred": "ropewalk.program.deferred",
     "Restart": "ropewalk.program.restart_rule",
@@ -136,6 +138,7 @@ __all__ = [
     "Handle",
     "HandleNotConnected",
     "InitializerFailed",
+    "Mode",
     "NotPicklable",
     "Pool",
     "PoolClosed",

@@ -1,0 +1,23 @@
+"""Examples are imported by name, like a program of several files: the processes of nodes find them in the same way."""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(params=["threads", "processes"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def load_example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], types.ModuleType]:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module

@@ -1,0 +1,26 @@
+"""Every program among the examples runs as a reader would run it: as a file, in processes and in threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+
+
+@pytest.mark.parametrize("command", [["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode", "threads"]],
+                         ids=["python", "ropewalk-run"])  # fmt: skip
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "rw.Program" in text])
+def test_the_file_runs(name: str, command: list[str], tmp_path: Path) -> None:
+    for needed in ("numpy", "gymnasium"):
+        if f"import {needed}" in TEXTS[name]:
+            pytest.importorskip(needed)
+    # In a folder of its own: a node must not find the example's classes by chance.
+    arguments = [part.format(file=FOLDER / f"{name}.py") for part in command]
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert 1 < len(done.stdout.splitlines()) < 20
