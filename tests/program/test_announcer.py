@@ -1,0 +1,162 @@
+"""Who is told where services are, with which token; and where ranks meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ropewalk.calls.client import Place
+from ropewalk.program.announcer import LAUNCHER, Announcer
+from ropewalk.program.directory import View
+from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
+from ropewalk.program.supervisor import Supervisor
+from ropewalk.program.units import Units
+from ropewalk.transport.credentials import TokenList
+from tests.program.recording import RecordingHosting, name_of, service, worker
+
+STORE, ACTOR = name_of("store"), name_of("actor")
+
+
+def _nothing(*_: object) -> None: ...
+
+
+class Announcing:
+    """An announcer of a program of one service, which may restart, and one worker, both started."""
+
+    def __init__(self, *, threads: bool = False) -> None:
+        self.units = Units([service("store", restart="on_failure"), worker("actor", replicas=2)])
+        self.supervisor = Supervisor(self.units.rules())
+        self.hosting = RecordingHosting(shares_host=threads)
+        self.view = View(_nothing, lambda: None)
+        self.announcer = Announcer(self.units, self.view)
+        self.announcer.begin(self.hosting)
+        self.supervisor.begin(0)
+        for name in (STORE, ACTOR):
+            self.units.begin(name)
+        self.publish()
+
+    def publish(self) -> None:
+        self.announcer.publish(self.supervisor)
+
+    def comes_up(self, name: UnitName, target: int = 1) -> None:
+        unit = self.units.find(name)
+        assert unit
+        unit.address = self.hosting.address(name)
+        self.announcer.host_up(unit)
+        self.announcer.node_ready(unit, NodeReady(name, name.unit, target))
+        self.supervisor.ready(name.unit, name.replica, name.generation, 0)
+        self.publish()
+
+    def dies(self, name: UnitName) -> None:
+        unit = self.units.find(name)
+        assert unit
+        self.units.end(unit)
+        self.announcer.host_gone(unit)
+        self.supervisor.ended(name.unit, name.replica, name.generation, False, "was killed", 0)
+        self.publish()
+
+    def told(self, name: UnitName) -> list[Any]:
+        news = [message for to, message in self.hosting.told if to == name]
+        self.hosting.told = [(to, message) for to, message in self.hosting.told if to != name]
+        return news
+
+
+@pytest.fixture
+def announcing() -> Announcing:
+    return Announcing()
+
+
+def test_who_asks_hears_all_that_is_known_and_then_every_change(announcing: Announcing) -> None:
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    assert announcing.told(ACTOR) == [Placed("store", 0, "waiting", "", 0, "", 0, ""), Sizes("store", 1)]
+    announcing.comes_up(STORE)
+    (up,) = announcing.told(ACTOR)
+    assert (up.state, up.address, up.target) == ("up", announcing.hosting.address(STORE), 1)
+    announcing.publish()
+    assert announcing.told(ACTOR) == [] and announcing.told(STORE) == []
+    announcing.dies(STORE)
+    # The first restart comes at once, so it starts already.
+    assert announcing.told(ACTOR) == [Placed("store", 0, "waiting", "", 0, "", 1, "it was killed")]
+
+
+def test_a_token_lets_in_the_host_that_it_was_made_for_and_nobody_else(announcing: Announcing) -> None:
+    announcing.comes_up(STORE)
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    token = announcing.told(ACTOR)[0].token
+    at_store = TokenList(announcing.hosting.key_of(STORE))
+    assert at_store.check("actor.0#0", token)
+    assert not at_store.check("actor.1#0", token) and not at_store.check(LAUNCHER, token)
+    assert not TokenList(announcing.hosting.key_of(name_of("store", 0, 1))).check("actor.0#0", token)
+
+
+def test_the_launcher_hears_in_its_own_view_with_a_token_of_its_own(announcing: Announcing) -> None:
+    announcing.comes_up(STORE)
+    announcing.announcer.subscribe("store", LAUNCHER, None)
+    place = announcing.view.find("store", 0)
+    assert place == Place("up", announcing.hosting.address(STORE), 1, place.token)
+    assert TokenList(announcing.hosting.key_of(STORE)).check(LAUNCHER, place.token)
+    assert announcing.hosting.told == []
+
+
+def test_a_host_that_is_gone_is_told_nothing_and_forgotten(announcing: Announcing) -> None:
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    announcing.told(ACTOR)
+    announcing.dies(ACTOR)
+    announcing.comes_up(STORE)
+    assert announcing.told(ACTOR) == []
+
+
+def test_nothing_grows_with_restarts(announcing: Announcing) -> None:
+    for generation in range(100):
+        store, actor = name_of("store", 0, generation), name_of("actor", 0, generation)
+        for unit in list(announcing.units):
+            unit.address = announcing.hosting.address(unit.name)
+            announcing.announcer.host_up(unit)
+        announcing.announcer.subscribe("store", announcing.hosting.host_id(actor), actor)
+        for unit in list(announcing.units):
+            announcing.units.end(unit)
+            announcing.announcer.host_gone(unit)
+        for name in (store, actor):
+            announcing.units.begin(UnitName(name.unit, name.replica, generation + 1))
+    facts = vars(announcing.announcer)
+    assert facts["_keys"] == {} and facts["_subscribers"] == {"store": {}}
+
+
+def test_threads_share_a_host_which_stays_when_a_unit_ends() -> None:
+    announcing = Announcing(threads=True)
+    announcing.comes_up(STORE)
+    announcing.announcer.subscribe("store", "threads", UnitName("", 0, 0))
+    announcing.told(UnitName("", 0, 0))
+    announcing.dies(STORE)
+    assert [news.state for news in announcing.told(UnitName("", 0, 0))] == ["waiting"]
+
+
+def test_nobody_is_told_of_workers(announcing: Announcing) -> None:
+    announcing.announcer.subscribe("actor", LAUNCHER, None)
+    announcing.comes_up(ACTOR, target=0)
+    assert announcing.view.replicas("actor") == 2
+    assert announcing.view.find("actor", 0).state == "failed", "a worker has no place"
+
+
+def test_ranks_are_told_where_to_meet_when_they_are_there_and_when_they_come(announcing: Announcing) -> None:
+    second = name_of("actor", 1)
+    at = RendezvousAt("actor", 0, "127.0.0.1", 4711)
+    announcing.announcer.rendezvous(at)
+    assert announcing.told(ACTOR) == [at] and announcing.told(STORE) == []
+    announcing.units.begin(second)
+    announcing.comes_up(second)
+    assert announcing.told(second) == [at]
+
+
+def test_ranks_of_another_generation_are_not_sent_there(announcing: Announcing) -> None:
+    announcing.announcer.rendezvous(RendezvousAt("actor", 0, "127.0.0.1", 4711))
+    announcing.dies(ACTOR)
+    announcing.told(ACTOR)
+    new = name_of("actor", 0, 1)
+    announcing.units.begin(new)
+    unit = announcing.units.find(new)
+    assert unit
+    announcing.announcer.host_up(unit)
+    announcing.announcer.rendezvous(RendezvousAt("actor", 0, "127.0.0.1", 4712))
+    assert announcing.told(new) == []
