@@ -398,9 +398,9 @@ class Loop:
                 self._guard(lambda link=link: self._write(link))
             # What was handled before in this turn may have closed the descriptor, and its number may be new again.
             # (Errors and hang-ups come without being asked for, and reading tells what they are.)
-            if events & ~_OUT and fd not in self._left:
+            if events & ~_OUT and fd not in self._left and (call := self._on_readable.get(fd)):
                 try:
-                    self._on_readable[fd]()
+                    call()
                 except Exception:  # as in `_guard`
                     logger.exception("a call on the loop failed")
                 if self._tenure != tenure:
