@@ -76,9 +76,8 @@ class HostedProcess:
         return [(is_error, text) for is_error, text in rests if text]
 
     def last_output(self) -> str:
-        """The last lines it printed; those on stderr if there are any."""
-        out, err = (self._lines[fd].tail() for fd in self.pipes)
-        return err or out
+        """The last lines it printed: those on stdout, then those on stderr, where its last words mostly are."""
+        return "\n".join(filter(None, (self._lines[fd].tail() for fd in self.pipes)))
 
     def running_s(self) -> float:
         """Seconds since it began the task it is in; 0 between tasks."""

@@ -115,7 +115,7 @@ class Conductor:
         instructions = self.supervisor.scale(unit, replicas, time.monotonic())
         if running:  # else nothing was changed
             self.units.sizes[unit] = replicas
-        self._do(instructions)
+        self._do(instructions, patient=True)
 
     def restart(self, unit: str) -> None:
         """Start all replicas of a unit anew."""
@@ -202,14 +202,14 @@ class Conductor:
 
     # Instructions
 
-    def _do(self, instructions: list[Instruction]) -> None:
+    def _do(self, instructions: list[Instruction], *, patient: bool = False) -> None:
         of_program = self.supervisor.outcome is not Outcome.RUNNING
         for instruction in instructions:
             match instruction:
                 case Start():
                     self._start(instruction)
                 case End():
-                    self.endings.end(instruction, of_program=of_program)
+                    self.endings.end(instruction, of_program=of_program, patient=patient or of_program)
                 case Failed():
                     self._failed(instruction)
                 case Completed():

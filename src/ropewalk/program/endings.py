@@ -15,6 +15,8 @@ from ropewalk.program.units import Unit, Units
 
 #: Seconds that nodes get to end after being asked, if `stop` does not say otherwise.
 GRACE_S = 5.0
+#: The same for what is started again: often it waits for a peer that has died, and cannot hear.
+_RESTART_GRACE_S = 1.0
 #: Seconds between SIGTERM, at the end of the grace, and SIGKILL.
 _TERMINATE_S = 1.0
 
@@ -38,14 +40,20 @@ class Endings:
         """Units run there."""
         self._hosting = hosting
 
-    def end(self, end: End, *, of_program: bool) -> None:
-        """End a unit: at the end of the program a service goes on answering those that are told to end first."""
+    def end(self, end: End, *, of_program: bool, patient: bool) -> None:
+        """End a unit.
+
+        Args:
+            end: which one, and why.
+            of_program: the whole program ends: a service goes on answering those that are told to end first.
+            patient: it gets its whole grace; what is only ended to be started again gets a second at most.
+        """
         if of_program and self.grace_s and not self._units.is_finite(end.name):
             self._held.append(end)
             if len(self._held) == 1:
                 self._hosting.loop.call_later(self.grace_s, self._release)
         else:
-            self._ask(end)
+            self._ask(end, self.grace_s if patient else min(self.grace_s, _RESTART_GRACE_S))
 
     def settle(self) -> None:
         """Something has ended: perhaps the services can be ended now."""
@@ -63,19 +71,19 @@ class Endings:
     def _release(self) -> None:
         held, self._held = self._held, []
         for end in held:
-            self._ask(end)
+            self._ask(end, self.grace_s)
 
-    def _ask(self, end: End) -> None:
+    def _ask(self, end: End, grace_s: float) -> None:
         unit = self._units.at(end.name, end.replica)
         if unit is not None and unit.name.generation == end.generation:
-            self._hosting.tell(unit.name, StopUnit(unit.name, end.why, self.grace_s))
-            self._after(unit, self.grace_s, self._terminate)
+            self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s))
+            self._after(unit, grace_s, self._terminate)
 
     def _terminate(self, unit: Unit) -> None:
         if self._hosting.signal(unit.name, signal.SIGTERM):
             self._after(unit, _TERMINATE_S, lambda unit: self._hosting.signal(unit.name, signal.SIGKILL))
         else:
-            self._abandoned(unit, f"did not end within {self.grace_s:g} s, and a thread cannot be killed")
+            self._abandoned(unit, "did not end when it was asked to, and a thread cannot be killed")
 
     def _after(self, unit: Unit, delay_s: float, action: Callable[[Unit], object], *, sooner: bool = False) -> None:
         """Do something to a unit later, in place of what was planned; with `sooner` only if it comes before that."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls import frame
+from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.program.handle import Handle, replace_handles
@@ -39,7 +40,7 @@ class NodeContext:
         program: name of the program.
     """
 
-    def __init__(self, host: NodeHost, unit: UnitName, start: NodeStart, program: str) -> None:
+    def __init__(self, host: NodeHost, caller: Caller, unit: UnitName, start: NodeStart, program: str) -> None:
         self.name = start.name
         self.replica = unit.replica
         self.replicas = start.replicas
@@ -49,6 +50,7 @@ class NodeContext:
         self.unit = unit
         self.checkpoint_s = start.checkpoint_s
         self._host = host
+        self._caller = caller
         self._stopped = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._num_called = 0
@@ -134,7 +136,7 @@ class NodeContext:
                 self._lock.notify_all()
 
     def _client(self, handle: Handle[Any]) -> Client:
-        return Client(self._host.caller, handle.name, handle.address, handle.methods or {})
+        return Client(self._caller, handle.name, handle.address, handle.methods or {})
 
 
 # Which node the running code belongs to

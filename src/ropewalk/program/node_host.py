@@ -62,6 +62,7 @@ _CALLS_PART, _CALLS_S = 0.5, 1.0
 #: Calls that wait when a service is asked to stop are still answered for so long at most.
 _DRAIN_S = 1.0
 _RENDEZVOUS_S = 60.0
+_MOST_WISHES = 100
 
 Say = Callable[[msgspec.Struct], None]
 
@@ -79,11 +80,16 @@ class RunningNode:
 
 
 class RunningUnit:
-    """One start of a unit."""
+    """One start of a unit.
 
-    def __init__(self, name: UnitName, nodes: list[RunningNode]) -> None:
+    It calls services by links of its own, so that in threads mode, too, its calls can be ended with it.
+    """
+
+    def __init__(self, name: UnitName, view: View, caller: Caller) -> None:
         self.name = name
-        self.nodes = nodes
+        self.view = view
+        self.caller = caller
+        self.nodes: list[RunningNode] = []
         self.lock = threading.Lock()
         self.over = threading.Event()
         self.stopping = False
@@ -105,8 +111,7 @@ class NodeHost:
         self.say = say
         self.loop = Loop()
         self.server = CallServer(self.loop)
-        self.view = View(lambda name: say(Locate(name)), self.before_waiting)
-        self.caller = Caller(self.loop, self.view, run_id, host_id)
+        self._run_id, self._host_id = run_id, host_id
         self.by_reference = False
         self._checkpoints = Path()
         self._threads = Threads("ropewalk-node")
@@ -173,7 +178,8 @@ class NodeHost:
         """Do what the launcher says."""
         match message:
             case Placed() | Sizes():
-                self.view.hear(message)
+                for unit in list(self._units.values()):
+                    unit.view.hear(message)
             case StopUnit():
                 self._told_to_stop(message)
             case AskStatus():
@@ -188,11 +194,12 @@ class NodeHost:
     def prepare(self, start: StartUnit, nodes: list[Node[Any]]) -> RunningUnit:
         """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
         self._checkpoints = Path(start.checkpoints)
-        running = [
-            RunningNode(node, NodeContext(self, start.name, facts, start.program))
+        view = View(lambda name: self.say(Locate(name)), self.before_waiting)
+        unit = RunningUnit(start.name, view, Caller(self.loop, view, self._run_id, self._host_id))
+        unit.nodes = [
+            RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))
             for node, facts in zip(nodes, start.nodes, strict=True)
         ]
-        unit = RunningUnit(start.name, running)
         with self._news:
             self._units[start.name] = unit
             wish = self._early_wishes.pop(start.name, None)
@@ -212,6 +219,7 @@ class NodeHost:
         for running in unit.nodes:
             running.context.wait_for_callbacks()
             self._end_service(running)
+        self._close_calls(unit, f"{unit.nodes[0].context.label} has ended")
         self._units.pop(unit.name, None)
         first = unit.failed_first
         self.say(UnitEnded(unit.name, first.context.label if first else "", first.failure if first else None))
@@ -222,19 +230,27 @@ class NodeHost:
             unit = self._units.get(wish.name)
             if unit is None:
                 self._early_wishes[wish.name] = wish
+                if len(self._early_wishes) > _MOST_WISHES:  # of units that had ended, and not of some that come
+                    del self._early_wishes[next(iter(self._early_wishes))]
                 return
         self.run_aside(lambda: self._stop_unit(unit, wish.why, wish.grace_s))
 
     def launcher_lost(self, why: str) -> None:
         """No launcher, no program: the nodes are asked to end, and the agent ends the process in a moment."""
-        self.view.end(why)
         for unit in list(self._units.values()):
+            unit.view.end(why)
             self.run_aside(lambda unit=unit: self._stop_unit(unit, why, 0.0))
+
+    def forget(self) -> None:
+        """In a forked child: close our copies of links, without a word."""
+        for unit in self._units.values():
+            unit.caller.forget()
+        self.loop.forget()
 
     def close(self) -> None:
         """End calls and the loop; may be called twice."""
-        self.view.end("this process ends")
-        self.caller.close("this process ends")
+        for unit in list(self._units.values()):
+            self._close_calls(unit, "this process ends")
         self.server.close()
         closed = threading.Event()
         self.loop.call_soon(lambda: (self._listener.close(), closed.set()))
@@ -291,11 +307,13 @@ class NodeHost:
             running.context.ask_to_stop()
         if unit.over.wait(min(grace_s * _CALLS_PART, _CALLS_S)):
             return
-        if all(each.stopping for each in list(self._units.values())):
-            # It may be waiting for an answer that will never come, of a node that is being stopped as well.
-            self.view.end(why)
-            self.caller.close(why)
+        # It may be waiting for an answer that will never come, of a node that is being stopped as well.
+        self._close_calls(unit, why)
         unit.over.wait(max(0.0, grace_s * (1 - _CALLS_PART)))
+
+    def _close_calls(self, unit: RunningUnit, why: str) -> None:
+        unit.view.end(why)
+        unit.caller.close(why)
 
     def _end_service(self, running: RunningNode) -> None:
         """Take no more calls, answer those that are here, save the state."""

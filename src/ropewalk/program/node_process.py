@@ -42,7 +42,7 @@ def main(context: ProcessContext) -> None:
             link.send(message)
 
     host = NodeHost(context.folder, f"n{os.getpid()}.sock", start.run_id, start.host_id, start.key, say)
-    os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.caller.forget(), host.loop.forget()))
+    os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.forget()))
     host.loop.start("ropewalk-node", deputies=True)
     host.loop.call_soon(lambda: host.loop.add_link(link, lambda each: host.hear(each.message), host.launcher_lost))
     well = False
