@@ -134,9 +134,10 @@ def test_threads_share_a_host_which_stays_when_a_unit_ends() -> None:
 
 def test_nobody_is_told_of_workers(announcing: Announcing) -> None:
     announcing.announcer.subscribe("actor", LAUNCHER, None)
+    announcing.announcer.subscribe("actor", "store.0#0", STORE)
     announcing.comes_up(ACTOR, target=0)
     assert announcing.view.replicas("actor") == 2
-    assert announcing.view.find("actor", 0).state == "failed", "a worker has no place"
+    assert announcing.told(STORE) == [Sizes("actor", 2)], "a worker has no place"
 
 
 def test_ranks_are_told_where_to_meet_when_they_are_there_and_when_they_come(announcing: Announcing) -> None:

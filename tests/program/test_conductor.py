@@ -363,7 +363,8 @@ def test_threads_that_do_not_end_are_left_alone_and_told_of() -> None:
     run = Run(store_and_actor(), threads=True)
     run.stop(1.0)
     run.time.advance(1)
-    assert "actor.0 did not end within 1 s, and a thread cannot be killed; it is left alone" in run.conductor.events[0]
+    words = "actor.0 did not end when it was asked to, and a thread cannot be killed; it is left alone"
+    assert words in run.conductor.events[0]
     run.time.advance(1)
     assert run.num_over == 1
     run.conductor.heard(ACTOR, UnitEnded(ACTOR, "", None))

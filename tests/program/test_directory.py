@@ -199,6 +199,15 @@ def test_the_first_look_waits_for_the_launcher_and_asks_once(asking: Asking, asi
     assert asking.view.find("a", 0) == place and asking.asked == ["a"] and asking.num_waits <= 3
 
 
+def test_sizes_alone_do_not_say_that_a_replica_is_not_there(asking: Asking, aside: Callable[..., Any]) -> None:
+    # In threads mode a unit hears of a service that another one asked for, and then only what changed.
+    asking.answer(up("a", 1), Sizes("a", 2))
+    looks = aside(asking.view.find, "a", 0)
+    assert asking.asks.acquire(timeout=DEADLINE_S) and not looks.done()
+    asking.answer(up("a", 0), up("a", 1), Sizes("a", 2))
+    assert looks.result(DEADLINE_S).state == "up"
+
+
 def test_a_replica_that_does_not_exist_has_failed(asking: Asking) -> None:
     asking.answer(up("a", 0), Sizes("a", 1))
     assert asking.view.find("a", 1) == Place("failed", cause="a has 1 replicas")

@@ -33,9 +33,10 @@ class Ending:
         self.abandoned.append((unit.name, why))
         self.units.end(unit)
 
-    def end(self, *names: UnitName, of_program: bool = True) -> None:
+    def end(self, *names: UnitName, of_program: bool = True, patient: bool = True) -> None:
         for name in names:
-            self.endings.end(End(name.unit, name.replica, name.generation, "over"), of_program=of_program)
+            end = End(name.unit, name.replica, name.generation, "over")
+            self.endings.end(end, of_program=of_program, patient=patient)
         self.endings.settle()
 
     def dies(self, name: UnitName) -> None:
@@ -85,9 +86,19 @@ def test_what_does_not_end_is_terminated_after_its_grace_and_killed_a_second_lat
     assert ending.hosting.signals == [(ACTOR, signal.SIGTERM), (ACTOR, signal.SIGKILL)]
 
 
-def test_a_service_that_restarts_is_asked_at_once(ending: Ending) -> None:
+def test_a_service_that_is_scaled_away_is_asked_at_once(ending: Ending) -> None:
     ending.end(STORE, of_program=False)
     assert ending.asked == [(STORE, GRACE_S)]
+
+
+def test_what_is_started_again_gets_a_second_at_most(ending: Ending) -> None:
+    ending.end(STORE, of_program=False, patient=False)
+    assert ending.asked == [(STORE, 1.0)]
+    ending.time.advance(1)
+    assert ending.hosting.signals == [(STORE, signal.SIGTERM)]
+    ending.endings.grace_s = 0.25
+    ending.end(ACTOR, of_program=False, patient=False)
+    assert ending.asked[-1] == (ACTOR, 0.25)
 
 
 def test_without_a_grace_everything_is_asked_and_terminated_at_once(ending: Ending) -> None:
@@ -117,7 +128,7 @@ def test_threads_that_do_not_end_are_abandoned(ending: Ending) -> None:
     ending = Ending(threads=True)
     ending.end(STORE, ACTOR)
     ending.time.advance(GRACE_S)
-    assert ending.abandoned == [(ACTOR, "did not end within 5 s, and a thread cannot be killed")]
+    assert ending.abandoned == [(ACTOR, "did not end when it was asked to, and a thread cannot be killed")]
     ending.time.advance(GRACE_S)
     assert [name for name, _ in ending.abandoned] == [ACTOR, STORE]
 

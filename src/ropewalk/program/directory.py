@@ -137,7 +137,8 @@ class View:
         place = self._places.get((name, replica))
         if place is not None and not self._ended:
             return place
-        self._wait_for_first(name)
+        # Sizes may be known without places: in threads mode, one unit hears what another one asked for.
+        self._wait_until(name, lambda: replica >= self._sizes.get(name, replica + 1) or (name, replica) in self._places)
         if self._ended:
             return Place("stopped", cause=self._ended)
         place = self._places.get((name, replica))
@@ -147,7 +148,7 @@ class View:
         """How many replicas a service has."""
         size = self._sizes.get(name)
         if size is None:
-            self._wait_for_first(name)
+            self._wait_until(name, lambda: name in self._sizes)
             size = self._sizes.get(name, 0)
         return size
 
@@ -163,14 +164,15 @@ class View:
                 self._news.wait(left_s)
             return Place("stopped", cause=self._ended) if self._ended else self._places[name, replica]
 
-    def _wait_for_first(self, name: str) -> None:
+    def _wait_until(self, name: str, known: Callable[[], bool]) -> None:
+        """Wait for the first answer about a service."""
         self._before_waiting()
         due = time.monotonic() + _FIRST_ANSWER_S
         with self._news:
             if name not in self._asked:
                 self._asked.add(name)
                 self._ask(name)
-            while name not in self._sizes and not self._ended:
+            while not known() and not self._ended:
                 if not self._news.wait(max(0.0, due - time.monotonic())):
                     raise ServiceLost(
                         f"the launcher has not said where {name} is for {_FIRST_ANSWER_S:.0f} s; "

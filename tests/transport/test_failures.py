@@ -1,0 +1,143 @@
+"""Exceptions on their way home: their own type, their words and the remote traceback arrive, whatever they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import traceback
+from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+import pytest
+
+from ropewalk.errors import RemoteError, ServiceLost
+from ropewalk.transport.failures import FAILURE_DECODER, Failure, failure_of, not_sendable, rebuild_error
+
+
+class TwoArguments(Exception):
+    """Pickles, and cannot be rebuilt: its constructor wants more than `args` holds."""
+
+    def __init__(self, code: int, where: str) -> None:
+        super().__init__(f"code {code} at {where}")
+
+
+class HoldsALock(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("locked")
+        self.lock = threading.Lock()
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """Lets nobody set an attribute, not even `__notes__`."""
+
+    code: int
+
+    def __reduce__(self) -> Any:
+        return Frozen, (self.code,)
+
+
+class NotAnError(Exception):
+    """Becomes something else on its way."""
+
+    def __reduce__(self) -> Any:
+        return int, (3,)
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        _raise(error)
+    except BaseException as caught:
+        return caught
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def travel(error: BaseException, where: str = "node store") -> Any:
+    """There and back, as bytes on the way."""
+    failure = FAILURE_DECODER.decode(msgspec.msgpack.encode(failure_of(raised(error))))
+    return rebuild_error(failure, where)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), KeyError("x"), Frozen(7), OSError(2, "missing", "file"), SystemExit(3)], ids=repr
+)
+def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback_as_cause(error: BaseException) -> None:
+    arrived = travel(error)
+    assert type(arrived) is type(error) and arrived.args == error.args
+    assert "in _raise\n    raise error\n" in str(arrived.__cause__)
+    assert arrived.__notes__ == ["It was raised in node store; the remote traceback is above."]
+    assert "in _raise" in "".join(traceback.format_exception(arrived))
+
+
+def test_facts_of_our_own_exceptions_arrive() -> None:
+    arrived = travel(ServiceLost("gone", service="store", replica=2, cause="killed", started=True))
+    assert (arrived.service, arrived.replica, arrived.cause, arrived.started) == ("store", 2, "killed", True)
+
+
+def test_notes_are_kept_and_without_a_place_none_is_added() -> None:
+    error = ValueError("broken")
+    error.add_note("the user's own")
+    assert travel(error, "").__notes__ == ["the user's own"]
+
+
+def test_what_cannot_be_rebuilt_arrives_in_words() -> None:
+    arrived = travel(TwoArguments(3, "there"))
+    assert type(arrived) is RemoteError and arrived.type_name == f"{__name__}.TwoArguments"
+    assert "TwoArguments: code 3 at there (this exception cannot be rebuilt here" in str(arrived)
+    assert "in _raise" in str(arrived.__cause__)
+
+
+def test_what_becomes_something_else_on_its_way_arrives_in_words() -> None:
+    assert "unpickling gave a int" in str(travel(NotAnError("odd")))
+
+
+def test_what_cannot_be_pickled_is_reported_as_multiprocessing_does_with_its_traceback() -> None:
+    arrived = travel(HoldsALock())
+    assert type(arrived) is MaybeEncodingError and "HoldsALock" in str(arrived)
+    assert "in _raise" in str(arrived.__cause__)
+
+
+def test_words_that_cannot_be_had_do_not_matter() -> None:
+    failure = failure_of(raised(Unprintable()))
+    assert failure.message == "<its str() raised RuntimeError>"
+    assert type(rebuild_error(failure, "")) is Unprintable
+
+
+def test_a_value_whose_repr_raises_can_be_refused() -> None:
+    failure = not_sendable(TypeError("cannot pickle"), Unprintable())
+    assert failure.type_name == "multiprocessing.pool.MaybeEncodingError"
+    assert "<Unprintable whose repr raised" in failure.message and "TypeError: cannot pickle" in failure.traceback
+
+
+def test_outer_frames_of_ours_are_left_out_and_inner_ones_kept() -> None:
+    error = raised(ValueError("broken"))
+    assert "in raised" in failure_of(error).traceback
+    left = failure_of(error, __name__).traceback
+    assert "in raised" not in left and left.startswith("ValueError: broken"), "all frames are of this module"
+
+
+def test_buffers_of_an_exception_travel_with_it() -> None:
+    failure = failure_of(ValueError("large", np.arange(1_000_000)))
+    assert sum(map(len, failure.buffers)) == 8_000_000
+    assert np.array_equal(travel(ValueError("large", np.arange(1_000_000))).args[1], np.arange(1_000_000))
+
+
+def test_damaged_bytes_do_not_hide_the_failure() -> None:
+    failure = Failure("builtins.ValueError", "broken", "the traceback", b"\x80\x04damaged", [])
+    arrived = rebuild_error(failure, "node store")
+    assert type(arrived) is RemoteError and "builtins.ValueError: broken" in str(arrived)
+    assert "the traceback" in str(arrived.__cause__)
