@@ -49,6 +49,25 @@ def test_the_task_it_was_in_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            {"exit_code": 3, "ran_s": 1.26, "last_output": "step 7\n"},
+            "exited with code 3 after 1.3 s (pid 4711 on host n17); last output: step 7",
+        ),
+        ({"signal": 9}, "was killed by SIGKILL (pid 4711 on host n17); it printed nothing"),
+        (
+            {"signal": 9, "out_of_memory": "oom_kill rose", "last_output": " \n\x1b[0m"},
+            "was killed by SIGKILL, out of memory (oom_kill rose) (pid 4711 on host n17); it printed nothing",
+        ),
+        ({}, "is gone, and nobody saw how it ended (pid 4711 on host n17); it printed nothing"),
+    ],
+)
+def test_an_ending_is_words_that_follow_the_name_of_a_node(facts: dict[str, Any], words: str) -> None:
+    assert died(**facts).ending == words
+
+
+@pytest.mark.parametrize(
     ("code", "exit_code", "number"),
     [("raise SystemExit(5)", 5, None), ("import os; os.kill(os.getpid(), 15)", None, 15)],
 )

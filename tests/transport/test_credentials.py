@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ropewalk.errors import SettingsError
 from ropewalk.transport import credentials
@@ -19,7 +21,9 @@ from ropewalk.transport.credentials import (
     MAX_SOCKET_NAME_BYTES,
     AllowList,
     Credentials,
+    TokenList,
     create_run_folder,
+    token_of,
     write_secret_file,
 )
 
@@ -305,3 +309,36 @@ def test_a_secret_that_cannot_be_written_whole_leaves_no_file(tmp_path: Path, mo
     with pytest.raises(OSError, match="No space left"):
         write_secret_file(tmp_path / "secret", b"secret")
     assert list(tmp_path.iterdir()) == []
+
+
+# Tokens
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_a_token_is_good_for_its_name_and_its_key_alone(key: str, name: str, other: str) -> None:
+    tokens = TokenList(key)
+    token = token_of(key, name)
+    assert tokens.check(name, token)
+    assert other == name or not tokens.check(other, token)
+    # A key is padded with zeros (RFC 2104), so that these two are one; ours are 64 hexadecimal digits.
+    same = key.rstrip("\0") == other.rstrip("\0")
+    assert same or len(key.encode()) > 64 or not TokenList(other).check(name, token)
+
+
+def test_a_token_is_the_hmac_of_the_name() -> None:
+    assert token_of("key", "actor.3#1") == hmac.new(b"key", b"actor.3#1", "sha256").hexdigest()
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "é" * 64, "\udc80", token_of("key", "actor.3#1").upper()])
+def test_what_is_no_token_is_refused_without_an_error(wrong: str) -> None:
+    tokens = TokenList("key")
+    assert not tokens.check("actor.3#1", wrong)
+    assert not tokens.check("\udc80", wrong)
+
+
+def test_a_process_that_was_retired_is_refused_with_a_good_token_and_others_are_not() -> None:
+    tokens = TokenList("key")
+    tokens.retire("actor.3#1")
+    tokens.retire("actor.3#1")
+    assert not tokens.check("actor.3#1", token_of("key", "actor.3#1"))
+    assert tokens.check("actor.3#2", token_of("key", "actor.3#2"))
