@@ -191,6 +191,14 @@ def test_a_failed_part_of_a_unit_is_named() -> None:
     assert run.conductor.error and run.conductor.error.node == "learner"
 
 
+def test_a_failed_replica_is_named_with_its_number() -> None:
+    run = Run([worker("actor", replicas=2)])
+    run.hosting.raises(name_of("actor", 1), KeyError("x"))
+    run.hosting.exits(ACTOR, -9)
+    error = run.conductor.error
+    assert error and (error.node, error.replica) == ("actor", 1) and "node actor.1 raised" in str(error)
+
+
 def test_a_restarted_service_has_the_next_generation_and_its_callers_follow() -> None:
     run = Run([service("store", restart=NEVER_MORE), worker("actor")])
     run.hosting.run(STORE)

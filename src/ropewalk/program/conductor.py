@@ -264,7 +264,7 @@ class Conductor:
     def _failed(self, failed: Failed) -> None:
         record, ending = self._records.get(UnitName(failed.name, failed.replica, failed.generation), (None, None))
         node = ending.node if ending and ending.node else failed.name
-        label = f"{failed.name}.{failed.replica}" if self.units.sizes.get(failed.name, 1) > 1 else node
+        label = f"{node}.{failed.replica}" if self.units.sizes.get(failed.name, 1) > 1 else node
         words = [f"program {self.name!r} failed: node {label} {failed.cause}"]
         if failed.reason:
             words.append(f"It is not started again: {failed.reason}")

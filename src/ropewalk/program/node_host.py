@@ -222,7 +222,7 @@ class NodeHost:
         self._close_calls(unit, f"{unit.nodes[0].context.label} has ended")
         self._units.pop(unit.name, None)
         first = unit.failed_first
-        self.say(UnitEnded(unit.name, first.context.label if first else "", first.failure if first else None))
+        self.say(UnitEnded(unit.name, first.context.name if first else "", first.failure if first else None))
         return first is None
 
     def _told_to_stop(self, wish: StopUnit) -> None:

@@ -228,7 +228,12 @@ class RunningProgram:
         if self._hosting.shares_host:
             return stacks.of_threads(list(self._specs), node)
         units = self._conductor.units
-        live = {f"{spec.name}.{unit.name.replica}": unit for unit in units for spec in units.nodes[unit.name.unit]}
+        live = {
+            f"{spec.name}.{unit.name.replica}": unit
+            for unit in units
+            if unit.address  # before, the signal would kill it
+            for spec in units.nodes[unit.name.unit]
+        }
         files = {
             label: path
             for label, path in self.log_files().items()

@@ -31,7 +31,7 @@ def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeou
     """
     files = {name: path for name, path in files.items() if path.exists()}
     sizes = {name: path.stat().st_size for name, path in files.items()}
-    for name in files:
+    for name in {path: name for name, path in reversed(files.items())}.values():  # once for nodes that share a process
         ask(name)
     due = time.monotonic() + timeout_s
     found: dict[str, str] = {}
