@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ropewalk.calls import frame
+from ropewalk.calls.incoming import Served
 from ropewalk.errors import DeadlineExceeded, NotPicklable, RemoteError
 from tests.calls.ends import End, ends, far, until
 from tests.calls.objects import Careless, Refused, Sample, Target
@@ -26,14 +27,17 @@ def end(tmp_path: Path) -> Generator[End]:
 
 
 @pytest.fixture
-def target(end: End) -> Target:
-    served = Target()
-    end.serve(served, "target")
-    return served
+def target() -> Target:
+    return Target()
 
 
 @pytest.fixture
-def client(end: End, target: Target) -> Any:
+def served(end: End, target: Target) -> Served:
+    return end.serve(target, "target")
+
+
+@pytest.fixture
+def client(end: End, served: Served) -> Any:
     return end.client("target", Target)
 
 
@@ -130,14 +134,17 @@ def test_a_coroutine_awaits_a_hundred_calls(client: Any) -> None:
     assert asyncio.run(main()) == list(range(100))
 
 
-def test_a_cancelled_task_cancels_its_call(client: Any, target: Target) -> None:
+def test_a_cancelled_task_cancels_its_call(client: Any, target: Target, served: Served) -> None:
     async def main() -> None:
         running = asyncio.ensure_future(client.wait.aio())
         waiting = asyncio.ensure_future(client.note.aio("never"))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)  # now they have begun
+        until(lambda: served.num_waiting == 1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        while served.num_waiting:
+            await asyncio.sleep(0.001)
         target.gate.set()
         assert await running == "through"
 

@@ -15,7 +15,7 @@ from ropewalk.calls.messages import CALLS
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
 from ropewalk.transport.address import parse_address
-from ropewalk.transport.client import dial
+from ropewalk.transport.client import DIAL_S, dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.loop import Loop
 
@@ -33,8 +33,8 @@ class Caller:
         self.closed = ""
         """Why this process calls no more; empty while it does."""
 
-    def converse(self, name: str, place: Place) -> Conversation:
-        """The conversation with the process that a service is in; dials if there is none yet.
+    def converse(self, name: str, place: Place, timeout_s: float = DIAL_S) -> Conversation:
+        """The conversation with the process that a service is in; dials, for so long, if there is none yet.
 
         Raises:
             TransportError: nobody answers there.
@@ -45,7 +45,7 @@ class Caller:
         if self.closed:
             raise ProgramStopped(self.closed)
         credentials = Credentials(self._run_id, self._process_id, place.token)
-        link = dial(parse_address(place.address), credentials, CALLS)
+        link = dial(parse_address(place.address), credentials, CALLS, timeout_s=timeout_s)
         made = Conversation(link, self.loop, name)
         other = self._conversations.setdefault(place.address, made)
         if other is not made and not other.closed:

@@ -66,7 +66,7 @@ class Conversation:
         self._alone: dict[int, Pending] = {}
         self._watched: dict[int, Pending] = {}
         self._for_room: deque[Pending] = deque()
-        # A dict because `setdefault` takes the role and says who has it in one step, between which no Ctrl-C can come.
+        # A dict because `setdefault` takes the role and says who has it in one step.
         self._reader: dict[str, int] = {}
         self._sleepers: dict[threading.Lock, Pending] = {}
         self._lying_down = threading.Lock()
@@ -97,7 +97,10 @@ class Conversation:
             Exception: what the call raised.
         """
         number = message.number = next(self._numbers)
-        link, received, sent, torn = self.link, None, False, False
+        link, received, pending = self.link, None, None
+        sent = torn = False
+        # Ctrl-C is not put off here, because that takes longer than all the rest. All that it could leave undone is
+        # done by the handler at the end, and what it may have torn can only be calls that began after this one.
         try:
             if self._pending or self._armed or self._reader.setdefault("role", number) != number:
                 raise Busy
@@ -108,28 +111,26 @@ class Conversation:
                 self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
             while received is None and not self._settled:
                 if not link.may_hold_more:
-                    self._poll.poll(1000 * _LOOK_UP_S)  # a Ctrl-C comes here, as a rule, where it tears nothing
+                    self._poll.poll(1000 * _LOOK_UP_S)  # most interrupts come here
                 torn = True
                 received = self._read_until(number)
                 torn = False
             if received is None:  # futures of others can be settled, which must not wait for this answer
                 pending = Pending(self.where)
                 pending.number, self._pending[number] = number, pending
-        except LinkClosed as error:
-            raise Lost(self.closed or str(error), sent) from None
+            self._release(number)
         except Busy:
             raise
-        except BaseException:  # Ctrl-C
-            if torn:  # nobody knows how much of a frame: the next call dials anew
-                self._end("a caller was interrupted")
-            else:
-                self._send(Cancel(number))
+        except BaseException as error:
+            with interrupts_deferred:
+                torn_by = "" if not torn else str(error) if isinstance(error, LinkClosed) else "a call was interrupted"
+                self._abandon(number, sent, torn_by)
+            if isinstance(error, LinkClosed):
+                raise Lost(self.closed or str(error), sent) from None
             raise
-        finally:
-            if self._reader.get("role") == number:
-                self._release(number)
-        if received is None:
-            return self._wait_and_take(pending)  # type: ignore[possibly-undefined]
+        if pending:
+            return self._wait_and_take(pending)
+        assert received
         return value_of(received, self.where)
 
     def begin(self, message: Call, packed: Packed, pending: Pending) -> None:
@@ -237,6 +238,17 @@ class Conversation:
             self._settle_all()
         if self._sleepers:
             self._pass_on()
+
+    def _abandon(self, reader: int, sent: bool, torn_by: str) -> None:
+        """A thread that had the role, or was about to lay it down, cannot go on."""
+        if torn_by:  # nobody knows how much of a frame is through: the next call dials anew
+            self._end(torn_by)
+        elif sent:
+            self._send(Cancel(reader))
+        if self._reader.get("role") == reader:
+            self._release(reader)
+        self._settle_all()
+        self._pass_on()
 
     # Reading
 

@@ -13,6 +13,7 @@ from ropewalk.calls.caller import Caller
 from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.directory import Place
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost, TransportError
+from ropewalk.transport.client import DIAL_S
 
 #: When a link ends, the directory is given so long to say what became of the service.
 _NEWS_S = 2.0
@@ -63,7 +64,8 @@ class Whereabouts:
             why = place.cause
             if place.state == "up":
                 try:
-                    made = self.connection = Connection(self._caller.converse(self.words, place), place)
+                    timeout_s = DIAL_S if due is None else max(0.0, min(DIAL_S, due - time.monotonic()))
+                    made = self.connection = Connection(self._caller.converse(self.words, place, timeout_s), place)
                     return made
                 except TransportError as error:
                     why = f"nobody answers at {place.address}: {error}"

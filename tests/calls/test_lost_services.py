@@ -1,0 +1,422 @@
+"""Services that die, hang, move and come back in the middle of calls: every caller hears of it, and nothing hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.calls import frame
+from ropewalk.calls.client import Place
+from ropewalk.calls.conversation import MAX_IN_FLIGHT
+from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
+from tests.calls.ends import FarProcess, ends, far, num_memory_files, until
+from tests.calls.objects import Target
+
+KILLED = Place("failed", cause="killed by SIGKILL")
+
+
+def in_threads(*works: Callable[[], object]) -> list[Any]:
+    """What each of some functions returned or raised, when run at the same time."""
+    outcomes: list[Any] = [None] * len(works)
+
+    def run(index: int) -> None:
+        try:
+            outcomes[index] = works[index]()
+        except Exception as error:
+            outcomes[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive(), "a call hangs"
+    return outcomes
+
+
+def test_every_caller_of_a_killed_service_hears_how_it_ended(tmp_path: Path) -> None:
+    with far(tmp_path) as (process, end, client):
+        stream = client.items(100_000)
+        assert next(stream) == 0
+        future, called = client.sleep.future(60), threading.Event()
+        future.add_done_callback(lambda _: called.set())
+        queued = [client.add.future() for _ in range(20)]
+
+        def kill() -> None:
+            time.sleep(0.1)
+            process.kill()
+            time.sleep(0.05)
+            end.places.put("far", KILLED)
+
+        outcomes = in_threads(
+            kill, lambda: client.sleep(60), lambda: list(stream), future.result, *(one.result for one in queued)
+        )
+        for outcome in outcomes[1:]:
+            assert isinstance(outcome, ServiceLost) and outcome.cause == "killed by SIGKILL" and outcome.started
+            assert "mark it @rw.idempotent" in str(outcome)
+        assert called.wait(10)
+        with pytest.raises(ServiceLost, match="killed by SIGKILL") as caught:
+            client.add()
+        assert not caught.value.started
+        with pytest.raises(ServiceLost):
+            client.add.future().result()
+        with pytest.raises(ServiceLost):
+            client.add.send()
+
+
+def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:
+    with far(tmp_path) as (process, end, client):
+        works = [lambda: client.pid_after(0.2), client.pid_after.future(0.2).result, lambda: client.sleep(60)]
+
+        def restart() -> int:
+            time.sleep(0.1)
+            process.kill()
+            end.places.put("far", Place("waiting", cause="it restarts"))
+            successor = FarProcess(tmp_path, "Target", "successor")
+            end.places.put("far", successor.place)
+            successors.append(successor)
+            return successor.process.pid
+
+        successors: list[FarProcess] = []
+        try:
+            pid, first, second, lost = in_threads(restart, *works)
+            assert first == second == pid
+            assert isinstance(lost, ServiceLost) and "it is being restarted" in str(lost)
+            assert client.pid() == pid, "a client follows by itself"
+        finally:
+            successors[0].close()
+
+
+def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    with far(tmp_path) as (process, end, client):
+        client.empty()
+        end.places.put("far", Place("waiting"))
+        process.kill()
+        until(lambda: end.caller._conversations[process.place.address].closed)
+        small, large = np.ones(10), np.ones(1_000_000)
+        futures = [client.echo.future(small), client.echo.future(large), *(client.note.future(n) for n in range(50))]
+        small[:], large[:] = 0, 0
+        successor = FarProcess(tmp_path, "Target", "successor")
+        try:
+            end.places.put("far", successor.place)
+            assert futures[0].result(10).sum() == 10 and futures[1].result(10).sum() == 1_000_000
+            assert [future.result(10) for future in futures[2:]] == [None] * 50
+            assert client.noted() == list(range(50)), "they kept their order"
+            del futures
+            until(lambda: num_memory_files() <= 1, "memory files are open")
+        finally:
+            successor.close()
+
+
+def test_a_call_waits_for_a_service_that_starts_as_long_as_its_deadline_allows(tmp_path: Path) -> None:
+    with ends(tmp_path, "client") as end:
+        end.places.put("far", Place("waiting", cause="it is being started"))
+        client = end.client("far", Target)
+        with pytest.raises(DeadlineExceeded, match="it is being started"), frame.deadline(0.05):
+            client.empty()
+        with frame.deadline(0.05):
+            future = client.empty.future()
+        with pytest.raises(DeadlineExceeded):
+            future.result(10)
+        future = client.echo.future(1)
+        assert not future.done()
+        (far_process,) = in_threads(lambda: FarProcess(tmp_path, "Target", "far", end.places))
+        try:
+            assert future.result(10) == 1
+        finally:
+            far_process.close()
+
+
+def test_a_stopped_program_says_so(tmp_path: Path) -> None:
+    with far(tmp_path) as (process, end, client):
+        running = client.sleep.future(60)
+        end.places.put("far", Place("stopped", cause="the program is stopping"))
+        process.kill()
+        with pytest.raises(ProgramStopped):
+            running.result(10)
+        with pytest.raises(ProgramStopped, match="the program is stopping"):
+            client.empty()
+
+
+def test_calls_under_way_end_with_their_own_caller(tmp_path: Path) -> None:
+    with far(tmp_path) as (_, end, client):
+        future = client.sleep.future(60)
+
+        def close() -> None:
+            time.sleep(0.1)
+            end.caller.close()
+
+        outcomes = in_threads(close, lambda: client.sleep(60), future.result)
+        assert all(isinstance(outcome, ProgramStopped) for outcome in outcomes[1:]), outcomes
+        with pytest.raises(ProgramStopped):
+            client.empty()
+
+
+def test_a_hung_service_costs_a_caller_no_more_than_its_deadline(tmp_path: Path) -> None:
+    with far(tmp_path) as (process, _end, client):
+        client.empty()
+        process.kill(signal.SIGSTOP)
+        start = time.monotonic()
+        with frame.deadline(0.2):
+            future = client.echo.future(1)
+            with pytest.raises(DeadlineExceeded):
+                client.echo(2)
+            with pytest.raises(DeadlineExceeded):
+                future.result()
+            with pytest.raises(DeadlineExceeded):
+                next(client.items(3))
+        assert time.monotonic() - start < 2
+        process.kill(signal.SIGCONT)
+        assert client.echo(3) == 3
+
+
+def test_a_service_that_lost_its_caller_goes_on(tmp_path: Path) -> None:
+    """The other direction: the caller is killed during its call."""
+    with far(tmp_path) as (process, _end, client):
+        code = (
+            "import sys\nfrom pathlib import Path\nfrom tests.calls.ends import *\n"
+            "from tests.calls.objects import Target\n"
+            "import numpy as np\n"
+            "end = End(Path(sys.argv[1]), 'doomed', Places())\n"
+            "end.places.put('far', Place('up', sys.argv[2], int(sys.argv[3]), token_of(KEY, 'client')))\n"
+            "end.caller = Caller(end.loop, end.places, RUN, 'client')\n"
+            "client = end.client('far', Target)\n"
+            "stream = client.items(1000); next(stream)\n"
+            "[client.note(np.zeros(1_000_000)) for _ in range(3)]\n"
+            "client.sleep.future(0.5)\n"
+            "[client.note.future(np.zeros(1_000_000)) for _ in range(3)]\n"
+            "client.open()\n"
+            "print('under way', flush=True)\n"
+            "client.sleep(60)\n"
+        )
+        place = process.place
+        pytest.importorskip("numpy")
+        doomed = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path), place.address, str(place.target)], stdout=subprocess.PIPE
+        )
+        assert doomed.stdout
+        assert doomed.stdout.readline() == b"under way\n"
+        doomed.kill()
+        doomed.wait()
+        doomed.stdout.close()
+        (tmp_path / "doomed.sock").unlink()
+        assert client.echo(1) == 1
+        until(lambda: "closed" in str(client.noted()), "its stream was not closed")
+        del doomed
+        seen = [value for value in client.noted() if not isinstance(value, tuple)]
+        assert len(seen) == 3, "calls ran for nobody, or those before were lost"
+
+
+def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp_path: Path) -> None:
+    with ends(tmp_path, "client") as end:
+        path = str(tmp_path / "proxy.sock")
+        (tmp_path / "x").mkdir()
+        with far(tmp_path / "x") as (process, _other, _client):
+            proxy = Proxy(path, process.path)
+            end.places.put("far", Place("up", f"unix:{path}", process.place.target, process.place.token))
+            client = end.client("far", Target)
+            assert client.echo(1) == 1
+            future = client.echo.future(b"x" * 400_000)
+            assert future.result(10) == b"x" * 400_000
+            proxy.bytes_left = 200_000
+            outcomes = in_threads(
+                lambda: client.echo(b"x" * 400_000),
+                client.echo.future(b"x" * 400_000).result,
+                lambda: end.places.wait_for_news("far", 0, Place("x"), 1) and None,
+            )
+            for outcome in outcomes[:2]:
+                assert isinstance(outcome, ServiceLost), outcome
+            proxy.bytes_left = 1 << 40
+            assert client.echo(2) == 2
+            proxy.close()
+
+
+class Proxy:
+    """Passes bytes between a client and a unix socket until so many have passed towards the server."""
+
+    def __init__(self, path: str, target: str) -> None:
+        self.bytes_left = 1 << 40
+        self.target = target
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(8)
+        self.threads = [threading.Thread(target=self.serve)]
+        self.threads[0].start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                ours, _ = self.listener.accept()
+            except OSError:
+                return
+            theirs = socket.socket(socket.AF_UNIX)
+            theirs.connect(self.target)
+            for source, sink, counted in ((ours, theirs, True), (theirs, ours, False)):
+                self.threads.append(threading.Thread(target=self.carry, args=(source, sink, counted)))
+                self.threads[-1].start()
+
+    def carry(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                if counted and self.bytes_left < len(data):
+                    break
+                if counted:
+                    self.bytes_left -= len(data)
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+# Back-pressure
+
+
+def test_a_slow_service_holds_its_callers_back_and_loses_nothing(tmp_path: Path) -> None:
+    with ends(tmp_path, "client", "server") as (end, server):
+        target = Target()
+        served = server.serve(target, "slow")
+        client = end.client("slow", Target)
+        blocked = client.wait.future()
+        until(target.entered.is_set)
+        total = 3 * MAX_IN_FLIGHT
+        num_sent = [0]
+
+        def send() -> None:
+            for number in range(total):
+                client.note.send(number)
+                num_sent[0] += 1
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        until(lambda: served.num_waiting >= MAX_IN_FLIGHT - 1)
+        time.sleep(0.1)
+        assert num_sent[0] <= MAX_IN_FLIGHT and served.num_waiting <= MAX_IN_FLIGHT, "the queue has no bound"
+        with pytest.raises(DeadlineExceeded, match=f"{MAX_IN_FLIGHT} calls"), frame.deadline(0.05):
+            client.note.send("never")
+        target.gate.set()
+        sender.join(20)
+        assert not sender.is_alive() and blocked.result() == "through"
+        assert client.noted() == list(range(total))
+
+
+def test_one_long_call_does_not_hold_up_those_for_whom_there_is_room(tmp_path: Path) -> None:
+    # Who found no room once waited for the oldest call, which may be the longest.
+    with ends(tmp_path, "client", "server") as (end, server):
+        target = Target()
+        server.serve(target, "slow")
+        client = end.client("slow", Target)
+        long = client.wait_beside.future()
+        start = time.monotonic()
+        for number in range(3 * MAX_IN_FLIGHT):
+            client.note.send(number)
+        assert client.noted()[-1] == 3 * MAX_IN_FLIGHT - 1
+        assert time.monotonic() - start < 5 and not long.done()
+        target.gate.set()
+        long.result()
+
+
+# Ctrl-C
+
+
+def interrupted(call: Callable[[], object], after_s: float = 0.1) -> None:
+    timer = threading.Timer(after_s, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    timer.join()
+
+
+def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> None:
+    with far(tmp_path) as (process, end, client):
+        client.empty()
+        conversation = end.caller._conversations[process.place.address]
+        interrupted(lambda: client.wait_beside())
+        other = client.wait_beside.future()
+        interrupted(lambda: client.wait())
+        interrupted(other.result)
+        interrupted(lambda: list(client.wait_until_entered() and client.wait()))
+        client.open()
+        assert other.result(10) == "beside" and client.echo(1) == 1
+        assert end.caller._conversations[process.place.address] is conversation, "the link was given up"
+
+
+# An interrupt in the middle of dialling leaves the socket to the collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("kind", ["call", "futures", "beside"])
+def test_interrupts_at_any_moment_leave_the_client_usable(tmp_path: Path, kind: str) -> None:
+    with far(tmp_path) as (_process, _end, client):
+        client.empty()
+        stop, failures = threading.Event(), list[BaseException]()
+
+        def beside() -> None:
+            while not stop.is_set():
+                try:
+                    assert client.echo("beside") == "beside"
+                except ServiceLost:
+                    pass  # the link had to be given up in the middle of a frame
+                except BaseException as error:
+                    failures.append(error)
+
+        thread = threading.Thread(target=beside)
+        if kind == "beside":
+            thread.start()
+        num_interrupts = 0
+        due = time.monotonic() + 3
+        signaller = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "import os, random, sys, time\nwhile os.getppid() == int(sys.argv[1]):\n"
+                "    time.sleep(random.uniform(0.001, 0.006)); os.kill(int(sys.argv[1]), 2)",
+                str(os.getpid()),
+            ]
+        )
+        number = 0
+        while time.monotonic() < due:
+            try:
+                while time.monotonic() < due:
+                    number += 1
+                    if kind == "futures":
+                        futures = [client.echo.future(number + at) for at in range(5)]
+                        assert [future.result() for future in futures] == [number + at for at in range(5)]
+                    else:
+                        assert client.echo(number) == number
+            except KeyboardInterrupt:
+                num_interrupts += 1
+            except ServiceLost:
+                pass
+        while signaller.poll() is None:
+            try:
+                signaller.kill()
+                signaller.wait()
+            except KeyboardInterrupt:
+                pass
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(0.01)  # the last one
+        stop.set()
+        if kind == "beside":
+            thread.join(10)
+            assert not thread.is_alive(), "a call hangs"
+        assert not failures and num_interrupts > 20
+        with frame.deadline(5):
+            assert client.echo("after") == "after"
+            assert [one.result() for one in [client.echo.future(at) for at in range(40)]] == list(range(40))
