@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ropewalk.calls import frame
@@ -168,6 +169,7 @@ def test_a_hung_service_costs_a_caller_no_more_than_its_deadline(tmp_path: Path)
     with far(tmp_path) as (process, _end, client):
         client.empty()
         process.kill(signal.SIGSTOP)
+        until(lambda: psutil.Process(process.process.pid).status() == psutil.STATUS_STOPPED)
         start = time.monotonic()
         with frame.deadline(0.2):
             future = client.echo.future(1)
