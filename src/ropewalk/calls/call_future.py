@@ -56,9 +56,8 @@ class CallFuture(Pending, Future[Any]):
         """What the call returned, or raise what it raised; see `concurrent.futures.Future.result`."""
         if self._state != _FINISHED:
             self._await(timeout)
-            return super().result(0)
-        if self._exception is not None:
-            return super().result(0)  # takes care of the circle of references
+        if self._state != _FINISHED or self._exception is not None:
+            return super().result(0)  # raises, and takes care of the circle of references
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -81,6 +80,16 @@ class CallFuture(Pending, Future[Any]):
             if self.connection:
                 self.connection.conversation.cancel(self)
         return cancelled
+
+    # Without the condition that those of `Future` ask for: a state is read in one step.
+
+    def done(self) -> bool:
+        """Whether it has a result or an exception, or was cancelled."""
+        return self._state != _PENDING
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._state not in (_PENDING, _FINISHED)
 
     @property
     def has_watchers(self) -> bool:

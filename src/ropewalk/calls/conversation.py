@@ -44,6 +44,7 @@ _ALONE_S = 0.001
 _ARMED_S = 0.02
 #: A thread that waits looks this often whether the link was closed here.
 _LOOK_UP_S = 1.0
+_LOOK_UP_MS = 1000
 #: So many small calls go out together at most: the server can begin with these while the next ones are made.
 _MOST_HELD = 16
 #: Who has the reading role: the number of a call whose thread reads, or this.
@@ -110,8 +111,7 @@ class Conversation:
             if self._loop.is_entered_here:
                 self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
             while received is None and not self._settled:
-                if not link.may_hold_more:
-                    self._poll.poll(1000 * _LOOK_UP_S)  # most interrupts come here
+                self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
                 torn = True
                 received = self._read_until(number)
                 torn = False

@@ -145,12 +145,13 @@ class Incoming(Turn):
         try:
             received, self.received = self.received, None
             message: Call = received.message  # type: ignore[union-attr]
-            args = unpack(received, message.shared)  # type: ignore[arg-type]
             if message.keywords:
-                args, kwargs = args
+                args, kwargs = unpack(received, message.shared)  # type: ignore[arg-type]
                 value = self.way.method(*args, **kwargs)
+            elif message.shared or received.parts:  # type: ignore[union-attr]
+                value = self.way.method(*unpack(received, message.shared))  # type: ignore[arg-type]
             else:
-                value = self.way.method(*args)
+                value = self.way.method()
             return (self.reply(value, Answer),)
         except BaseException as error:
             return ((self, self.failed(error), None),)
@@ -163,7 +164,7 @@ class Incoming(Turn):
         assert received is not None
         message: Call = received.message
         value = unpack(received, message.shared)
-        return value if message.keywords else (value, {})
+        return value if message.keywords else (value or (), {})
 
     def reply(self, value: Any, kind: type[Answer] | type[Item]) -> Reply:
         """What carries a value to the caller, or says that it cannot travel."""

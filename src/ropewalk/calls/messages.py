@@ -3,7 +3,7 @@
 caller ──▶ server    Call Cancel More
 server ──▶ caller    Answer Raised Item End Gone
 
-The parts of a `Call` are the pickled arguments, those of an `Answer` or `Item` the
+The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `Item` the
 pickled value, each with its out-of-band buffers. Where they are large and both ends
 are on one host, they travel as a memory file instead, and `shared` says how they
 lie in it.

@@ -14,7 +14,6 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.serialization import dumps, loads
 
 _ATOMS = frozenset([int, float, bool, str, bytes])
-_NO_ARGUMENTS = pickle.dumps((), 5)
 
 
 class Descriptors(list[int]):
@@ -56,7 +55,7 @@ class Packed:
         return Packed(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
 
 
-_EMPTY_CALL = Packed((_NO_ARGUMENTS,))
+_EMPTY_CALL = Packed(())
 
 
 def pack_arguments(link: Link | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool) -> Packed:
@@ -72,7 +71,7 @@ def pack_arguments(link: Link | None, args: tuple[Any, ...], kwargs: Mapping[str
         NotPicklable: an argument cannot be sent; `path` says which.
     """
     if not args and not kwargs:
-        return _EMPTY_CALL
+        return _EMPTY_CALL  # no parts
     return _pack(link, (args, kwargs) if kwargs else args, "arguments", keep)
 
 

@@ -497,14 +497,15 @@ class Loop:
 
     def _read_turn(self, link: Link, everything: bool) -> bool:
         tenure = self._tenure
-        link.flush()  # what a predecessor held, who lost the loop over it
+        if link.num_held:  # by a predecessor, who lost the loop over it
+            link.flush()
         self._reading = link
-        try:
-            return self._read_messages(link, everything, tenure)
-        finally:
-            if self._tenure == tenure:
-                self._reading = None
+        more = self._read_messages(link, everything, tenure)
+        if self._tenure == tenure:
+            self._reading = None
+            if link.num_held:
                 link.flush()
+        return more
 
     def _read_messages(self, link: Link, everything: bool, tenure: int) -> bool:
         served = self._links.get(link)
