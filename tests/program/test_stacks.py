@@ -1,105 +1,71 @@
-"""Stacks: where every thread of a node stands, of processes by a signal, of threads by name."""
+"""A dump of faulthandler is found in a process's output, and shown from the user's code on."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import faulthandler
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
 from pathlib import Path
 
-import pytest
+from ropewalk.program.stacks import of_processes, parse
 
-from ropewalk.program import stacks
-from tests.transport.ends import DEADLINE_S
+DUMP = """\
+Thread 0x00007f66dd0526c0 (most recent call first):
+  File "{ours}/loop.py", line 290 in _watch
+  File "{threading}", line 1002 in _bootstrap
 
-STUCK = """
-import faulthandler, signal, sys, time
-faulthandler.register(signal.SIGUSR2, all_threads=True)
-def stuck_here():
-    print("words of before", flush=True)
-    sys.stdout.close()
-    time.sleep(60)
-stuck_here()
-"""
-
-
-@pytest.fixture
-def stuck(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    path = tmp_path / "stuck.0.log"
-    with path.open("ab") as log, subprocess.Popen([sys.executable, "-c", STUCK], stdout=log, stderr=log) as process:
-        try:
-            while b"before" not in path.read_bytes():
-                assert process.poll() is None
-            yield path, process
-        finally:
-            process.kill()
+Current thread 0x00007f66df69fb80 (most recent call first):
+  File "/home/me/train.py", line 17 in nap
+  File "/home/me/train.py", line 18 in main
+  File "{ours}/program/nodes/worker.py", line 63 in run
+  File "<frozen runpy>", line 198 in _run_module_as_main
+""".format(ours=Path(parse.__code__.co_filename).parents[1], threading=threading.__file__)
 
 
-def test_a_process_prints_where_it_stands(stuck: tuple[Path, subprocess.Popen[bytes]]) -> None:
-    path, process = stuck
-    found = stacks.of_processes({"stuck.0": path}, lambda _name: process.send_signal(signal.SIGUSR2), DEADLINE_S)
-    assert list(found) == ["stuck.0"] and "in stuck_here" in found["stuck.0"]
-    assert "words of before" not in found["stuck.0"], "only what it said now"
-
-
-def test_a_process_that_does_not_answer_is_told_apart_and_one_without_a_file_left_out(
-    stuck: tuple[Path, subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
-    path, process = stuck
-    other = tmp_path / "silent.0.log"
-    other.write_text("words\n")
-
+def show(path: Path, text: str) -> str:
     def ask(name: str) -> None:
-        if name == "stuck.0":
-            process.send_signal(signal.SIGUSR2)
+        with path.open("a") as file:
+            file.write(text)
 
-    files = {"silent.0": other, "stuck.0": path, "gone.0": tmp_path / "none.log"}
-    found = stacks.of_processes(files, ask, 0.5)
-    assert found["silent.0"] == "(it did not answer within 0.5 s: it is stopped, or has ended)\n"
-    assert "in stuck_here" in found["stuck.0"] and set(found) == {"silent.0", "stuck.0"}
+    return of_processes({"actor.0": path}, ask, 5)["actor.0"]
 
 
-def test_nodes_of_one_process_are_asked_once(stuck: tuple[Path, subprocess.Popen[bytes]]) -> None:
-    path, process = stuck
+def test_only_the_users_code_is_shown_the_latest_call_last(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("printed before\n" + DUMP.replace("nap", "older"))
+    shown = show(tmp_path / "log", DUMP)
+    lines = ['  File "/home/me/train.py", line 18, in main', '  File "/home/me/train.py", line 17, in nap']
+    assert shown.splitlines() == lines
+
+
+def test_what_the_node_prints_meanwhile_is_left_out(tmp_path: Path) -> None:
+    mixed = "".join(f"{line}\nstep 7 of File\n" for line in DUMP.splitlines())
+    assert show(tmp_path / "log", mixed) == show(tmp_path / "log", DUMP)
+
+
+def test_a_process_that_runs_no_code_of_the_user_says_so(tmp_path: Path) -> None:
+    ours = DUMP.replace("/home/me/train.py", "<frozen importlib._bootstrap>")
+    assert show(tmp_path / "log", ours) == "(none of its threads runs code of yours)\n"
+
+
+def test_a_process_that_does_not_answer_says_so_in_time(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(DUMP)
+    began = time.monotonic()
+    shown = of_processes({"actor.0": tmp_path / "log", "actor.1": tmp_path / "none"}, lambda _: None, 0.2)
+    assert set(shown.values()) == {"(it did not answer within 0.2 s: it is stopped, or has ended)\n"}
+    assert time.monotonic() - began < 2
+
+
+def test_nodes_that_share_a_process_are_asked_once(tmp_path: Path) -> None:
     asked: list[str] = []
-
-    def ask(name: str) -> None:
-        asked.append(name)
-        process.send_signal(signal.SIGUSR2)
-
-    found = stacks.of_processes({"table.0": path, "learner.0": path}, ask, DEADLINE_S)
-    assert asked == ["table.0"] and found["table.0"] == found["learner.0"]
-    assert found["table.0"].count("in stuck_here") == 1
+    of_processes({"a.0": tmp_path / "log", "b.0": tmp_path / "log"}, asked.append, 0.05)
+    assert asked == ["a.0"]
 
 
-def test_without_processes_there_is_nothing_to_wait_for() -> None:
-    assert stacks.of_processes({}, lambda _name: None, DEADLINE_S) == {}
-
-
-@pytest.fixture
-def waiting() -> Iterator[Callable[[str], None]]:
-    over = threading.Event()
-    threads: list[threading.Thread] = []
-
-    def wait_here() -> None:
-        over.wait(DEADLINE_S)
-
-    def begin(name: str) -> None:
-        threads.append(threading.Thread(target=wait_here, name=name))
-        threads[-1].start()
-
-    yield begin
-    over.set()
-    for thread in threads:
-        thread.join()
-
-
-def test_threads_of_nodes_are_found_by_their_names(waiting: Callable[[str], None]) -> None:
-    for name in ("actor.0", "actor.1", "my.store.0", "stranger.0", "actor"):
-        waiting(name)
-    found = stacks.of_threads(["actor", "my.store"], None)
-    assert set(found) == {"actor.0", "actor.1", "my.store.0"}
-    assert all("in wait_here" in text for text in found.values())
-    assert set(stacks.of_threads(["actor", "my.store"], "my.store")) == {"my.store.0"}
+def test_the_dump_of_this_python_is_understood() -> None:
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        stacks = parse(file.read())
+    here = [frame for stack in stacks for frame in stack if frame.filename == __file__]
+    assert [frame.name for frame in here] == ["test_the_dump_of_this_python_is_understood"]

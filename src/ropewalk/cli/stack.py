@@ -40,5 +40,5 @@ def stack(
         typer.echo(json.dumps(stacks, indent=2))
         return
     typer.echo(
-        "\n\n".join(f"[{escaped(name)}]\n{escaped_lines(text.strip())}" for name, text in sorted(stacks.items()))
+        "\n\n".join(f"[{escaped(name)}]\n{escaped_lines(text.rstrip())}" for name, text in sorted(stacks.items()))
     )

@@ -38,6 +38,7 @@ class NodeContext:
         generation: 0 at first, one more after each restart.
         attempt: how often this replica failed before.
         program: name of the program.
+        thread: the identity of its own thread; 0 before it runs.
     """
 
     def __init__(self, host: NodeHost, caller: Caller, unit: UnitName, start: NodeStart, program: str) -> None:
@@ -49,6 +50,7 @@ class NodeContext:
         self.program = program
         self.unit = unit
         self.checkpoint_s = start.checkpoint_s
+        self.thread = 0
         self._host = host
         self._caller = caller
         self._stopped = threading.Event()
@@ -148,6 +150,7 @@ _all: list[NodeContext] = []
 def enter(context: NodeContext) -> None:
     """The running thread is the main thread of a node."""
     _of_thread.context = context
+    context.thread = threading.get_ident()
     _all.append(context)
 
 
@@ -156,6 +159,11 @@ def leave(context: NodeContext) -> None:
     _of_thread.context = None
     if context in _all:
         _all.remove(context)
+
+
+def contexts_here() -> list[NodeContext]:
+    """The nodes that run in this process."""
+    return list(_all)
 
 
 def current_node() -> NodeContext:

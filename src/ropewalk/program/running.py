@@ -216,17 +216,22 @@ class RunningProgram:
         return files
 
     def stacks(self, node: str | None = None, timeout_s: float = 2.0) -> Mapping[str, str]:
-        """The Python stack of every thread of every node (or of one), by the name of the replica.
+        """Where every node stands: the Python stacks of its threads, by the name of the replica.
 
-        A process whose threads are all stuck in C answers as well; one that is stopped (SIGSTOP) does not.
+        Threads that run no code of yours are left out. A process whose threads are all stuck in C answers as well;
+        one that is stopped (SIGSTOP) does not.
+
+        Args:
+            node: only this node, or only this replica, such as "actor.3".
+            timeout_s: seconds to wait for the slowest process.
 
         Raises:
             ValueError: there is no such node.
         """
-        if node is not None:
+        if node is not None and not any(node in (name, f"{name}.{node.rpartition('.')[2]}") for name in self._specs):
             self._spec(node)
         if self._hosting.shares_host:
-            return stacks.of_threads(list(self._specs), node)
+            return stacks.of_threads(self.name, node)
         units = self._conductor.units
         live = {
             f"{spec.name}.{unit.name.replica}": unit
@@ -237,7 +242,7 @@ class RunningProgram:
         files = {
             label: path
             for label, path in self.log_files().items()
-            if label in live and node in (None, label.rpartition(".")[0])
+            if label in live and node in (None, label, label.rpartition(".")[0])
         }
         return stacks.of_processes(
             files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s

@@ -1,21 +1,40 @@
 """The Python stacks of nodes: what `ropewalk stack` shows.
 
 A process prints the stacks of all its threads on SIGUSR2 (faulthandler, which works
-while C code runs), into the file of its output; from there they are read back.
+while C code runs), into its output; from the file of that they are read back. Nodes
+that are threads of this process are looked at directly.
+
+Shown are the threads that run code of users, without the frames of ours that led there.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from traceback import FrameSummary
+from types import FrameType
+from typing import Any
 
-#: A stack is complete when nothing was added for so long.
-_QUIET_S = 0.05
+import ropewalk
+from ropewalk.calls.incoming import Turn
+from ropewalk.program.node_context import NodeContext, contexts_here
+
+#: The frames of a thread, the outermost first.
+Stack = list[FrameSummary]
+
+#: A dump is complete when nothing was added for so long: its pieces come through pipes.
+_QUIET_S = 0.1
 _LOOK_S = 0.01
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
+_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
+_IDLE = "(none of its threads runs code of yours)\n"
+_OUR_FOLDER = str(Path(ropewalk.__file__).parent)
+_BEGINNINGS = ("<frozen ", threading.__file__)
 
 
 def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeout_s: float) -> dict[str, str]:
@@ -29,39 +48,84 @@ def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeou
     Returns:
         The text by name; one that says so for a process that did not answer.
     """
-    files = {name: path for name, path in files.items() if path.exists()}
-    sizes = {name: path.stat().st_size for name, path in files.items()}
-    for name in {path: name for name, path in reversed(files.items())}.values():  # once for nodes that share a process
-        ask(name)
+    offsets = {name: path.stat().st_size if path.exists() else 0 for name, path in files.items()}
+    for path in set(files.values()):  # nodes may share a process
+        ask(next(name for name in files if files[name] == path))
     due = time.monotonic() + timeout_s
-    found: dict[str, str] = {}
-    seen: dict[str, tuple[int, float]] = {}
-    while len(found) < len(files) and time.monotonic() < due:
-        for name, path in files.items():
-            size = path.stat().st_size
-            last, since = seen.get(name, (-1, 0.0))
-            if size != last:
-                seen[name] = size, time.monotonic()
-            elif name not in found and size > sizes[name] and time.monotonic() - since > _QUIET_S:
-                found[name] = _read_from(path, sizes[name])
+    dumps: dict[str, tuple[list[Stack], float]] = {}
+    missing = set(files)
+    while missing and time.monotonic() < due:
         time.sleep(_LOOK_S)
+        for name in list(missing):
+            stacks, since = dumps.get(name, ([], 0.0))
+            now = parse(_read_from(files[name], offsets[name]))
+            if now != stacks:
+                dumps[name] = now, time.monotonic()
+            elif stacks and time.monotonic() - since > _QUIET_S:
+                missing.discard(name)
     silent = f"(it did not answer within {timeout_s:g} s: it is stopped, or has ended)\n"
-    return {name: found.get(name, silent) for name in files}
+    return {name: _describe([("", stack) for stack in dumps[name][0]]) if name in dumps else silent for name in files}
 
 
-def of_threads(names: Sequence[str], node: str | None) -> dict[str, str]:
-    """The stacks of the nodes' own threads in this process; their calls run in threads of the host."""
+def of_threads(program: str, node: str | None) -> dict[str, str]:
+    """The stacks of the nodes of a program that are threads of this process, and of the calls that they serve."""
+    threads: dict[NodeContext, list[tuple[str, Stack]]] = {
+        context: []
+        for context in contexts_here()
+        if context.program == program and node in (None, context.name, f"{context.name}.{context.replica}")
+    }
     frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # documented, and the only way
-    stacks: dict[str, str] = {}
-    for thread in threading.enumerate():
-        name = thread.name.rpartition(".")[0]
-        if name in names and node in (None, name):
-            frame = frames.get(thread.ident or 0)
-            stacks[thread.name] = "".join(traceback.format_stack(frame)) if frame else "(it has just ended)\n"
+    for context, stacks in threads.items():
+        frame = frames.get(context.thread)
+        if frame:
+            stacks.append(("", list(traceback.extract_stack(frame))))
+    for frame in frames.values():
+        turn = _turn_of(frame)
+        context = getattr(turn and turn.served, "owner", None)
+        if turn and context in threads:
+            threads[context].append((f"In a call of {turn.label}:\n", list(traceback.extract_stack(frame))))
+    return {f"{context.name}.{context.replica}": _describe(stacks) for context, stacks in threads.items()}
+
+
+def parse(text: str) -> list[Stack]:
+    """Find faulthandler's dump in the output of a process, between lines that it prints itself."""
+    stacks: list[Stack] = []
+    for line in text.split("\n"):
+        if _THREAD.fullmatch(line):
+            stacks.append([])
+        elif stacks and (found := _FRAME.fullmatch(line)):
+            stacks[-1].insert(0, FrameSummary(found["file"], int(found["line"]), found["function"], lookup_line=False))
     return stacks
 
 
+def _describe(threads: Iterable[tuple[str, Stack]]) -> str:
+    """The threads that run code of users, each under its heading."""
+    shown = [(heading, _from_user_code(stack)) for heading, stack in threads]
+    return "\n".join(heading + "".join(traceback.format_list(stack)) for heading, stack in shown if stack) or _IDLE
+
+
+def _from_user_code(stack: Stack) -> Stack:
+    for index, frame in enumerate(stack):
+        if not frame.filename.startswith((_OUR_FOLDER, *_BEGINNINGS)):
+            return stack[index:]
+    return []
+
+
+def _turn_of(frame: FrameType | None) -> Turn | None:
+    """The call that a thread serves."""
+    while frame:
+        if frame.f_code.co_name == "run":
+            turn: Any = frame.f_locals.get("self")
+            if isinstance(turn, Turn):
+                return turn
+        frame = frame.f_back
+    return None
+
+
 def _read_from(path: Path, offset: int) -> str:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read().decode(errors="replace")
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:  # it has printed nothing yet
+        return ""
