@@ -23,7 +23,7 @@ import msgspec
 from ropewalk.calls.client import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS
-from ropewalk.calls.server import CallServer, Served
+from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
 from ropewalk.program import node_context
@@ -50,8 +50,9 @@ from ropewalk.program.messages import (
 )
 from ropewalk.program.node import Node
 from ropewalk.program.node_context import NodeContext
+from ropewalk.program.running_unit import RunningNode, RunningUnit
 from ropewalk.transport.credentials import TokenList
-from ropewalk.transport.failures import Failure, failure_of
+from ropewalk.transport.failures import failure_of
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.ports import free_port
 from ropewalk.transport.server import UnixListener
@@ -65,35 +66,6 @@ _RENDEZVOUS_S = 60.0
 _MOST_WISHES = 100
 
 Say = Callable[[msgspec.Struct], None]
-
-
-class RunningNode:
-    """One node that runs here."""
-
-    def __init__(self, node: Node[Any], context: NodeContext) -> None:
-        self.node = node
-        self.context = context
-        self.served: Served | None = None
-        self.state: KeptState | None = None
-        self.failure: Failure | None = None
-        self.ended = threading.Event()
-
-
-class RunningUnit:
-    """One start of a unit.
-
-    It calls services by links of its own, so that in threads mode, too, its calls can be ended with it.
-    """
-
-    def __init__(self, name: UnitName, view: View, caller: Caller) -> None:
-        self.name = name
-        self.view = view
-        self.caller = caller
-        self.nodes: list[RunningNode] = []
-        self.lock = threading.Lock()
-        self.over = threading.Event()
-        self.stopping = False
-        self.failed_first: RunningNode | None = None
 
 
 class NodeHost:
@@ -113,6 +85,8 @@ class NodeHost:
         self.server = CallServer(self.loop)
         self._run_id, self._host_id = run_id, host_id
         self.by_reference = False
+        self.leave: Callable[[], object] = lambda: None
+        """Ends a process in which a unit has failed, but whose first node does not end; a thread is left alone."""
         self._checkpoints = Path()
         self._threads = Threads("ropewalk-node")
         self._units: dict[UnitName, RunningUnit] = {}
@@ -160,6 +134,7 @@ class NodeHost:
 
         Raises:
             TimeoutError: the first rank said nothing for a minute.
+            ProgramStopped: the unit is being ended.
         """
         if unit.replica == 0:
             at = RendezvousAt(unit.unit, unit.generation, "127.0.0.1", free_port("127.0.0.1"))
@@ -168,6 +143,8 @@ class NodeHost:
         due = time.monotonic() + _RENDEZVOUS_S
         with self._news:
             while (unit.unit, unit.generation) not in self._rendezvous:
+                if self._units[unit].stopping:
+                    raise ProgramStopped(f"{unit.unit} is ended before its ranks have met")
                 if not self._news.wait(max(0.0, due - time.monotonic())):
                     raise TimeoutError(f"rank 0 of {unit.unit} has not said where to meet for {_RENDEZVOUS_S:.0f} s")
             return self._rendezvous[unit.unit, unit.generation]
@@ -216,6 +193,15 @@ class NodeHost:
             ).start()
         self._run_node(unit, unit.nodes[0])
         unit.over.wait()
+        self._conclude(unit)
+        return unit.failed_first is None
+
+    def _conclude(self, unit: RunningUnit) -> None:
+        """All that was to be waited for has ended: end the services, and tell the launcher; once."""
+        with unit.lock:
+            if unit.concluded:
+                return
+            unit.concluded = True
         for running in unit.nodes:
             running.context.wait_for_callbacks()
             self._end_service(running)
@@ -223,7 +209,6 @@ class NodeHost:
         self._units.pop(unit.name, None)
         first = unit.failed_first
         self.say(UnitEnded(unit.name, first.context.name if first else "", first.failure if first else None))
-        return first is None
 
     def _told_to_stop(self, wish: StopUnit) -> None:
         with self._news:
@@ -252,9 +237,10 @@ class NodeHost:
         for unit in list(self._units.values()):
             self._close_calls(unit, "this process ends")
         self.server.close()
-        closed = threading.Event()
-        self.loop.call_soon(lambda: (self._listener.close(), closed.set()))
-        closed.wait(_DRAIN_S)
+        if not self.loop.ended.is_set():
+            closed = threading.Event()
+            self.loop.call_soon(lambda: (self._listener.close(), closed.set()))
+            closed.wait(_DRAIN_S)
         self.loop.stop()
         self.loop.ended.wait(_DRAIN_S)
         self._threads.close()
@@ -295,6 +281,18 @@ class NodeHost:
             for running in unit.nodes:
                 running.context.ask_to_stop()
             unit.over.set()
+            if unit.failed_first and not unit.nodes[0].ended.is_set():
+                self.run_aside(lambda: self._leave(unit))
+
+    def _leave(self, unit: RunningUnit) -> None:
+        """A node has failed beside the first one, which may work on, or wait for ever for the one that failed."""
+        first = unit.nodes[0]
+        if first.ended.wait(_CALLS_S):
+            return
+        self._close_calls(unit, f"{first.context.label} ends with its unit, in which a node has failed")
+        if not first.ended.wait(_DRAIN_S):
+            self._conclude(unit)
+            self.leave()
 
     def _tell_ready(self, running: RunningNode) -> None:
         target = running.served.target if running.served else 0
@@ -303,6 +301,8 @@ class NodeHost:
     def _stop_unit(self, unit: RunningUnit, why: str, grace_s: float) -> None:
         """Ask the nodes of a unit to end; in a thread of its own."""
         unit.stopping = True
+        with self._news:
+            self._news.notify_all()  # ranks that wait for the first one
         for running in unit.nodes:
             running.context.ask_to_stop()
         if unit.over.wait(min(grace_s * _CALLS_PART, _CALLS_S)):
@@ -322,8 +322,10 @@ class NodeHost:
             return
         label = running.context.label
         self.server.refuse(served, f"{label} is being stopped" if not running.failure else f"{label} has failed")
-        if self.server.wait_idle(served, _DRAIN_S) and running.state and not running.failure:
-            running.state.save()
+        idle = self.server.wait_idle(served, _DRAIN_S)
+        state, running.state = running.state, None  # what is due now is saved here, and not beside it
+        if idle and state and not running.failure:
+            state.save()
         self.server.withdraw(served)
 
     # Checkpoints

@@ -15,13 +15,14 @@ from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
 from ropewalk.program.node import Node
-from ropewalk.program.node_host import NodeHost, RunningUnit
+from ropewalk.program.node_host import NodeHost
 from ropewalk.program.nodes import NODES
+from ropewalk.program.running_unit import RunningUnit
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
-from ropewalk.transport.link import Received
+from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import loads
 
@@ -43,6 +44,7 @@ def main(context: ProcessContext) -> None:
 
     host = NodeHost(context.folder, f"n{os.getpid()}.sock", start.run_id, start.host_id, start.key, say)
     os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.forget()))
+    host.leave = lambda: _leave(link)
     host.loop.start("ropewalk-node", deputies=True)
     host.loop.call_soon(lambda: host.loop.add_link(link, lambda each: host.hear(each.message), host.launcher_lost))
     well = False
@@ -59,6 +61,15 @@ def main(context: ProcessContext) -> None:
     host.close()
     if not well:
         sys.exit(1)
+
+
+def _leave(link: Link) -> None:
+    """End with what the unit's end was, without the thread that does not want to."""
+    link.write_ready()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # it may be closed, or something else
+            stream.flush()
+    os._exit(1)
 
 
 def _terminate(unit: RunningUnit) -> None:

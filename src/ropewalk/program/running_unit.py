@@ -1,0 +1,45 @@
+"""What a host knows of a unit that runs in it: its nodes, how they can call others, and how far its end has come."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.incoming import Served
+from ropewalk.program.directory import View
+from ropewalk.program.kept_state import KeptState
+from ropewalk.program.messages import UnitName
+from ropewalk.program.node import Node
+from ropewalk.program.node_context import NodeContext
+from ropewalk.transport.failures import Failure
+
+
+class RunningNode:
+    """One node that runs here."""
+
+    def __init__(self, node: Node[Any], context: NodeContext) -> None:
+        self.node = node
+        self.context = context
+        self.served: Served | None = None
+        self.state: KeptState | None = None
+        self.failure: Failure | None = None
+        self.ended = threading.Event()
+
+
+class RunningUnit:
+    """One start of a unit.
+
+    It calls services by links of its own, so that in threads mode, too, its calls can be ended with it.
+    """
+
+    def __init__(self, name: UnitName, view: View, caller: Caller) -> None:
+        self.name = name
+        self.view = view
+        self.caller = caller
+        self.nodes: list[RunningNode] = []
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+        self.concluded = False
+        self.stopping = False
+        self.failed_first: RunningNode | None = None

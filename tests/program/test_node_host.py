@@ -1,0 +1,479 @@
+"""A host with a real loop and a real socket; the test is its launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.client import Client
+from ropewalk.calls.markers import methods_of
+from ropewalk.errors import ProgramStopped, TransportError
+from ropewalk.program import node_context, node_host
+from ropewalk.program.directory import View
+from ropewalk.program.handle import Handle, Vertex
+from ropewalk.program.messages import (
+    AskStatus,
+    HostStatus,
+    Locate,
+    NodeReady,
+    NodeStart,
+    Note,
+    OfferRendezvous,
+    Placed,
+    RendezvousAt,
+    Sizes,
+    StartUnit,
+    StopProgram,
+    StopUnit,
+    UnitEnded,
+    UnitName,
+    UnitUp,
+)
+from ropewalk.program.node import Node
+from ropewalk.program.node_context import NodeContext, current_node
+from ropewalk.program.node_host import NodeHost
+from ropewalk.program.nodes.service import Service
+from ropewalk.program.nodes.worker import Worker
+from ropewalk.program.running_unit import RunningUnit
+from ropewalk.transport.credentials import create_run_folder, token_of
+from ropewalk.transport.loop import Loop
+from tests.program.recording import name_of
+from tests.transport.ends import DEADLINE_S
+
+KEY, RUN = "key of the host", "run-1"
+
+
+class Counter:
+    """A service with a state."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, number: int) -> int:
+        self.value += number
+        return self.value
+
+    def state_dict(self) -> dict[str, int]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.value = state["value"]
+
+
+class Broken:
+    def __init__(self) -> None:
+        raise ValueError("broken")
+
+    def get(self) -> None: ...
+
+
+class Context(Node[Any]):
+    """A node that does what the test says."""
+
+    kind = "context"
+
+    def __init__(self, work: Callable[[NodeContext], object], *, finite: bool = True) -> None:
+        self._work = work
+        self._finite = finite
+
+    @property
+    def label(self) -> str:
+        return "context"
+
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def finite(self) -> bool:
+        return self._finite
+
+    def run(self, context: NodeContext) -> None:
+        self._work(context)
+
+
+class Launcher:
+    """One host, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.host = NodeHost(str(folder), "h.sock", RUN, "host", KEY, self.said.put)
+        self.host.loop.start("test-host", deputies=True)
+        self.threads: list[threading.Thread] = []
+
+    def start(self, name: UnitName, *, checkpoint_s: float | None = None, **nodes: Node[Any]) -> RunningUnit:
+        facts = [NodeStart(node, 1, 0, checkpoint_s, 0) for node in nodes]
+        start = StartUnit(name, RUN, "demo", "host", KEY, str(self.folder / "states"), b"", [], facts)
+        unit = self.host.prepare(start, list(nodes.values()))
+        self.threads.append(threading.Thread(target=self.host.run_unit, args=(unit,), name=name.unit))
+        self.threads[-1].start()
+        return unit
+
+    def next(self, kind: type[Any]) -> Any:
+        """The next message, which is of that kind."""
+        message = self.said.get(timeout=DEADLINE_S)
+        assert isinstance(message, kind), message
+        return message
+
+    def comes_up(self) -> tuple[UnitUp, NodeReady]:
+        """A unit is up, and its node ready."""
+        return self.next(UnitUp), self.next(NodeReady)
+
+    def tell(self, message: Any) -> None:
+        self.host.loop.call_soon(lambda: self.host.hear(message))
+
+    def stop(self, name: UnitName, grace_s: float = 5.0) -> None:
+        self.tell(StopUnit(name, "over", grace_s))
+
+    @contextlib.contextmanager
+    def client(self, up: UnitUp, ready: NodeReady, token: str = "", process_id: str = "test") -> Generator[Any]:
+        """A client of a node of this host, as in another process."""
+        view = View(lambda _name: None, lambda: None)
+        token = token or token_of(KEY, process_id)
+        view.hear(Placed(ready.node, 0, "up", up.address, ready.target, token, 0, ""))
+        view.hear(Sizes(ready.node, 1))
+        loop = Loop()
+        loop.start("test-client")
+        caller = Caller(loop, view, RUN, process_id)
+        try:
+            yield Client(caller, ready.node, "any", methods_of(Counter))
+        finally:
+            caller.close()
+            loop.stop()
+            loop.ended.wait(DEADLINE_S)
+
+    def close(self) -> None:
+        self.host.close()
+        self.host.close()
+        for thread in self.threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive(), thread.name
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    folder = create_run_folder()
+    launcher = Launcher(folder)
+    try:
+        yield launcher
+    finally:
+        launcher.close()
+        shutil.rmtree(folder)
+    assert vars(node_context)["_all"] == [] and vars(launcher.host)["_units"] == {}
+
+
+def test_a_service_is_up_then_ready_then_called_and_ends_when_it_is_told_to(launcher: Launcher) -> None:
+    name = name_of("store")
+    launcher.start(name, store=Service(Counter))
+    up = launcher.next(UnitUp)
+    ready = launcher.next(NodeReady)
+    assert up.name == ready.name == name and ready.node == "store" and ready.target
+    with launcher.client(up, ready) as store:
+        assert [store.add(1), store.add(2)] == [1, 3]
+        launcher.stop(name)
+        assert launcher.next(UnitEnded) == UnitEnded(name, "", None)
+
+
+def test_nobody_calls_a_service_without_a_token_of_its_own(launcher: Launcher) -> None:
+    launcher.start(name_of("store"), store=Service(Counter))
+    up, ready = launcher.comes_up()
+    for process_id, token in (("test", "0" * 64), ("test", token_of(KEY, "other")), ("test", token_of("x", "test"))):
+        with launcher.client(up, ready, token, process_id) as store:
+            caller = vars(store)["_caller"]
+            with pytest.raises(TransportError):
+                caller.converse("store", caller.directory.find("store", 0))
+    launcher.stop(name_of("store"))
+    launcher.next(UnitEnded)
+
+
+def test_a_worker_is_ready_before_it_works_and_the_unit_ends_with_it(launcher: Launcher) -> None:
+    go = threading.Event()
+    launcher.start(name_of("actor"), actor=Worker(lambda: go.wait(DEADLINE_S)))
+    launcher.next(UnitUp)
+    assert launcher.next(NodeReady) == NodeReady(name_of("actor"), "actor", 0)
+    go.set()
+    assert launcher.next(UnitEnded) == UnitEnded(name_of("actor"), "", None)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), SystemExit(3), ProgramStopped("it was not"), KeyboardInterrupt()]
+)
+def test_a_node_that_raises_ends_its_unit_with_its_failure(
+    launcher: Launcher, error: BaseException, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        raise error
+
+    launcher.start(name_of("actor"), actor=Worker(work))
+    launcher.comes_up()
+    ended = launcher.next(UnitEnded)
+    assert ended.node == "actor" and ended.failure.type_name.endswith(type(error).__qualname__)
+    assert "in work" in ended.failure.traceback and type(error).__name__ in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_node_that_exits_without_an_error_ends_well(launcher: Launcher, code: int | None) -> None:
+    def work() -> None:
+        raise SystemExit(code)
+
+    launcher.start(name_of("actor"), actor=Worker(work))
+    launcher.comes_up()
+    assert launcher.next(UnitEnded).failure is None
+
+
+@pytest.mark.parametrize("error", [ProgramStopped("over"), SystemExit(3), KeyboardInterrupt()])
+def test_what_a_node_raises_because_it_is_ended_is_no_failure(launcher: Launcher, error: BaseException) -> None:
+    def work(context: NodeContext) -> None:
+        context.wait_for_stop(DEADLINE_S)
+        raise error
+
+    launcher.start(name_of("actor"), actor=Context(work))
+    launcher.comes_up()
+    launcher.stop(name_of("actor"))
+    assert launcher.next(UnitEnded).failure is None
+
+
+def test_a_unit_that_was_told_to_stop_before_it_was_there_stops_when_it_comes(launcher: Launcher) -> None:
+    launcher.stop(name_of("store", 0, 1))
+    launcher.stop(name_of("store", 0, 1))
+    launcher.tell(AskStatus(1))
+    launcher.next(HostStatus)  # the wishes before it were heard
+    launcher.start(name_of("store", 0, 1), store=Service(Counter))
+    launcher.comes_up()
+    assert launcher.next(UnitEnded) == UnitEnded(name_of("store", 0, 1), "", None)
+
+
+def test_wishes_for_units_that_have_ended_are_not_kept_without_end(launcher: Launcher) -> None:
+    for generation in range(500):
+        launcher.stop(name_of("store", 0, generation))
+    launcher.tell(AskStatus(1))
+    launcher.next(HostStatus)
+    assert len(vars(launcher.host)["_early_wishes"]) <= 100
+
+
+def test_a_node_that_waits_for_a_service_that_never_comes_can_be_stopped(launcher: Launcher) -> None:
+    handle: Handle[Any] = Handle("nowhere", Vertex(None, sent_methods=methods_of(Counter)))
+    launcher.start(name_of("actor"), actor=Worker(lambda store: store.add(1), handle))
+    launcher.comes_up()
+    assert launcher.next(Locate) == Locate("nowhere")
+    launcher.tell(Placed("nowhere", 0, "waiting", "", 0, "", 0, ""))
+    launcher.tell(Sizes("nowhere", 1))
+    launcher.stop(name_of("actor"), 0.2)
+    assert launcher.next(UnitEnded) == UnitEnded(name_of("actor"), "", None)
+
+
+def test_one_unit_that_stops_leaves_the_calls_of_its_neighbours_alone(launcher: Launcher) -> None:
+    go = threading.Event()
+    handle: Handle[Any] = Handle("store", Vertex(None, sent_methods=methods_of(Counter)))
+    results: list[int] = []
+
+    def call(store: Any) -> None:
+        go.wait(DEADLINE_S)
+        results.append(store.add(5))
+
+    launcher.start(name_of("store"), store=Service(Counter))
+    up, ready = launcher.comes_up()
+    for unit in ("one", "two"):
+        launcher.start(name_of(unit), caller=Worker(call, handle))
+        launcher.comes_up()
+    launcher.stop(name_of("one"), 0.0)
+    launcher.tell(AskStatus(1))
+    launcher.next(HostStatus)
+    go.set()
+    ended: list[UnitEnded] = []
+    while len(ended) < 2:
+        message = launcher.said.get(timeout=DEADLINE_S)
+        if isinstance(message, Locate):
+            launcher.tell(Placed("store", 0, "up", up.address, ready.target, token_of(KEY, "host"), 0, ""))
+            launcher.tell(Sizes("store", 1))
+        else:
+            ended.append(message)
+    assert {message.name.unit: message.failure for message in ended}["two"] is None and 5 in results
+    launcher.stop(name_of("store"))
+    launcher.next(UnitEnded)
+
+
+# Several nodes in one unit
+
+
+def test_a_unit_is_over_when_its_finite_nodes_are_and_its_services_end_with_them(launcher: Launcher) -> None:
+    go = threading.Event()
+    work = Worker(lambda: go.wait(DEADLINE_S))
+    launcher.start(name_of("host"), table=Service(Counter), learner=work)
+    launcher.next(UnitUp)
+    assert {launcher.next(NodeReady).node for _ in range(2)} == {"table", "learner"}
+    go.set()
+    assert launcher.next(UnitEnded) == UnitEnded(name_of("host"), "", None)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_node_that_fails_ends_the_others(launcher: Launcher, first: bool) -> None:
+    def work(context: NodeContext) -> None:
+        assert context.wait_for_stop(DEADLINE_S)
+
+    nodes: list[tuple[str, Any]] = [("store", Service(Broken)), ("actor", Context(work))]
+    launcher.start(name_of("host"), **dict(nodes if first else reversed(nodes)))
+    launcher.comes_up()
+    ended = launcher.next(UnitEnded)
+    assert ended.node == "store" and ended.failure.message == "broken"
+
+
+def test_a_node_in_the_main_thread_is_not_waited_for_when_another_one_has_failed(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A worker before a broken service of its own unit waited for that service for ever, and nobody was told.
+    monkeypatch.setattr(node_host, "_CALLS_S", 0.05)
+    monkeypatch.setattr(node_host, "_DRAIN_S", 0.05)
+    go, left = threading.Event(), threading.Event()
+    launcher.host.leave = left.set
+    launcher.start(name_of("host"), actor=Worker(lambda: go.wait(DEADLINE_S)), store=Service(Broken))
+    launcher.comes_up()
+    assert launcher.next(UnitEnded).node == "store"
+    assert left.wait(DEADLINE_S)
+    go.set()
+    launcher.threads[0].join(DEADLINE_S)
+    assert launcher.said.empty(), "it is told once"
+
+
+# What hosts are asked
+
+
+def test_a_host_tells_what_its_nodes_do(launcher: Launcher) -> None:
+    launcher.start(name_of("store"), store=Service(Counter))
+    up, ready = launcher.comes_up()
+    with launcher.client(up, ready) as store:
+        store.add(1)
+        launcher.tell(AskStatus(7))
+        (status,) = (answer := launcher.next(HostStatus)).nodes
+    assert answer.number == 7 and (status.unit, status.node, status.num_done) == (name_of("store"), "store", 1)
+    launcher.stop(name_of("store"))
+    launcher.next(UnitEnded)
+
+
+def test_a_host_does_not_take_what_is_not_for_hosts(launcher: Launcher) -> None:
+    with pytest.raises(RuntimeError, match="cannot do anything with"):
+        launcher.host.hear(Note("hello"))
+
+
+def test_the_loss_of_the_launcher_ends_all_nodes(launcher: Launcher) -> None:
+    launcher.start(name_of("store"), store=Service(Counter))
+    launcher.comes_up()
+    launcher.host.loop.call_soon(lambda: launcher.host.launcher_lost("it is gone"))
+    assert launcher.next(UnitEnded).failure is None
+
+
+def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: Launcher) -> None:
+    found: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
+    meet = Context(lambda context: found.put(context.rendezvous(2)))
+    second = UnitName("rank", 1, 3)
+    launcher.start(second, rank=meet)
+    launcher.comes_up()
+    launcher.tell(RendezvousAt("rank", 2, "127.0.0.1", 1))  # of the generation before
+    launcher.start(UnitName("rank", 0, 3), rank=meet)
+    launcher.comes_up()
+    offer = launcher.next(OfferRendezvous)
+    assert found.get(timeout=DEADLINE_S)["RANK"] == "0" and found.empty()
+    launcher.next(UnitEnded)
+    launcher.tell(offer.at)
+    environment = found.get(timeout=DEADLINE_S)
+    launcher.next(UnitEnded)
+    assert environment == {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(offer.at.port),
+    }
+
+
+def test_a_rank_that_waits_for_the_first_one_can_be_stopped(launcher: Launcher) -> None:
+    # It waited for a minute, and was killed after its grace.
+    launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous(2)))
+    launcher.comes_up()
+    launcher.stop(UnitName("rank", 1, 0))
+    assert launcher.next(UnitEnded).failure is None
+
+
+# What nodes know
+
+
+def test_a_node_knows_itself_and_its_stop_callbacks_are_called_once(launcher: Launcher) -> None:
+    called: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def work(context: NodeContext) -> None:
+        assert current_node() is context and not context.stopping and not context.wait_for_stop(0.001)
+        assert repr(context) == "<node actor, generation 2>" and context.program == "demo"
+        context.on_stop(lambda: called.put("before"))
+        context.on_stop(lambda: 1 / 0)
+        context.stop_program("done")
+        assert context.wait_for_stop(DEADLINE_S) and context.stopping
+        context.on_stop(lambda: called.put("after"))
+
+    launcher.start(name_of("actor", 0, 2), actor=Context(work))
+    launcher.comes_up()
+    assert launcher.next(StopProgram) == StopProgram("done")
+    launcher.stop(name_of("actor", 0, 2))
+    launcher.stop(name_of("actor", 0, 2))
+    assert launcher.next(UnitEnded).failure is None
+    assert {called.get(timeout=DEADLINE_S) for _ in range(2)} == {"before", "after"} and called.empty()
+
+
+def test_outside_of_nodes_there_is_no_current_one_and_among_several_it_must_be_said() -> None:
+    with pytest.raises(RuntimeError, match="does not run inside a node"):
+        current_node()
+    with pytest.raises(RuntimeError, match="does not run inside a node"):
+        node_context.stop()
+
+
+def test_a_thread_of_a_node_belongs_to_it_unless_there_are_several(launcher: Launcher) -> None:
+    go = threading.Event()
+    work = Worker(lambda: go.wait(DEADLINE_S))
+    launcher.start(name_of("one"), one=work)
+    launcher.comes_up()
+    assert current_node().name == "one"
+    launcher.start(name_of("two"), two=work)
+    launcher.comes_up()
+    with pytest.raises(RuntimeError, match=r"any of the nodes of this process \(one, two\)"):
+        current_node()
+    node_context.stop()
+    assert launcher.next(StopProgram).reason == "one asked for it"
+    go.set()
+    launcher.next(UnitEnded)
+    launcher.next(UnitEnded)
+
+
+# States
+
+
+def test_a_service_that_ends_is_started_again_with_its_state(launcher: Launcher) -> None:
+    for generation, total in enumerate((5, 10, 15)):
+        name = name_of("store", 0, generation)
+        launcher.start(name, store=Service(Counter))
+        up, ready = launcher.comes_up()
+        with launcher.client(up, ready) as store:
+            assert store.add(5) == total
+        launcher.stop(name)
+        launcher.next(UnitEnded)
+
+
+def test_a_state_is_saved_while_the_service_works(launcher: Launcher) -> None:
+    launcher.start(name_of("store"), checkpoint_s=0.05, store=Service(Counter))
+    up, ready = launcher.comes_up()
+    states = launcher.folder / "states"
+    with launcher.client(up, ready) as store:
+        store.add(5)
+        waits = threading.Event()
+        while not (states.is_dir() and any(name.endswith(".checkpoint") for name in os.listdir(states))):
+            waits.wait(0.01)
+    launcher.stop(name_of("store"))
+    launcher.next(UnitEnded)
