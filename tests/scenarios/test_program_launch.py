@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -572,10 +573,44 @@ def test_streams_and_concurrent_methods_work_across_nodes(mode: Mode) -> None:
     program.add(rw.Service(Gate), name="gate")
     with program.launch(mode) as running:
         gate = running.client("gate")
-        items: Iterator[int] = gate.count(100)
-        assert list(items) == list(range(100))
+        streams: list[Iterator[int]] = [gate.count(100) for _ in range(5)]
+        assert list(zip(*streams, strict=True)) == [(number,) * 5 for number in range(100)]
+        assert list(gate.count_alone(100)) == list(range(100))
         waiting = [gate.pass_through.future() for _ in range(5)]
         begun = time.monotonic()
         gate.open()
         assert [future.result(5) for future in waiting] == ["passed"] * 5
         assert time.monotonic() - begun < 2
+
+
+class Diary:
+    def __init__(self) -> None:
+        self.entries: list[int] = []
+
+    def write(self, number: int) -> None:
+        self.entries.append(number)
+
+    def read(self) -> list[int]:
+        return self.entries
+
+
+@pytest.mark.parametrize("seconds", [None, 20.0])
+@pytest.mark.parametrize("way", ["future", "send"])
+@each_mode
+def test_calls_of_one_thread_run_in_their_order_and_take_no_threads(
+    mode: Mode, way: str, seconds: float | None
+) -> None:
+    program = rw.Program("order")
+    program.add(rw.Service(Diary), name="diary")
+    with program.launch(mode) as running, contextlib.ExitStack() as stack:
+        diary = running.client("diary")
+        num_threads = threading.active_count()
+        if seconds:
+            stack.enter_context(rw.deadline(seconds))
+        write = getattr(diary.write, way)  # the first ones are made before the service is there
+        made = [write(number) for number in range(2000)]
+        assert threading.active_count() < num_threads + 20
+        if way == "future":
+            assert [future.result(10) for future in made] == [None] * 2000
+        wait_until(lambda: len(diary.read()) == 2000)
+        assert diary.read() == list(range(2000))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 import ropewalk as rw
-from tests.scenarios.launchers import kill, launcher
+from tests.scenarios.launchers import kill, launcher, wait_until_gone
 from tests.scenarios.services import (
     MODES,
     Counter,
@@ -329,7 +329,7 @@ def _count_then_wait(counter: Counter, path: str) -> None:
 
 
 @each_mode
-def test_replicas_are_added_while_calls_run_and_get_their_share_of_them(mode: Mode) -> None:
+def test_replicas_come_and_go_while_calls_run(mode: Mode) -> None:
     program = rw.Program("scaled")
     program.add(rw.Service(Counter), name="counter")
     with program.launch(mode) as running:
@@ -338,11 +338,12 @@ def test_replicas_are_added_while_calls_run_and_get_their_share_of_them(mode: Mo
         failures: list[BaseException] = []
 
         def call() -> None:
-            try:
-                while not halt.is_set():
+            while not halt.is_set():
+                try:
                     counter.whoami()
-            except BaseException as error:
-                failures.append(error)
+                except BaseException as error:
+                    failures.append(error)
+                    return
 
         threads = [threading.Thread(target=call, daemon=True) for _ in range(3)]
         for thread in threads:
@@ -353,12 +354,17 @@ def test_replicas_are_added_while_calls_run_and_get_their_share_of_them(mode: Mo
             wait_until(lambda: len(counter) == 4)
             assert counter.all.get() == [0, 0, 0, 0]
             assert counter[3].add(5) == 5
-            wait_until(lambda: all(status_of(running, "counter", index).calls_done > 3 for index in range(4)))
+            wait_until(lambda: all(status_of(running, "counter", index).calls_done > 2 for index in range(4)))
+            running.scale("counter", 1)
+            wait_until(lambda: len(running.status().nodes) == 1)
+            wait_until(lambda: len(counter) == 1)
+            assert counter.get() == 0
         finally:
             halt.set()
             for thread in threads:
                 thread.join(5)
         assert failures == []
+        running.stop()
 
 
 @each_mode
@@ -538,21 +544,26 @@ def test_a_program_stops_soon_though_calls_wait_for_their_answers(made: type[Gat
         assert waiting[1] == ["passed"] or isinstance(waiting[1][0], rw.CallError), waiting
 
 
-@pytest.mark.parametrize("kind", ["service", "outside"])
-def test_a_program_of_threads_stops_though_calls_wait_for_their_answers(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["worker", "service", "run", "outside"])
+def test_a_program_of_threads_stops_soon_though_calls_wait_for_their_answers(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("stopped")
     gate = program.add(rw.Service(Gate), name="gate")
-    program.add(rw.Service(CallsOthers, gate, path), name="between")
+    if kind == "worker":
+        program.add(rw.Worker(wait_at, gate, path))
+    program.add(rw.Service(WorksWhileServing if kind == "run" else CallsOthers, gate, path), name="between")
     running = program.launch("threads")
-    call = running.client("between").ask if kind == "service" else running.client("gate").pass_through
-    thread, outcome = in_thread(call)
+    waiting = {
+        "service": lambda: in_thread(running.client("between").ask),
+        "outside": lambda: in_thread(running.client("gate").pass_through),
+    }.get(kind, lambda: None)()
     wait_until(lambda: status_of(running, "gate").calls_running)
     begun = time.monotonic()
     running.stop()
-    assert time.monotonic() - begun < 2
-    thread.join(3)
-    assert outcome == ["passed"] or isinstance(outcome[0], rw.CallError)
+    assert time.monotonic() - begun < 3
+    if waiting:
+        waiting[0].join(3)
+        assert waiting[1] == ["passed"] or isinstance(waiting[1][0], rw.CallError), waiting
 
 
 def ignore_the_end(path: str) -> None:
@@ -681,3 +692,50 @@ def test_ctrl_c_ends_a_program_with_all_of_its_processes_and_says_nothing_but_ke
     assert len(re.findall("Traceback", errors)) <= 1, errors
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
     assert "Traceback" not in out
+
+
+LEFT_RUNNING = """
+    import ropewalk as rw
+
+    class Gate:
+        def wait_here(self):
+            time.sleep(100)
+
+    def work(gate):
+        gate.wait_here()
+
+    if __name__ == "__main__":
+        program = rw.Program("left")
+        gate = program.add(rw.Service(Gate), name="gate")
+        program.add(rw.Worker(work, gate))
+        running = program.launch(os.environ["HOW"])
+        running.wait_ready()
+        end = os.environ["END"]
+        if end == "pool":
+            pool = rw.Pool(1)
+            pool.map(abs, [1])
+        say(*tree())
+        if end == "raises":
+            raise KeyError("at the end")
+        if end.startswith("SIG"):
+            os.kill(os.getpid(), getattr(signal, end))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [
+        *(("processes", end) for end in ("returns", "raises", "pool", "SIGTERM", "SIGKILL")),
+        *(("threads", end) for end in ("returns", "raises")),
+    ],
+)
+def test_a_script_that_ends_while_its_program_runs_leaves_nothing(mode: str, end: str, tmp_path: Path) -> None:
+    with launcher(LEFT_RUNNING, tmp_path, HOW=mode, END=end) as script:
+        pids = script.numbers()
+        begun = time.monotonic()
+        code, _, errors = script.end()
+        assert time.monotonic() - begun < 4
+    codes = {"raises": 1, "SIGTERM": -signal.SIGTERM, "SIGKILL": -signal.SIGKILL}
+    assert code == codes.get(end, 0), errors
+    assert errors.count("Traceback") == (end == "raises"), errors
+    wait_until_gone(pids)
