@@ -1,0 +1,258 @@
+"""Hosts of units: processes of a session that only pretends, and threads that are real."""
+
+from __future__ import annotations
+
+import queue
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk import settings
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.messages import Exited, NotStarted
+from ropewalk.processes.session import EMPTY_PAGE, ProcessSpec
+from ropewalk.program.hosting import Hosting, Launch, ProcessHosting, ThreadHosting
+from ropewalk.program.messages import NodeReady, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName, UnitUp
+from ropewalk.program.node import Node
+from ropewalk.program.nodes.worker import Worker
+from ropewalk.supervision.failure import DeathRecord
+from ropewalk.transport.link import Received
+from tests.program.recording import name_of, work
+from tests.transport.ends import DEADLINE_S
+
+ACTOR = name_of("actor")
+
+
+class Told:
+    """The target of a hosting, and what it was told."""
+
+    def __init__(self) -> None:
+        self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.ends: queue.SimpleQueue[tuple[UnitName, DeathRecord | None, str]] = queue.SimpleQueue()
+        self.events: list[str] = []
+        self.errors: list[Exception] = []
+
+    def heard(self, name: UnitName, message: Any) -> None:
+        self.said.put((name, message))
+
+    def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
+        self.ends.put((name, record, problem))
+
+    def happened(self, text: str) -> None:
+        self.events.append(text)
+
+    def lost(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+def launch_of(hosting: Hosting, name: UnitName, *nodes: Node[Any], **environment: str) -> Launch:
+    facts = [NodeStart(name.unit, 1, 0, None, 0) for _ in nodes]
+    start = StartUnit(name, "run-1", "demo", hosting.host_id(name), hosting.key_of(name), "", b"", [], facts)
+    return Launch(start, [b"part"], list(nodes), Resources(cpus=2), environment)
+
+
+# Processes
+
+
+class PretendLink:
+    def __init__(self, *, closed: bool = False) -> None:
+        self.sent: list[Any] = []
+        self.closed = closed
+
+    def send(self, message: Any, parts: Any = ()) -> None:
+        if self.closed:
+            raise LinkClosed("gone")
+        self.sent.append((message, list(parts)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class PretendSession:
+    """Gives ids, and writes down what is wanted of it."""
+
+    loop: Any = None
+    run_id = "run-1"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = settings.current()
+        self.leases = 0
+        self.specs: list[ProcessSpec] = []
+        self.signals: list[tuple[str, int]] = []
+        self.problem: Exception | None = None
+
+    def lease(self) -> None:
+        self.leases += 1
+
+    def release(self) -> None:
+        self.leases -= 1
+
+    def start(self, spec: ProcessSpec, owner: object) -> str:
+        if self.problem:
+            raise self.problem
+        self.specs.append(spec)
+        return f"{spec.name}#{len(self.specs)}"
+
+    def signal(self, id: str, number: int) -> None:
+        self.signals.append((id, number))
+
+    def host_of(self, id: str) -> str:
+        return "n17" if id else ""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> PretendSession:
+    return PretendSession(tmp_path)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def processes(session: Any, told: Told) -> ProcessHosting:
+    return ProcessHosting(session, told)
+
+
+def exited(id: str, code: int, ended_by: str = "") -> Exited:
+    return Exited(id, 4711, code, "", ended_by, False, 1.5, "last words", EMPTY_PAGE)
+
+
+def remembered(hosting: ProcessHosting) -> dict[str, Any]:
+    """What it still knows of units."""
+    names = ("_ids", "_names", "_launches", "_links", "_keys", "_unwanted")
+    return {name: vars(hosting)[name] for name in names if vars(hosting)[name]}
+
+
+def test_a_process_is_asked_for_and_told_what_to_run_when_it_is_there(
+    processes: ProcessHosting, session: PretendSession, told: Told
+) -> None:
+    launch = launch_of(processes, ACTOR, environment="1")
+    processes.start(launch)
+    (spec,) = session.specs
+    assert (spec.name, spec.resources.cpus, dict(spec.environment)) == ("actor.0", 2, {"environment": "1"})
+    link: Any = PretendLink()
+    processes.on_link("actor.0#1", link)
+    assert link.sent == [(launch.start, [b"part"])]
+    processes.on_message("actor.0#1", Received("words", [], []))
+    assert told.said.get_nowait() == (ACTOR, "words")
+    processes.tell(ACTOR, StopUnit(ACTOR, "over", 1.0))
+    assert link.sent[1][0] == StopUnit(ACTOR, "over", 1.0) and session.signals == []
+
+
+def test_a_process_that_is_not_there_yet_when_it_shall_stop_is_killed_and_never_told_to_run(
+    processes: ProcessHosting, session: PretendSession, told: Told
+) -> None:
+    processes.start(launch_of(processes, ACTOR))
+    processes.tell(ACTOR, StopUnit(ACTOR, "over", 1.0))
+    assert session.signals == [("actor.0#1", signal.SIGKILL)]
+    link: Any = PretendLink()
+    processes.on_link("actor.0#1", link)
+    assert link.closed and link.sent == []
+    processes.on_exited("actor.0#1", exited("actor.0#1", -9), host_lost=False)
+    assert told.ends.get_nowait()[0] == ACTOR and remembered(processes) == {}
+
+
+def test_the_end_of_a_process_is_told_with_its_record(processes: ProcessHosting, told: Told) -> None:
+    endings: list[tuple[int, dict[str, Any]]] = [(3, {"exit_code": 3}), (-9, {"signal": 9})]
+    for code, ending in endings:
+        processes.start(launch_of(processes, ACTOR))
+        (id,) = vars(processes)["_names"]
+        processes.on_exited(id, exited(id, code, "because"), host_lost=False)
+        record = DeathRecord(name="actor.0", host="n17", pid=4711, last_output="last words", ran_s=1.5, **ending)
+        assert told.ends.get_nowait() == (ACTOR, record, "")
+    assert remembered(processes) == {}
+
+
+def test_a_lost_host_is_the_cause_of_what_was_lost_with_it(processes: ProcessHosting, told: Told) -> None:
+    processes.start(launch_of(processes, ACTOR))
+    processes.on_exited("actor.0#1", exited("actor.0#1", -9, "the agent on n17 is gone"), host_lost=True)
+    assert told.ends.get_nowait()[2] == "the agent on n17 is gone"
+
+
+def test_what_could_not_be_started_has_ended_with_the_reason(processes: ProcessHosting, told: Told) -> None:
+    processes.start(launch_of(processes, ACTOR))
+    processes.on_not_started("actor.0#1", NotStarted("actor.0#1", "no memory"))
+    assert told.ends.get_nowait() == (ACTOR, None, "could not be started: no memory")
+    processes.on_exited("actor.0#1", exited("actor.0#1", 1), host_lost=False)
+    assert told.ends.empty() and remembered(processes) == {}
+
+
+def test_a_start_that_is_refused_leaves_nothing(processes: ProcessHosting, session: PretendSession) -> None:
+    session.problem = OSError("no descriptors")
+    with pytest.raises(OSError, match="no descriptors"):
+        processes.start(launch_of(processes, ACTOR))
+    assert remembered(processes) == {}
+
+
+def test_words_to_one_that_is_gone_are_lost_without_an_error(processes: ProcessHosting) -> None:
+    processes.tell(ACTOR, NodeReady(ACTOR, "actor", 1))
+    processes.start(launch_of(processes, ACTOR))
+    link: Any = PretendLink(closed=True)
+    processes.on_link("actor.0#1", link)
+    processes.tell(ACTOR, StopUnit(ACTOR, "over", 1.0))
+
+
+def test_each_start_has_a_key_and_a_name_of_its_own(processes: ProcessHosting) -> None:
+    again = UnitName("actor", 0, 1)
+    assert processes.key_of(ACTOR) == processes.key_of(ACTOR) != processes.key_of(again)
+    assert processes.host_id(ACTOR) != processes.host_id(again)
+
+
+def test_a_session_is_given_back_once(processes: ProcessHosting, session: PretendSession) -> None:
+    assert session.leases == 1
+    processes.close()
+    processes.close()
+    assert session.leases == 0
+
+
+def test_events_of_the_session_are_passed_on(processes: ProcessHosting, told: Told) -> None:
+    error = RuntimeError("gone")
+    processes.on_event("look")
+    processes.on_failed(error)
+    assert told.events == ["look"] and told.errors == [error]
+
+
+# Threads
+
+
+@pytest.fixture
+def threads(told: Told) -> Any:
+    hosting = ThreadHosting(told, settings.current(), copy=True)
+    yield hosting
+    hosting.close()
+    assert not hosting.folder.exists()
+
+
+def test_a_unit_runs_in_a_thread_and_its_end_is_told_after_its_words(threads: ThreadHosting, told: Told) -> None:
+    threads.loop.call_soon(lambda: threads.start(launch_of(threads, ACTOR, Worker(work))))
+    kinds = [type(told.said.get(timeout=DEADLINE_S)[1]) for _ in range(3)]
+    assert kinds == [UnitUp, NodeReady, UnitEnded]
+    assert told.ends.get(timeout=DEADLINE_S) == (ACTOR, None, "")
+    assert not threads.signal(ACTOR, signal.SIGKILL) and threads.log_file("actor", 0) is None
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_nodes_are_copied_as_between_processes_unless_they_shall_not_be(told: Told, copy: bool) -> None:
+    hosting = ThreadHosting(told, settings.current(), copy=copy)
+    values: list[int] = []
+    hosting.loop.call_soon(lambda: hosting.start(launch_of(hosting, ACTOR, Worker(values.append, 1))))
+    assert told.ends.get(timeout=DEADLINE_S)[2] == ""
+    assert values == ([] if copy else [1])
+    hosting.close()
+
+
+def test_a_unit_that_cannot_be_prepared_has_ended(
+    threads: ThreadHosting, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launch = launch_of(threads, ACTOR, Worker(work))
+    launch.start.nodes.clear()
+    threads.loop.call_soon(lambda: threads.start(launch))
+    name, record, problem = told.ends.get(timeout=DEADLINE_S)
+    assert (name, record) == (ACTOR, None) and problem.startswith("could not be started: ValueError")
+    assert "ValueError" in capfd.readouterr().err

@@ -1,0 +1,157 @@
+"""A running program as its user sees it, in threads of this process; `scenarios` has whole programs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.program import running as running_module
+from ropewalk.program.control import ControlServer
+from ropewalk.program.running import RunningProgram
+from tests.transport.ends import DEADLINE_S
+
+
+class Store:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, number: int) -> int:
+        self.value += number
+        return self.value
+
+
+GATE = threading.Event()
+
+
+def wait_at_gate() -> None:
+    GATE.wait(DEADLINE_S)
+
+
+def wait_here() -> None:
+    rw.wait_for_stop(DEADLINE_S)
+
+
+def launched(**nodes: Any) -> RunningProgram:
+    program = rw.Program("demo")
+    for name, node in (nodes or {"store": rw.Service(Store)}).items():
+        program.add(node, name=name)
+    return program.launch(mode="threads")
+
+
+def test_what_a_program_is_asked_for_must_exist() -> None:
+    with launched(store=rw.Service(Store), actor=rw.Worker(wait_here)) as running:
+        for ask in (running.client, running.logs, running.restart, running.stacks):
+            with pytest.raises(ValueError, match=r"program 'demo' has no node 'stor'; it has store, actor"):
+                ask("stor")
+        with pytest.raises(ValueError, match="has no node"):
+            running.scale("stor", 1)
+        with pytest.raises(ValueError, match="worker 'actor' has no methods to call"):
+            running.client("actor")
+        with pytest.raises(ValueError, match="replicas must be a whole number"):
+            running.scale("store", -1)
+        with pytest.raises(ValueError, match="grace_s must be a number of seconds"):
+            running.stop(-1.0)
+        assert repr(running) in ("<RunningProgram 'demo' running>", "<RunningProgram 'demo' starting>")
+    assert repr(running) == "<RunningProgram 'demo' stopped>"
+
+
+def test_after_the_end_everything_answers_at_once_and_nothing_is_begun() -> None:
+    # A client that was made after the end left a loop and its threads behind.
+    running = launched()
+    store = running.client("store")
+    assert store.add(1) == 1
+    running.stop()
+    running.stop(0.0)
+    assert running.wait(0) and running.wait_ready(0)
+    assert running.status().state == "stopped" and running.stacks() == {} and running.logs("store") == ""
+    for begin in (lambda: running.scale("store", 2), lambda: running.restart("store"), lambda: store.add(1)):
+        with pytest.raises(rw.ProgramStopped):
+            begin()
+    with pytest.raises(rw.ProgramStopped, match=r"program 'demo' has ended \(stopped\)"):
+        running.client("store")
+    assert vars(running_module)["_running"] == []
+
+
+def test_waiting_has_an_end_and_says_so() -> None:
+    GATE.clear()
+    with launched(actor=rw.Worker(wait_at_gate)) as running:
+        assert not running.wait(0.01)
+        assert running.wait_ready(DEADLINE_S)
+        GATE.set()
+        assert running.wait(DEADLINE_S) and running.status().state == "completed"
+
+
+def test_several_threads_may_stop_it_at_once() -> None:
+    running = launched()
+    threads = [threading.Thread(target=running.stop, args=(grace_s,)) for grace_s in (None, 1.0, 0.5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def test_many_may_look_at_once_and_each_look_asks_for_itself() -> None:
+    with launched() as running:
+        assert running.wait_ready(DEADLINE_S)
+        store = running.client("store")
+        for _ in range(7):
+            store.add(1)
+        seen: list[int] = []
+        threads = [threading.Thread(target=lambda: seen.append(running.status().nodes[0].calls_done)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        assert seen == [7] * 8 and vars(running)["_conductor"].answers == {}
+
+
+def test_a_program_scaled_down_to_nothing_is_ready() -> None:
+    with launched() as running:
+        running.scale("store", 0)
+        assert running.wait_ready(DEADLINE_S)
+        with pytest.raises(rw.ServiceLost, match=r"scaled away|0 replicas"):
+            running.client("store").add(1)
+
+
+def test_ranks_cannot_be_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    with launched(actor=rw.Worker(wait_here)) as running:
+        monkeypatch.setattr(rw.Worker, "num_replicas", 2)
+        with pytest.raises(ValueError, match="2 processes that know of each other, and cannot be scaled to 3"):
+            running.scale("actor", 3)
+        monkeypatch.undo()
+
+
+def test_the_states_of_a_program_are_gone_with_it() -> None:
+    class Kept(Store):
+        def state_dict(self) -> int:
+            return self.value
+
+        def load_state_dict(self, state: int) -> None:
+            self.value = state
+
+    running = launched(store=rw.Service(Kept))
+    store = running.client("store")
+    store.add(3)
+    running.restart("store")
+    while running.status().nodes[0].generation != 1 or running.status().nodes[0].state != "running":
+        threading.Event().wait(0.005)
+    assert store.add(0) == 3
+    folder = vars(running)["_conductor"].checkpoints
+    assert os.listdir(folder)
+    running.stop()
+    assert not folder.exists()
+
+
+def test_a_launch_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_self: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(ControlServer, "open", fail)
+    with pytest.raises(OSError, match="no space left"):
+        launched()
+    assert vars(running_module)["_running"] == []
