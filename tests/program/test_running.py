@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
@@ -22,6 +21,14 @@ class Store:
     def add(self, number: int) -> int:
         self.value += number
         return self.value
+
+
+class Kept(Store):
+    def state_dict(self) -> int:
+        return self.value
+
+    def load_state_dict(self, state: int) -> None:
+        self.value = state
 
 
 GATE = threading.Event()
@@ -126,25 +133,20 @@ def test_ranks_cannot_be_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
 
 
-def test_the_states_of_a_program_are_gone_with_it() -> None:
-    class Kept(Store):
-        def state_dict(self) -> int:
-            return self.value
-
-        def load_state_dict(self, state: int) -> None:
-            self.value = state
-
-    running = launched(store=rw.Service(Kept))
-    store = running.client("store")
-    store.add(3)
-    running.restart("store")
-    while running.status().nodes[0].generation != 1 or running.status().nodes[0].state != "running":
-        threading.Event().wait(0.005)
-    assert store.add(0) == 3
-    folder = vars(running)["_conductor"].checkpoints
-    assert os.listdir(folder)
-    running.stop()
-    assert not folder.exists()
+def test_the_states_of_a_program_are_gone_with_it_though_its_session_goes_on() -> None:
+    with rw.Session() as session:
+        program = rw.Program("demo")
+        program.add(rw.Service(Kept), name="store")
+        running = program.launch(mode="processes", session=session)
+        store = running.client("store")
+        assert store.add(3) == 3
+        running.restart("store")
+        while (now := running.status().nodes[0]).generation != 1 or now.state != "running":
+            threading.Event().wait(0.005)
+        assert store.add(0) == 3
+        assert list(session.folder.glob("checkpoints-*"))
+        running.stop()
+        assert not list(session.folder.glob("checkpoints-*"))
 
 
 def test_a_launch_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
