@@ -69,6 +69,9 @@ def test_futures_work_with_all_of_concurrent_futures(client: Any) -> None:
         [client.empty.future(), client.sleep.future(0.2)], return_when=concurrent.futures.FIRST_COMPLETED
     )
     assert len(first) == 1
+    cancelled = client.sleep.future(0.1)
+    cancelled.cancel()
+    assert concurrent.futures.wait([cancelled], timeout=5).done == {cancelled}
 
 
 def test_a_callback_of_a_future_may_call_again(client: Any) -> None:
@@ -97,9 +100,10 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout_and_comes_later(client:
 def test_a_future_is_finished_while_another_thread_reads_for_a_long_call(client: Any, target: Target) -> None:
     # The thread that waits for a long call reads for all. It once gave the futures of others their results only when
     # its own answer had come.
+    client.empty()
     thread = threading.Thread(target=client.wait)
     thread.start()
-    client.wait_until_entered()
+    until(target.entered.is_set)
     futures = [client.beside.future() for _ in range(3)]
     assert [future.result(timeout=5) for future in futures] == ["beside"] * 3
     called = threading.Event()
@@ -335,6 +339,34 @@ def test_eight_threads_share_a_client(tmp_path: Path) -> None:
             assert not thread.is_alive()
         until(lambda: len(seen) == 8 * 200)
         assert len(set(seen)) == 8 * 200 and client.read() == total
+
+
+def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path) -> None:
+    with ends(tmp_path, "client", "server") as (end, server):
+        target = Target()
+        served = server.serve(target, "target")
+        client = end.client("target", Target)
+        client.empty()
+        came: list[float] = []
+
+        def read_for_a_while() -> None:
+            with pytest.raises(DeadlineExceeded), frame.deadline(0.2):
+                client.wait()
+
+        def wait() -> None:
+            client.wait_beside()
+            came.append(time.monotonic())
+
+        reader, sleeper = threading.Thread(target=read_for_a_while), threading.Thread(target=wait)
+        reader.start()
+        until(target.entered.is_set)
+        sleeper.start()
+        until(lambda: len(served.running) == 2)
+        reader.join()
+        target.gate.set()
+        opened = time.monotonic()
+        sleeper.join(10)
+        assert came[0] - opened < 0.5, "nobody read, until the sleeper looked up by itself"
 
 
 def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path) -> None:

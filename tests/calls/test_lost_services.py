@@ -106,13 +106,13 @@ def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path
         end.places.put("far", Place("waiting"))
         process.kill()
         until(lambda: end.caller._conversations[process.place.address].closed)
-        small, large = np.ones(10), np.ones(1_000_000)
+        small, large = np.ones(10_000), np.ones(1_000_000)
         futures = [client.echo.future(small), client.echo.future(large), *(client.note.future(n) for n in range(50))]
         small[:], large[:] = 0, 0
         successor = FarProcess(tmp_path, "Target", "successor")
         try:
             end.places.put("far", successor.place)
-            assert futures[0].result(10).sum() == 10 and futures[1].result(10).sum() == 1_000_000
+            assert futures[0].result(10).sum() == 10_000 and futures[1].result(10).sum() == 1_000_000
             assert [future.result(10) for future in futures[2:]] == [None] * 50
             assert client.noted() == list(range(50)), "they kept their order"
             del futures

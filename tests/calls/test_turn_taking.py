@@ -242,6 +242,7 @@ def test_a_batch_of_many_short_chains_may_call_on(relays: Any) -> None:
 
 
 def test_a_batched_method_that_is_called_from_within_its_object_does_not_wait_for_itself(relays: Any) -> None:
+    pytest.importorskip("numpy")
     # A taken batch waits behind the call that runs; a call of that one's own chain must not wait for the batch.
     client, first, _, (_end, a, _b) = relays
     hold = threading.Event()
@@ -280,6 +281,7 @@ def test_keywords_and_positions_fit_into_one_batch(client: Any, target: Target) 
 def test_a_call_waits_no_longer_because_an_earlier_one_was_cancelled(
     client: Any, target: Target, served: Served
 ) -> None:
+    pytest.importorskip("numpy")
     # The timer was set for the first call. When that was cancelled, the timers of the others had all fired too early,
     # and they waited for ever.
     first = client.double.future(1)
@@ -290,6 +292,7 @@ def test_a_call_waits_no_longer_because_an_earlier_one_was_cancelled(
 
 
 def test_calls_of_a_batch_whose_deadline_has_passed_do_not_run(client: Any, target: Target) -> None:
+    pytest.importorskip("numpy")
     waiting = client.wait.future()
     client.wait_until_entered()
     with frame.deadline(0.1):
@@ -436,3 +439,17 @@ def test_an_errand_runs_between_calls(client: Any, end: End, target: Target, ser
     waiting.result()
     until(lambda: inside == [0])
     assert end.server.wait_idle(served, 5) and client.echo(1) == 1
+
+
+def test_an_answer_does_not_wait_for_a_longer_call_that_came_with_it(client: Any, target: Target) -> None:
+    # Answers to calls that came together are sent together, but not if one of them lasts.
+    client.empty()
+    first = client.sleep.future(0.05)
+    quick, long, called = client.echo.future(1), client.wait.future(), threading.Event()
+    start = time.monotonic()
+    assert first.result() and quick.result() == 1
+    assert time.monotonic() - start < 1 and not long.done()
+    client.echo.future(2).add_done_callback(lambda _: called.set())
+    assert not called.is_set()
+    client.open()
+    assert called.wait(10) and long.result() == "through"
