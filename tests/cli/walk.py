@@ -64,7 +64,7 @@ def main() -> None:
     running = program.launch()
     try:
         running.wait_ready()
-        print("ready", flush=True)
+        print("ready\n", end="", flush=True)  # in one piece: `print` writes an `end` by itself, and others write, too
         print("wait returned", running.wait(), running.status().state, flush=True)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
