@@ -146,8 +146,8 @@ def test_two_services_that_restart_at_once_and_call_each_other_find_each_other_a
     program.add(rw.Worker(call_both, left, right, path))
     with program.launch() as running:
         wait_until(lambda: "00" in noted(path))
-        for name in ("left", "right"):
-            kill(pid_of(running, name))
+        for pid in [pid_of(running, name) for name in ("left", "right")]:
+            kill(pid)
         assert running.wait_ready(10)
         assert running.wait(10), "the worker met both again"
     assert noted(path)[-1] == "11"
@@ -161,8 +161,8 @@ def test_partners_that_restart_at_once_answer_each_other() -> None:
     with program.launch() as running:
         clients = {name: running.client(name) for name in ("left", "right")}
         assert [client.partners()[1] for client in clients.values()] == [0, 0]
-        for name in clients:
-            kill(pid_of(running, name))
+        for pid in [pid_of(running, name) for name in clients]:
+            kill(pid)
         with rw.deadline(5):
             for client in clients.values():
                 wait_until(lambda client=client: client.partners()[1] == 1)
