@@ -172,7 +172,7 @@ def test_the_end_of_a_process_is_told_with_its_record(processes: ProcessHosting,
 def test_a_lost_host_is_the_cause_of_what_was_lost_with_it(processes: ProcessHosting, told: Told) -> None:
     processes.start(launch_of(processes, ACTOR))
     processes.on_exited("actor.0#1", exited("actor.0#1", -9, "the agent on n17 is gone"), host_lost=True)
-    assert told.ends.get_nowait()[2] == "the agent on n17 is gone"
+    assert told.ends.get_nowait()[2] == "went with its host: the agent on n17 is gone"
 
 
 def test_what_could_not_be_started_has_ended_with_the_reason(processes: ProcessHosting, told: Told) -> None:

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import pytest
 
 import ropewalk as rw
@@ -258,6 +259,35 @@ def test_a_killed_worker_without_a_restart_rule_fails_the_program(tmp_path: Path
     with pytest.raises(rw.ProgramFailed, match=r"node idler\.1 .*SIGKILL") as caught:
         running.wait(5)
     assert (caught.value.node, caught.value.replica) == ("idler", 1)
+
+
+# --- the agent that hosts the nodes ---
+
+
+def _agent_of(pid: int) -> int:
+    """The agent above a node's process."""
+    return next(above.pid for above in psutil.Process(pid).parents() if "ropewalk.processes.agent" in above.cmdline())
+
+
+def test_nodes_that_go_with_their_agent_are_started_again_by_a_new_one() -> None:
+    program = rw.Program("moved")
+    program.add(rw.Service(Counter), name="counter", restart="on_failure")
+    with program.launch() as running:
+        counter = running.client("counter")
+        pid, _ = counter.whoami()
+        kill(_agent_of(pid))
+        with rw.deadline(5):
+            wait_until(lambda: counter.whoami()[1] == 1)
+        assert "went with its host" in status_of(running, "counter").last_cause
+
+
+def test_nodes_that_go_with_their_agent_and_have_no_restart_rule_fail_the_program() -> None:
+    program = rw.Program("moved")
+    program.add(rw.Service(Counter), name="counter")
+    running = program.launch()
+    kill(_agent_of(running.client("counter").whoami()[0]))
+    with pytest.raises(rw.ProgramFailed, match=r"node counter went with its host: the agent on .* is gone"):
+        running.wait(5)
 
 
 # --- crash loops ---

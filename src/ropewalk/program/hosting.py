@@ -233,7 +233,7 @@ class ProcessHosting(Hosting):
             ran_s=exited.ran_s,
             **ending,
         )
-        self._target.ended(name, record, exited.ended_by if host_lost else "")
+        self._target.ended(name, record, f"went with its host: {exited.ended_by}" if host_lost else "")
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         name = self._forget(id)
