@@ -152,6 +152,10 @@ class Launcher:
             loop.ended.wait(DEADLINE_S)
 
     def close(self) -> None:
+        # What a failed test left running ends, too.
+        self.host.loop.call_soon(lambda: self.host.launcher_lost("the test is over"))
+        for thread in self.threads:
+            thread.join(1.0)
         self.host.close()
         self.host.close()
         for thread in self.threads:
