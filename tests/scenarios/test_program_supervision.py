@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pytest
 
 import ropewalk as rw
+from ropewalk.program import node_host
 from tests.scenarios.launchers import kill, launcher, wait_until_gone
 from tests.scenarios.services import (
     MODES,
@@ -646,6 +647,36 @@ def test_a_program_can_be_stopped_from_any_thread_of_any_node(mode: Mode, way: s
     assert running.wait(10)
     assert running.status().state == "stopped"
     wait_until(lambda: sorted(noted(path)) == ["callback", "stopped"])
+
+
+def _note_late(path: str) -> None:
+    rw.on_stop(lambda: (time.sleep(0.2), note(path, "late")))
+    rw.stop()
+    rw.wait_for_stop()
+
+
+@each_mode
+def test_a_stop_callback_that_is_slower_than_its_node_comes_to_its_end(mode: Mode, tmp_path: Path) -> None:
+    path = str(tmp_path / "notes")
+    program = rw.Program("late")
+    program.add(rw.Worker(_note_late, path))
+    assert program.launch(mode).wait(10)
+    assert noted(path) == ["late"]
+
+
+def _leave_hanging(path: str) -> None:
+    rw.on_stop(lambda: wait_for_file(path))
+
+
+def test_a_stop_callback_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_host, "_CALLBACKS_S", 0.2)
+    gate = tmp_path / "gate"
+    program = rw.Program("late")
+    program.add(rw.Worker(_leave_hanging, str(gate)), name="hangs")
+    running = program.launch("threads")
+    assert running.wait(5)
+    assert any("hangs: a stop callback" in event for event in running.status().events)
+    gate.touch()
 
 
 def test_stop_is_for_nodes_only() -> None:

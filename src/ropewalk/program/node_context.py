@@ -122,10 +122,10 @@ class NodeContext:
         for callback in callbacks:
             self._host.run_aside(lambda callback=callback: self._call(callback))
 
-    def wait_for_callbacks(self) -> None:
-        """Wait until all stop callbacks have returned: they may be slower than the node itself."""
+    def wait_for_callbacks(self, timeout_s: float) -> bool:
+        """Wait until all stop callbacks have returned, which may be slower than the node itself."""
         with self._lock:
-            self._lock.wait_for(lambda: not self._num_called)
+            return self._lock.wait_for(lambda: not self._num_called, timeout_s)
 
     def _call(self, callback: Callable[[], object]) -> None:
         try:

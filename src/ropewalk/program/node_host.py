@@ -62,6 +62,8 @@ _LOOK_S = 0.1
 _CALLS_PART, _CALLS_S = 0.5, 1.0
 #: Calls that wait when a service is asked to stop are still answered for so long at most.
 _DRAIN_S = 1.0
+#: Stop callbacks of a node that has ended are waited for so long at most.
+_CALLBACKS_S = 5.0
 _RENDEZVOUS_S = 60.0
 _MOST_WISHES = 100
 
@@ -203,7 +205,8 @@ class NodeHost:
                 return
             unit.concluded = True
         for running in unit.nodes:
-            running.context.wait_for_callbacks()
+            if not running.context.wait_for_callbacks(_CALLBACKS_S):
+                self.say(Note(f"{running.context.label}: a stop callback takes over {_CALLBACKS_S:g} s; it is left"))
             self._end_service(running)
         self._close_calls(unit, f"{unit.nodes[0].context.label} has ended")
         self._units.pop(unit.name, None)
