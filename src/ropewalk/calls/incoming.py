@@ -65,6 +65,12 @@ class Served:
         for name, facts in methods.items():
             lane = Lane[Turn](facts.concurrency) if facts.concurrency else self.lane
             self.ways[name] = Way(getattr(obj, name), facts, f"{label}.{name}", lane)
+        self.plain_ways = {
+            name: way
+            for name, way in self.ways.items()
+            if not (way.facts.streams or way.facts.batch_size or way.facts.concurrency)
+        }
+        """The methods without marks that change whose turn it is."""
 
     @property
     def lanes(self) -> list[Lane[Turn]]:

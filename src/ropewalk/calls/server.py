@@ -13,6 +13,7 @@ Answers to calls that came together are sent together.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -104,7 +105,7 @@ class CallServer:
     def attend(self, link: Link) -> None:
         """Hear a link that is up; from the loop's thread."""
         self._calls[link] = {}
-        self._loop.add_link(link, lambda received: self._hear(link, received), lambda _why: self._gone(link))
+        self._loop.add_link(link, functools.partial(self._hear, link), lambda _why: self._gone(link))
 
     def _hear(self, link: Link, received: Received) -> None:
         message = received.message
@@ -122,6 +123,22 @@ class CallServer:
 
     def _call(self, link: Link, message: Call, received: Received) -> None:
         served = self._served.get(message.target)
+        way = served.plain_ways.get(message.method) if served is not None and not served.closed else None
+        if way is not None:
+            # The short way of most calls: an unmarked method whose turn it is.
+            assert served
+            call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
+            lane, loop = served.lane, self._loop
+            with served.lock:
+                begun = lane.begin_alone(call)
+            if not begun:
+                self._begin(call)
+                return
+            entered = loop.enter()
+            self._run(call)
+            if not loop.leave(entered):
+                link.flush()  # the turn of the loop in which its answer was held is over
+            return
         if served is None or served.closed:
             _send(link, Gone(message.number, served.closed if served else ""))
             return

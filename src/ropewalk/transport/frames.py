@@ -25,6 +25,8 @@ MAGIC = b"rw"
 #: Changes whenever the bytes of a frame or of the handshake change.
 PROTOCOL = 1
 _PREFIX = struct.Struct("<2sBBHI")
+_PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
+_SIZE = struct.Struct("<Q")
 _BUFFER_BYTES = 64 * 1024
 #: Linux passes at most so many descriptors at once (SCM_MAX_FD).
 MAX_FDS = 253
@@ -55,6 +57,7 @@ class Frame:
     """One received frame; the receiver owns the parts and the descriptors."""
 
     header: Part
+    """Only until the next frame is asked for: it may lie in the reader's own memory."""
     parts: list[Part]
     fds: list[int]
 
@@ -77,6 +80,20 @@ def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int
         return prefix + header
     sizes = struct.pack(f"<{len(parts)}Q", *[part.nbytes if type(part) is memoryview else len(part) for part in parts])
     return prefix + sizes + header
+
+
+def encode_alone(header: bytes) -> bytes:
+    """A frame without parts: the short way, which most messages take."""
+    if len(header) > MEMBER.header_bytes:
+        return encode_head(header, (), 0)  # (which says that it is too long)
+    return _PREFIX.pack(MAGIC, PROTOCOL, 0, 0, len(header)) + header
+
+
+def encode_with_one(header: bytes, part: Part) -> bytes:
+    """A frame with one small part, as one piece."""
+    if len(header) > MEMBER.header_bytes:
+        return encode_head(header, (part,), 0)  # type: ignore[arg-type]
+    return b"".join((_PREFIX_OF_ONE.pack(MAGIC, PROTOCOL, 0, 1, len(header), len(part)), header, part))
 
 
 class FrameReader:
@@ -156,14 +173,18 @@ class FrameReader:
             return None
         if not num_parts:
             self._start = parts_at
-            frame = Frame(bytes(self._view[body:parts_at]), [], [])
+            frame = Frame(self._view[body:parts_at], [], [])
             return self._finish(frame, num_fds) if num_fds else frame
-        sizes = struct.unpack_from(f"<{num_parts}Q", self._buffer, start + _PREFIX.size)
-        total = sum(sizes)
+        if num_parts == 1:
+            sizes = _SIZE.unpack_from(self._buffer, start + _PREFIX.size)
+            total = sizes[0]
+        else:
+            sizes = struct.unpack_from(f"<{num_parts}Q", self._buffer, start + _PREFIX.size)
+            total = sum(sizes)
         if total > limits.frame_bytes:
             raise FrameError(f"a frame announces {total} bytes; the limit here is {limits.frame_bytes}")
         if parts_at + total <= self._end:
-            frame = Frame(bytes(self._view[body:parts_at]), [], [])
+            frame = Frame(self._view[body:parts_at], [], [])
             at = parts_at
             for size in sizes:
                 frame.parts.append(bytes(self._view[at : at + size]))

@@ -20,7 +20,7 @@ import msgspec
 
 from ropewalk import injection
 from ropewalk.errors import FrameError, LinkClosed
-from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_head
+from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_alone, encode_head, encode_with_one
 from ropewalk.transport.streams.stream import Stream
 
 #: Above this much unsent data, `send(..., patient=True)` waits for the peer to read.
@@ -94,9 +94,12 @@ class Link:
         """
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
-        head, parts = self._frame(message, parts, len(fds))
-        if not parts and not fds and self.want_write and self._send_at_once(head):
-            return
+        if fds:
+            head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
+        else:
+            head, parts = self._frame(message, parts)
+            if not parts and self.want_write and self._send_at_once(head):
+                return
         buffers = [memoryview(head)]
         for part in parts:
             if len(part):
@@ -125,7 +128,7 @@ class Link:
         Raises:
             LinkClosed: the peer is gone.
         """
-        head, rest = self._frame(message, parts, 0)
+        head, rest = self._frame(message, parts)
         if rest or injection.visit:  # too large to gain by it, or every single one is looked at
             self.send(message, parts)
             return 0
@@ -159,10 +162,15 @@ class Link:
         else:
             self._keep_rest([joined], self.stream.send((joined,)), ())
 
-    def _frame(self, message: Any, parts: Sequence[Part], num_fds: int) -> tuple[bytes, Sequence[Part]]:
+    def _frame(self, message: Any, parts: Sequence[Part]) -> tuple[bytes, Sequence[Part]]:
         """The bytes of a frame, and the parts that follow it; small ones are part of it."""
-        head = encode_head(self.codec.encode(message), parts, num_fds)  # type: ignore[arg-type]
-        if parts and (len(parts[0]) if len(parts) == 1 else sum(map(len, parts))) < _JOIN_BYTES:
+        header = self.codec.encode(message)
+        if not parts:
+            return encode_alone(header), ()
+        if len(parts) == 1 and len(parts[0]) < _JOIN_BYTES:
+            return encode_with_one(header, parts[0]), ()
+        head = encode_head(header, parts, 0)  # type: ignore[arg-type]
+        if sum(map(len, parts)) < _JOIN_BYTES:
             return b"".join((head, *parts)), ()  # copying a little is cheaper than handing over many pieces
         return head, parts
 
@@ -174,8 +182,8 @@ class Link:
             if self._held:
                 head = b"".join((*self._held, head))
                 self._held = []
-            sent = self.stream.send((memoryview(head),))
-            if sent == len(head) and self.stream.flush():
+            sent = self.stream.send_bytes(head)
+            if sent == len(head) and (not self.stream.keeps_bytes or self.stream.flush()):
                 return True
             self._keep_rest([memoryview(head)], sent, ())
             assert self.want_write

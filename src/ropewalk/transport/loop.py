@@ -280,7 +280,6 @@ class Loop:
                         self._entered, self._wanted = 0, False
                         self._tenure += 1
                         self._owner = threading.get_ident()
-                        self._turning = threading.Lock()  # the old one is still held, by the one who is away
                         if self._reading:
                             self._busy[self._reading] = None  # it may hold messages that nobody announces again
                         return self._tenure
@@ -299,12 +298,14 @@ class Loop:
         """Be the loop's thread for one tenure."""
         self._owner = threading.get_ident()
         try:
+            if self._deputies:  # then nobody visits
+                while self._running and self._tenure == tenure:
+                    self._handle(self._poll.poll(self._timeout()), tenure)
             while self._running and self._tenure == tenure:
                 with self._turning:
                     if not self._visited:
                         self._handle(self._poll.poll(self._timeout()), tenure)
-                if self._tenure == tenure:
-                    self._make_way()
+                self._make_way()
         finally:
             if self._tenure == tenure:
                 self._close()
@@ -405,7 +406,7 @@ class Loop:
                     logger.exception("a call on the loop failed")
                 if self._tenure != tenure:
                     return
-        now = time.monotonic()
+        now = time.monotonic() if self._timers else 0.0
         while self._timers and self._timers[0][0] <= now:
             call = heapq.heappop(self._timers)[2].call
             if call:
@@ -414,6 +415,8 @@ class Loop:
                     return
         # An interrupt in `call_soon` may have come between the flag and the byte: then this turn repairs it.
         self._awake = False
+        if not self._calls and not self._busy:
+            return
         for _ in range(len(self._calls)):
             self._guard(self._calls.popleft())
             if self._tenure != tenure:
@@ -497,14 +500,12 @@ class Loop:
 
     def _read_turn(self, link: Link, everything: bool) -> bool:
         tenure = self._tenure
-        if link.num_held:  # by a predecessor, who lost the loop over it
-            link.flush()
+        link.flush()  # what a predecessor held, who lost the loop over it
         self._reading = link
         more = self._read_messages(link, everything, tenure)
         if self._tenure == tenure:
             self._reading = None
-            if link.num_held:
-                link.flush()
+            link.flush()
         return more
 
     def _read_messages(self, link: Link, everything: bool, tenure: int) -> bool:

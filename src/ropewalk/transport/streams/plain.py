@@ -31,6 +31,7 @@ class PlainStream(Stream):
     """A connected unix stream socket."""
 
     carries_fds = True
+    keeps_bytes = False
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
@@ -46,6 +47,14 @@ class PlainStream(Stream):
                 return self._sock.send(buffers[0], _SEND_FLAGS)
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
             return self._sock.sendmsg(buffers[:MAX_BUFFERS], ancillary, _SEND_FLAGS)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise LinkClosed(f"the peer is gone: {error}") from error
+
+    def send_bytes(self, data: bytes) -> int:
+        try:
+            return self._sock.send(data, _SEND_FLAGS)
         except BlockingIOError:
             return 0
         except OSError as error:

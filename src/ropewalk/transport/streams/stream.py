@@ -17,6 +17,8 @@ class Stream(abc.ABC):
 
     #: Whether `send` can pass file descriptors (only between processes of one host).
     carries_fds: bool = False
+    #: Whether bytes that were taken may wait in the stream, so that `flush` has something to do.
+    keeps_bytes: bool = True
 
     @abc.abstractmethod
     def fileno(self) -> int:
@@ -35,6 +37,10 @@ class Stream(abc.ABC):
         Raises:
             LinkClosed: the peer is gone, or the stream was closed here.
         """
+
+    def send_bytes(self, data: bytes) -> int:
+        """As `send`, of one piece and without descriptors."""
+        return self.send((memoryview(data),))
 
     @abc.abstractmethod
     def flush(self) -> bool:
