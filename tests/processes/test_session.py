@@ -16,7 +16,7 @@ import pytest
 
 import ropewalk
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import LinkClosed, PoolClosed, SettingsError, TransportRefused
+from ropewalk.errors import LinkClosed, PoolClosed, SettingsError, StartFailed, TransportRefused
 from ropewalk.processes.messages import Exited, NotStarted, Report
 from ropewalk.processes.session import ProcessSpec, Session, close_all, default_session
 from ropewalk.transport.client import dial
@@ -274,3 +274,42 @@ def test_the_default_session_is_one_until_it_is_closed() -> None:
     assert default_session() is first
     close_all()
     assert first.closed and default_session() is not first
+
+
+def test_a_session_that_is_closed_tells_every_owner_and_then_the_end_of_each_process() -> None:
+    # It ended its agents and its loop without a word: a program waited for the ends of its processes for ever, and
+    # the interpreter's exit with it. One owner has no process at that moment, as when it waits before a restart.
+    busy, idle = Listener(), Listener()
+    with Session() as session:
+        id = start(session, busy, "echo")
+        busy.next("link")
+        start(session, idle, "leave")
+        while idle.heard.get(timeout=10)[0] != "exited":
+            pass
+    for owner in (busy, idle):
+        failure = owner.next("failed")
+        assert isinstance(failure, PoolClosed) and "the session was closed while" in str(failure)
+    kind, ended, _ = busy.heard.get(timeout=10)
+    assert kind in ("lost", "exited") and ended == id
+    with pytest.raises(StartFailed, match="gives no processes any more: the session was closed"):
+        start(session, idle, "echo")
+
+
+def test_a_session_whose_agents_do_not_stay_up_refuses_at_once_what_it_could_never_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Such starts were put among those that wait for an agent, and waited for ever.
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    session = default_session()
+    session.lease()
+    owner = Listener()
+    start(session, owner, "echo")
+    while (heard := owner.heard.get(timeout=10))[0] == "event":
+        pass
+    assert heard[0] == "failed" and "no agent stays up" in str(heard[2])
+    for again in (lambda: start(session, owner, "echo"), session.lease):
+        with pytest.raises(StartFailed, match="gives no processes any more: no agent stays up"):
+            again()
+    assert session.has_failed and default_session() is not session
+    session.release()
+    session.close()

@@ -157,3 +157,24 @@ def test_a_launch_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyP
     with pytest.raises(OSError, match="no space left"):
         launched()
     assert vars(running_module)["_running"] == []
+
+
+def test_a_program_whose_session_is_closed_just_as_it_begins_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A session that is closed tells its programs. One that was just being launched was not among them yet: what it
+    # handed over to the loop was never called, and every waiter waited for ever.
+    session = rw.Session()
+    opened = ControlServer.open
+
+    def close_meanwhile(self: ControlServer) -> None:
+        opened(self)
+        session.close()
+
+    monkeypatch.setattr(ControlServer, "open", close_meanwhile)
+    program = rw.Program("demo")
+    program.add(rw.Service(Store), name="store")
+    running = program.launch(session=session)
+    with pytest.raises(rw.PoolClosed, match="the session of program 'demo' was closed while it ran"):
+        running.wait(DEADLINE_S)
+    running.stop()
+    with pytest.raises(rw.ProgramStopped, match="has ended"):
+        running.client("store")

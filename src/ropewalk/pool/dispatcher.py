@@ -357,9 +357,12 @@ class Dispatcher:
 
     def on_failed(self, error: Exception) -> None:
         with self.lock:
+            if self.finished:
+                return
             ids = list(self.workers)
             self.workers.clear()
-            self._break(error)
+            if not self._shutdown:
+                self._break(error)
             for id in ids:
                 self.table.vanished(id, str(error))
             self._count_off_dropped()
@@ -619,7 +622,8 @@ class Dispatcher:
 
     def _break(self, error: BaseException) -> None:
         if self.broken is None:
-            logger.error("%s is broken: %s", self._options.name, error)
+            if not isinstance(error, PoolClosed):  # at the end of a script that leaves its pool open, nothing is wrong
+                logger.error("%s is broken: %s", self._options.name, error)
             self.broken = error
             self._abandon_all(error)
             self._end_workers()

@@ -465,7 +465,8 @@ class Pool:
                     job.sent(-len(chunk))
                     raise
         except PoolClosed:
-            problem = TaskCancelled(f"{self.name} was terminated while the iterable was read")
+            terminated = TaskCancelled(f"{self.name} was terminated while the iterable was read")
+            problem = self._dispatcher.broken or terminated
         except BaseException as error:
             problem = error
         if job.dropped:  # whoever still waits must hear of it, also of an item that was not taken any more

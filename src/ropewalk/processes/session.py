@@ -23,6 +23,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,7 +135,7 @@ class Owner(Protocol):
         """Something happened to a host of this session, such as the loss of an agent."""
 
     def on_failed(self, error: Exception) -> None:
-        """The session cannot give processes any more."""
+        """The session cannot give processes any more. May be told to one who has given the session back as well."""
 
 
 @dataclass(slots=True)
@@ -184,6 +185,10 @@ class Session:
         self._kept_open = False
         self._opened = False
         self._closed = False
+        self._failure: Exception | None = None
+        """Why it gives processes no more, from the moment in which its owners are told."""
+        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+        """All that asked for processes, also those that have none now: they may be about to ask again."""
         self._ended = threading.Event()
         self._loop: Loop  # from `_open` on: making a session opens no descriptors
         self._members = AllowList()
@@ -219,6 +224,11 @@ class Session:
         return self._closed or self.pid != os.getpid()
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it can give no processes any more."""
+        return self._failure is not None
+
+    @property
     def loop(self) -> Loop:
         """The loop on which owners are called."""
         return self._loop
@@ -233,11 +243,12 @@ class Session:
 
         Raises:
             PoolClosed: the session has ended, or belongs to the process this one was forked from.
-            StartFailed: no agent could be asked for.
+            StartFailed: no agent could be asked for, or none stays up.
         """
         with interrupts_deferred, self._lock:
             if self.closed:
                 raise PoolClosed("this session has ended (or belongs to the process this one was forked from)")
+            self._check_gives_processes()
             self._users += 1
             if not self._opened:
                 try:
@@ -255,12 +266,18 @@ class Session:
                 self._loop.call_soon(lambda: self._loop.call_later(self.settings.session_idle_s, self._end_if_idle))
 
     def start(self, spec: ProcessSpec, owner: Owner) -> str:
-        """Ask for a process; returns its id at once. The owner hears what becomes of it."""
+        """Ask for a process; returns its id at once. The owner hears what becomes of it.
+
+        Raises:
+            StartFailed: the session was closed, or none of its agents stays up.
+        """
         # Unique at the agent: sessions of several processes may share it, and their pools may have the same names.
         id = f"{spec.name}#{os.getpid()}-{next(_process_numbers)}"
         credentials = Credentials.create(self.run_id, id)
-        self._members.admit(id, credentials.secret)
         with self._lock:
+            self._check_gives_processes()
+            self._members.admit(id, credentials.secret)
+            self._owners.add(owner)
             self._processes[id] = _Process(spec, owner, credentials)
         self._loop.call_soon(lambda: self._place(id))
         return id
@@ -332,7 +349,10 @@ class Session:
         return [agent.pid for agent in list(self._agents.values()) if agent.pid]
 
     def close(self) -> None:
-        """End every process and agent and remove the run folder; may be called twice, but not from the loop."""
+        """End every process and agent and remove the run folder; may be called twice, but not from the loop.
+
+        Pools and programs that still use it fail with `PoolClosed`: nobody waits for them in vain.
+        """
         if self.pid != os.getpid():
             return
         with interrupts_deferred, self._lock:
@@ -350,18 +370,37 @@ class Session:
             self._ended.set()
 
     def _end(self) -> None:
+        # First, so that nobody takes the ends of its processes for deaths, and has them replaced.
+        failure = PoolClosed("the session was closed while a pool or a program still used it; end these first")
+        self._on_loop(lambda: self._fail(failure))
         for agent in list(self._agents.values()):
             if agent.link:
                 with contextlib.suppress(LinkClosed):
                     agent.link.send(Shutdown())
         self._end_agents()
-        stopped = threading.Event()
-        self._loop.call_soon(lambda: (self._listener.close(), stopped.set()))
-        stopped.wait(1.0)
+        self._on_loop(self._report_ends)
+        self._on_loop(self._listener.close)
         self._loop.stop()
         if self._loop.thread:
             self._loop.thread.join(5.0)
         self._console.close()
+
+    def _on_loop(self, call: Callable[[], object]) -> None:
+        """Have the loop make a call, and wait for it, but not for a loop that hangs."""
+        called = threading.Event()
+        self._loop.call_soon(call)
+        self._loop.call_soon(called.set)
+        called.wait(1.0)
+
+    def _report_ends(self) -> None:
+        """The agents are gone, and with them whatever they have not told: nobody shall wait for it."""
+        for id, process in list(self._processes.items()):
+            exited = _gone_with_agent(id, process.pid, "the session was closed")
+            self._process_gone(id, process, exited, host_lost=True)
+
+    def _check_gives_processes(self) -> None:
+        if self._failure:
+            raise StartFailed(f"this session gives no processes any more: {self._failure}") from self._failure
 
     def kill(self) -> None:
         """End everything at once, without asking and without waiting for words."""
@@ -617,18 +656,7 @@ class Session:
         text = f"the agent on {agent.host or 'a host'} (pid {agent.pid}) is gone: {why}"
         self._tell_owners(f"{text}; its {len(agent.processes)} processes are replaced")
         for id, process in list(agent.processes.items()):
-            exited = Exited(
-                id=id,
-                pid=process.pid,
-                exit_code=-signal.SIGKILL,
-                out_of_memory="",
-                ended_by=text,
-                timed_out=False,
-                ran_s=0.0,
-                last_output="",
-                page=EMPTY_PAGE,
-            )
-            self._process_gone(id, process, exited, host_lost=True)
+            self._process_gone(id, process, _gone_with_agent(id, process.pid, text), host_lost=True)
         if self._parent is not None:
             # The kernel ends us with the agent, in a moment. An error now would become the result of a task that
             # runs again elsewhere; it is for the case that the agent lives and only its link is lost.
@@ -704,17 +732,36 @@ class Session:
 
         self._console.show(who, output.text, output.is_error, shown)
 
-    def _owners(self) -> list[Owner]:
-        return list({id(process.owner): process.owner for process in self._processes.values()}.values())
-
     def _tell_owners(self, text: str) -> None:
         logger.warning(text)
-        for owner in self._owners():
+        for owner in {id(process.owner): process.owner for process in self._processes.values()}.values():
             owner.on_event(text)
 
     def _fail(self, error: Exception) -> None:
-        for owner in self._owners():
-            owner.on_failed(error)
+        """Tell all owners, and those that come later by refusing them: what nobody will place would wait for ever."""
+        with self._lock:
+            self._failure = self._failure or error
+            owners = list(self._owners)
+        for owner in owners:
+            try:
+                owner.on_failed(error)
+            except Exception:  # the others must hear of it as well
+                logger.exception("an owner could not be told that its session has failed")
+
+
+def _gone_with_agent(id: str, pid: int, why: str) -> Exited:
+    """What is said of a process of which its agent can say nothing any more."""
+    return Exited(
+        id=id,
+        pid=pid,
+        exit_code=-signal.SIGKILL,
+        out_of_memory="",
+        ended_by=why,
+        timed_out=False,
+        ran_s=0.0,
+        last_output="",
+        page=EMPTY_PAGE,
+    )
 
 
 def _working_folder() -> str:
@@ -747,7 +794,7 @@ def default_session(engine: str | None = None) -> Session:
     settings = current_settings(engine=engine)
     with _registry_lock:
         for session in _sessions.values():
-            if not session.closed and session.settings.engine == settings.engine:
+            if not session.closed and not session.has_failed and session.settings.engine == settings.engine:
                 return session
         session = Session(settings=settings)
         _sessions[id(session)] = session  # before it opens: two threads that make pools at once share it

@@ -40,6 +40,7 @@ ASKER = "control"
 MAX_UNANSWERED = 16
 #: How long `close` waits for last answers to leave.
 _CLOSE_S = 2.0
+_LOOK_S = 0.05
 
 _numbers = itertools.count(1)  # programs of one process may share a run folder
 
@@ -143,7 +144,7 @@ class ControlServer:
     """Answers questions about one running program on a unix socket in its run folder.
 
     Args:
-        loop: a running loop; it must still run when this is closed.
+        loop: a running loop; it should still run when this is closed, so that whoever asked hears of the end.
         folder: of the run, as `create_run_folder` makes it; several programs may share it.
         run_id: of the run.
         target: what is asked about.
@@ -226,7 +227,11 @@ class ControlServer:
         done = threading.Event()
         self._loop.call_soon(call)
         self._loop.call_soon(done.set)
-        done.wait(max(0.0, deadline - time.monotonic()))
+        while not done.wait(_LOOK_S) and time.monotonic() < deadline:
+            if self._loop.ended.is_set():  # a session that was closed under its program; then nobody else calls it
+                if not done.is_set():
+                    call()
+                return
 
     def _open_links(self) -> list[Link]:
         with self._lock:

@@ -244,7 +244,8 @@ class ProcessHosting(Hosting):
         self._target.happened(text)
 
     def on_failed(self, error: Exception) -> None:
-        self._target.lost(error)
+        if not self._released:
+            self._target.lost(error)
 
     def _forget(self, id: str) -> UnitName | None:
         name = self._names.pop(id, None)

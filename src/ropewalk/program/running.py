@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ropewalk.calls.client import Caller, Client
-from ropewalk.errors import ProgramStopped
+from ropewalk.errors import PoolClosed, ProgramStopped
 from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
@@ -39,6 +39,9 @@ T = TypeVar("T")
 
 #: An exception that leaves the `with` block, or the script, leaves nodes no longer than this.
 _GRACE_ON_ERROR_S = 1.0
+
+#: Whoever waits looks this often whether there is still somebody who would wake him.
+_LOOK_S = 1.0
 
 #: Programs that have not ended: at the end of the script they are asked to, before their processes are killed.
 _running: list[RunningProgram] = []
@@ -62,6 +65,7 @@ class RunningProgram:
         self._client_loop: Loop | None = None
         self._caller: Caller | None = None
         self._caller_lock = threading.Lock()
+        self._loop_lost = threading.Lock()
         self._is_ending = False  # changed under the lock, so that no caller is made that nobody closes
 
     def begin(self, hosting: Hosting) -> None:
@@ -100,8 +104,9 @@ class RunningProgram:
 
         Raises:
             ProgramFailed: a node failed; says which one failed first, how, and what it printed last.
+            PoolClosed: its session was closed under it.
         """
-        if not self._over.wait(timeout_s):
+        if not self._wait_over(timeout_s):
             return False
         self._raise_failure()
         return True
@@ -113,12 +118,14 @@ class RunningProgram:
             ProgramFailed: a node failed before.
         """
         due = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._conductor.changed:
-            while not self._conductor.is_ready and not self._over.is_set():
-                left_s = None if due is None else due - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return False
-                self._conductor.changed.wait(left_s)
+        while not self._is_ready_or_over:
+            left_s = _LOOK_S if due is None else min(due - time.monotonic(), _LOOK_S)
+            if left_s <= 0:
+                return False
+            with self._conductor.changed:
+                if not self._is_ready_or_over:
+                    self._conductor.changed.wait(left_s)
+            self._look_at_loop()
         self._raise_failure()
         return True
 
@@ -135,7 +142,7 @@ class RunningProgram:
             raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
         if not self._over.is_set():
             self._hosting.loop.call_soon(lambda: self._conductor.stop("it was asked to", grace_s))
-        self._over.wait()
+        self._wait_over(None)
 
     # Changing it
 
@@ -316,6 +323,7 @@ class RunningProgram:
 
         self._hosting.loop.call_soon(make)
         while not done.wait(0.1):
+            self._look_at_loop()
             if self._over.is_set():
                 break
         if errors:
@@ -323,6 +331,32 @@ class RunningProgram:
         if not results:
             raise self._has_ended()
         return results[0]
+
+    @property
+    def _is_ready_or_over(self) -> bool:
+        return self._conductor.is_ready or self._over.is_set()
+
+    def _wait_over(self, timeout_s: float | None) -> bool:
+        due = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._over.wait(_LOOK_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_S))):
+            if due is not None and time.monotonic() >= due:
+                return False
+            self._look_at_loop()
+        return True
+
+    def _look_at_loop(self) -> None:
+        """End the program if its loop has ended under it: nothing would come of anything any more.
+
+        A session tells its programs before it ends. This is for one that ended just when the program began, so that
+        it was told of nothing.
+        """
+        if not self._hosting.loop.ended.is_set() or self._conductor.supervisor.done:
+            return
+        with self._loop_lost:  # in the loop's stead: one thread at a time
+            error = PoolClosed(f"the session of program {self.name!r} was closed while it ran")
+            self._conductor.lost(error)
+            for unit in self._conductor.units:
+                self._conductor.ended(unit.name, None, str(error))
 
     def _has_ended(self) -> ProgramStopped:
         return ProgramStopped(f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})")
