@@ -145,6 +145,12 @@ def pids_of(pool: ropewalk.Pool) -> list[int]:
     return [worker.pid for worker in pool.status().workers]
 
 
+def suspend(pid: int) -> None:
+    """SIGSTOP, and wait until it stands still: until the thread that got the signal runs, the others answer."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, what=f"{pid} stands still")
+
+
 def kill(pid: int) -> None:
     """SIGKILL, to whoever is still there."""
     assert pid > 0

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import ropewalk as rw
-from tests.scenarios.launchers import kill
+from tests.scenarios.launchers import kill, suspend
 from tests.scenarios.services import (
     MODES,
     Counter,
@@ -371,7 +371,7 @@ def test_a_caller_with_a_deadline_does_not_wait_for_a_service_that_was_stopped_b
         counter = running.client("counter")
         counter.get()
         pid = pid_of(running, "counter")
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         try:
             begun = time.monotonic()
             with rw.deadline(0.2):
@@ -394,7 +394,7 @@ def test_stopping_a_program_with_a_service_that_was_stopped_by_a_signal_kills_it
     program.add(rw.Service(Counter), name="counter")
     running = program.launch()
     running.wait_ready(10)
-    os.kill(pid_of(running, "counter"), signal.SIGSTOP)
+    suspend(pid_of(running, "counter"))
     begun = time.monotonic()
     running.stop(grace_s=0.3)
     assert time.monotonic() - begun < 3
@@ -414,7 +414,7 @@ def test_a_deadline_that_a_worker_does_not_handle_fails_the_program_with_its_nam
     running = program.launch()
     running.wait_ready(10)
     pid = pid_of(running, "counter")
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     path.touch()
     try:
         threading.Timer(0.6, os.kill, (pid, signal.SIGCONT)).start()

@@ -15,7 +15,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.program import node_host
-from tests.scenarios.launchers import kill, launcher, wait_until_gone
+from tests.scenarios.launchers import kill, launcher, suspend, wait_until_gone
 from tests.scenarios.services import (
     MODES,
     Counter,
@@ -434,7 +434,7 @@ def test_a_restart_of_a_hung_service_kills_it_after_its_grace(tmp_path: Path) ->
         counter = running.client("counter")
         thread, outcome = in_thread(lambda: counter.sleep(60, path))
         wait_until(lambda: noted(path))
-        os.kill(pid_of(running, "counter"), signal.SIGSTOP)
+        suspend(pid_of(running, "counter"))
         running.restart("counter")
         with rw.deadline(5):
             wait_until(lambda: counter.whoami()[1] == 1)
