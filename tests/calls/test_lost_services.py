@@ -21,6 +21,7 @@ from ropewalk.calls import frame
 from ropewalk.calls.client import Place
 from ropewalk.calls.conversation import MAX_IN_FLIGHT
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
+from ropewalk.transport.client import dial
 from tests.calls.ends import FarProcess, ends, far, num_memory_files, until
 from tests.calls.objects import Target
 
@@ -44,6 +45,25 @@ def in_threads(*works: Callable[[], object]) -> list[Any]:
         thread.join(20)
         assert not thread.is_alive(), "a call hangs"
     return outcomes
+
+
+def test_a_thread_that_dials_while_its_process_ends_its_calls_leaves_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `close` had looked for links before this one was there, so it stayed open until the loop ended.
+    with far(tmp_path) as (_, end, client):
+
+        def dial_meanwhile(*args: Any, **options: Any) -> Any:
+            link = dial(*args, **options)
+            end.caller.close("this process ends")
+            links.append(link)
+            return link
+
+        links: list[Any] = []
+        monkeypatch.setattr("ropewalk.calls.caller.dial", dial_meanwhile)
+        with pytest.raises(ProgramStopped, match="this process ends"):
+            client.add()
+        assert links[0].closed
 
 
 def test_every_caller_of_a_killed_service_hears_how_it_ended(tmp_path: Path) -> None:

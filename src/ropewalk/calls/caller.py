@@ -38,6 +38,7 @@ class Caller:
 
         Raises:
             TransportError: nobody answers there.
+            ProgramStopped: this process calls no more.
         """
         conversation = self._conversations.get(place.address)
         if conversation is not None and not conversation.closed:
@@ -52,6 +53,9 @@ class Caller:
             made.close("another thread was quicker")
             return other
         self._conversations[place.address] = made
+        if self.closed:  # while this dialled: `close` may have looked before it was there
+            self.lose(place.address, self.closed)
+            raise ProgramStopped(self.closed)
         return made
 
     def lose(self, address: str, why: str) -> None:
