@@ -19,7 +19,7 @@ import pytest
 import ropewalk as rw
 from tests.scenarios.launchers import is_alive, kill, launcher
 from tests.scenarios.services import MODES, Counter, Gate, add_many, pid_of, serve_until_stopped, status_of
-from tests.scenarios.tasks import note, noted, square, wait_until
+from tests.scenarios.tasks import note, noted, square, wait_for_file, wait_until
 
 np = pytest.importorskip("numpy")
 
@@ -400,6 +400,30 @@ def test_colocated_nodes_share_a_process_or_not_and_call_each_other(as_: Any, tm
     pairs = [line.split(":") for line in noted(path)]
     assert len({pid for pid, _ in pairs}) == 1
     assert sum(one == other for one, other in pairs) == (1 if as_ == "threads" else 0)
+
+
+def _call_until_lost(counter: Counter, path: str) -> None:
+    counter.get()
+    note(path, "called")
+    try:
+        while True:
+            counter.get()
+    except rw.ServiceLost as error:
+        note(path, error.cause)
+
+
+def test_callers_of_a_service_that_ended_with_the_workers_beside_it_are_told_so(tmp_path: Path) -> None:
+    # They were told that it is gone, "and nobody saw how".
+    path, gate = str(tmp_path / "notes"), str(tmp_path / "gate")
+    program = rw.Program("together")
+    nodes = {"counter": rw.Service(Counter), "worker": rw.Worker(wait_for_file, gate)}
+    handles = program.add(rw.Colocate(nodes, as_="threads"), name="host")
+    program.add(rw.Worker(_call_until_lost, handles["counter"], path), name="visitor")
+    with program.launch() as running:
+        wait_until(lambda: noted(path))
+        Path(gate).touch()
+        assert running.wait(10)
+    assert noted(path)[1] == "it shared the process 'host' with workers, which have completed, and ended with them"
 
 
 def test_colocated_threads_die_and_come_back_as_one(tmp_path: Path) -> None:

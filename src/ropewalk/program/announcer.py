@@ -6,8 +6,9 @@ import msgspec
 
 from ropewalk.program.directory import Table, View
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import Outcome
+from ropewalk.program.instructions import Outcome, ReplicaState, ReplicaStatus
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
+from ropewalk.program.node import NodeSpec
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Unit, Units
 from ropewalk.transport.credentials import token_of
@@ -70,7 +71,7 @@ class Announcer:
     def publish(self, supervisor: Supervisor) -> None:
         """Tell those who asked what has changed."""
         states = [
-            (spec.name, status.replica, status.state, status.generation, status.cause and f"it {status.cause}")
+            (spec.name, status.replica, status.state, status.generation, _why_gone(spec, status))
             for unit, specs in self._services.items()
             for status in supervisor.replicas_of(unit)
             for spec in specs
@@ -97,3 +98,12 @@ class Announcer:
             self._view.hear(news)
         else:
             self._hosting.tell(name, news)
+
+
+def _why_gone(spec: NodeSpec, status: ReplicaStatus) -> str:
+    """What callers of a replica are told of its end, or of its last one."""
+    if status.state is not ReplicaState.COMPLETED:
+        return status.cause and f"it {status.cause}"
+    if spec.node.finite:
+        return "it has completed"
+    return f"it shared the process {status.name!r} with workers, which have completed, and ended with them"

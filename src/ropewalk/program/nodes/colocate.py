@@ -16,7 +16,11 @@ Closeness = Literal["threads", "processes"]
 class Colocate(Node[Mapping[str, Any]]):
     """Nodes that belong close together, because they talk much.
 
-    As threads they share one process: it starts, dies and restarts as one. As processes they share a host.
+    As threads they share one process: it starts, dies and restarts as one. It also ends as one: if there are workers
+    among them (or services with `run`), all of it ends when the last of these has completed, and nodes elsewhere that
+    still call a service of it get `ServiceLost`, which says so. A service that shall outlive the workers beside it
+    belongs into a process of its own. As processes they share a host, and each lives for itself.
+
     The names are names of the program, so the nodes can be given to each other by `program.declare(name)`.
 
     Example:
