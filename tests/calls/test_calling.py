@@ -421,3 +421,13 @@ def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path) -> None:
         sys.setswitchinterval(interval)
         assert max(slowest) < 0.9, f"slowest {slowest}, calls {counts}"
         assert min(counts) > 20
+
+
+def test_a_method_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    # It read "far has no method 'nothing' It has: empty, ...".
+    with ends(tmp_path, "client") as end:
+        client = end.client("far", Target)
+        with pytest.raises(AttributeError, match=r"far has no method 'zyx'; it has \w+, "):
+            client.zyx()
+        with pytest.raises(AttributeError, match=r"far has no method 'emptty'; did you mean 'empty'\? It has \w+, "):
+            client.emptty()

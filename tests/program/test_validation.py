@@ -108,12 +108,23 @@ def test_a_program_without_nodes_is_invalid() -> None:
     assert problems(Program("empty"))[0].startswith("the program has no nodes")
 
 
+class Crowded:
+    """Was served, and whoever called one of these got "no method '__call__'": they are names of the client's own."""
+
+    def all(self) -> int:
+        return 1
+
+    def any(self) -> int:
+        return 1
+
+
 @pytest.mark.parametrize(
     ("node", "said"),
     [
         (lambda: Worker(Learner), "class Learner has no method `run`, which is what a worker does"),
         (lambda: Service(Abstract), "Abstract is abstract: act must be defined"),
         (lambda: Service(maker), "maker() does not say which class it returns"),
+        (lambda: Service(Crowded), "Crowded has public methods that nobody could call: all, any;"),
         (lambda: PoolNode(0), "a pool needs at least 1 process, not 0"),
         (lambda: PoolNode(1, engine="slurm"), "give engine to program.launch instead"),
         (lambda: PoolNode(1, max_death=3), "unexpected argument 'max_death'; did you mean 'max_deaths'?"),

@@ -9,6 +9,11 @@
 
 A client finds its service through the directory when it has no link to it, so it
 follows a service that was restarted elsewhere.
+
+From one process to another at most 1024 calls are under way (`MAX_IN_FLIGHT`); a
+further one waits, also `future` and `send`, which is how a slow service slows its
+callers down. They are counted by number and not by bytes: whoever sends arguments of
+10 MB without waiting for answers may have 10 GB of them on the way.
 """
 
 from __future__ import annotations
@@ -23,6 +28,9 @@ from ropewalk.calls.directory import Directory, Place
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
 from ropewalk.calls.replica import Replica
+
+#: Public names of clients themselves, which no method can have.
+CLIENT_NAMES = ("all", "any")
 
 
 class Client:
@@ -70,8 +78,8 @@ class Client:
         facts = self._methods.get(name)
         if facts is None:
             near: list[str] = difflib.get_close_matches(name, self._methods, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise AttributeError(f"{self._name} has no method {name!r}{hint} It has: {', '.join(self._methods)}")
+            hint = f"; did you mean {near[0]!r}? It" if near else "; it"
+            raise AttributeError(f"{self._name} has no method {name!r}{hint} has {', '.join(self._methods)}")
         if self._address == "all":
             made: Any = MethodOfAll(facts, self._all_replicas)
         elif isinstance(self._address, int):
@@ -86,7 +94,7 @@ class Client:
         return self.__getattr__("__call__")(*args, **kwargs)
 
     def __dir__(self) -> list[str]:
-        return ["all", "any", *self._methods]
+        return [*CLIENT_NAMES, *self._methods]
 
     def __repr__(self) -> str:
         address = "" if self._address == "any" else f", {self._address!r}"
@@ -123,4 +131,4 @@ class Client:
         return min(order, key=lambda replica: (not replica.is_up, replica.num_pending))
 
 
-__all__ = ["Caller", "Client", "Directory", "Place"]
+__all__ = ["CLIENT_NAMES", "Caller", "Client", "Directory", "Place"]

@@ -144,8 +144,8 @@ class Handle(Generic[T_co]):
         )
         if methods and method and method not in methods:
             near = difflib.get_close_matches(method, methods, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            lesson += f" (And it will have no method {method!r}{hint} It has: {', '.join(methods)}.)"
+            hint = f"; did you mean {near[0]!r}? It" if near else "; it"
+            lesson += f" (And it will have no method {method!r}{hint} has {', '.join(methods)}.)"
         return HandleNotConnected(lesson, handle=name)
 
 

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ropewalk.calls.client import CLIENT_NAMES
 from ropewalk.calls.markers import MethodFacts, methods_of
 from ropewalk.program.node import Node, call_arguments, label_of
 from ropewalk.program.signatures import misfit
@@ -70,7 +71,14 @@ class Service(Node[T_co]):
                 f"{self.label}() does not say which class it returns, so its methods are not known; "
                 f"annotate it, as in `def {self.label}(...) -> Learner`, or give the class itself"
             )
-        elif inspect.isabstract(made):
+            return
+        taken = [name for name in CLIENT_NAMES if name in methods_of(made)]
+        if taken:
+            yield (
+                f"{made.__name__} has public methods that nobody could call: {', '.join(taken)}; "
+                "of a client, `.all` is every replica and `.any` one of them, so give them other names"
+            )
+        if inspect.isabstract(made):
             names = sorted(typing.cast("Any", made).__abstractmethods__)
             yield f"{made.__name__} is abstract: {', '.join(names)} must be defined"
 
