@@ -15,6 +15,7 @@ from typing import Any
 
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.replica import Replica
+from ropewalk.errors import ServiceLost
 
 
 class RemoteMethod:
@@ -29,12 +30,21 @@ class RemoteMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call, and wait for what it returns."""
-        if self._facts.streams:
-            return self._choose().stream(self._facts, args, kwargs)
-        return self._choose().call(self._facts, args, kwargs)
+        tried: list[Replica] = []
+        while True:
+            replica = self._choose()
+            try:
+                if self._facts.streams:
+                    return replica.stream(self._facts, args, kwargs)
+                return replica.call(self._facts, args, kwargs)
+            except ServiceLost as error:
+                self._try_another(tried, replica, error)
 
     def future(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call without waiting; cancelling the future cancels the call, unless it runs already."""
+        """Call without waiting; cancelling the future cancels the call, unless it runs already.
+
+        Waits only while too many calls are under way: 1024 between two processes, however large each of them is.
+        """
         return self._choose().future(single(self._facts), args, kwargs)
 
     def aio(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
@@ -42,11 +52,23 @@ class RemoteMethod:
         return asyncio.wrap_future(self.future(*args, **kwargs))
 
     def send(self, *args: Any, **kwargs: Any) -> None:
-        """Call and do not wait; what the method returns or raises is dropped."""
-        self._choose().send(single(self._facts), args, kwargs)
+        """Call and do not wait; what the method returns or raises is dropped. Bounded as `future` is."""
+        tried: list[Replica] = []
+        while True:
+            replica = self._choose()
+            try:
+                return replica.send(single(self._facts), args, kwargs)
+            except ServiceLost as error:
+                self._try_another(tried, replica, error)
 
     def __repr__(self) -> str:
         return f"<remote method {self._facts.name}>"
+
+    def _try_another(self, tried: list[Replica], replica: Replica, error: ServiceLost) -> None:
+        """Return if a call that did not run, because the chosen replica had just gone, may choose once more."""
+        if error.started or replica in tried:
+            raise error
+        tried.append(replica)
 
 
 class MethodOfAll:
