@@ -403,6 +403,16 @@ def test_interrupts_at_any_moment_leave_the_client_usable(tmp_path: Path, kind: 
             thread.start()
         num_interrupts = 0
         due = time.monotonic() + 3
+        armed = False
+
+        def interrupt(_number: int, _frame: object) -> None:
+            # Once for each round, and never outside of one: there it would end the whole run of the tests.
+            nonlocal armed
+            if armed:
+                armed = False
+                raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGINT, interrupt)
         signaller = subprocess.Popen(
             [
                 sys.executable,
@@ -415,6 +425,7 @@ def test_interrupts_at_any_moment_leave_the_client_usable(tmp_path: Path, kind: 
         number = 0
         while time.monotonic() < due:
             try:
+                armed = True
                 while time.monotonic() < due:
                     number += 1
                     if kind == "futures":
@@ -422,18 +433,15 @@ def test_interrupts_at_any_moment_leave_the_client_usable(tmp_path: Path, kind: 
                         assert [future.result() for future in futures] == [number + at for at in range(5)]
                     else:
                         assert client.echo(number) == number
+                armed = False
             except KeyboardInterrupt:
                 num_interrupts += 1
             except ServiceLost:
                 pass
-        while signaller.poll() is None:
-            try:
-                signaller.kill()
-                signaller.wait()
-            except KeyboardInterrupt:
-                pass
-        with contextlib.suppress(KeyboardInterrupt):
-            time.sleep(0.01)  # the last one
+        armed = False
+        signaller.kill()
+        signaller.wait()
+        signal.signal(signal.SIGINT, before)
         stop.set()
         if kind == "beside":
             thread.join(10)
