@@ -12,6 +12,7 @@ from __future__ import annotations
 from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.directory import Directory, Place
 from ropewalk.calls.messages import CALLS
+from ropewalk.calls.payloads import Handover
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
 from ropewalk.transport.address import parse_address
@@ -23,9 +24,13 @@ from ropewalk.transport.loop import Loop
 class Caller:
     """What the clients of one process share: links, the loop, the directory."""
 
-    def __init__(self, loop: Loop, directory: Directory, run_id: str, process_id: str) -> None:
+    def __init__(
+        self, loop: Loop, directory: Directory, run_id: str, process_id: str, handover: Handover | None = None
+    ) -> None:
         self.loop = loop
         self.directory = directory
+        self.handover = handover
+        """By which arguments get to the services as they are, if these are all in this process."""
         self.threads = Threads("ropewalk-call")
         self._run_id = run_id
         self._process_id = process_id
@@ -47,6 +52,8 @@ class Caller:
             raise ProgramStopped(self.closed)
         credentials = Credentials(self._run_id, self._process_id, place.token)
         link = dial(parse_address(place.address), credentials, CALLS, timeout_s=timeout_s)
+        if self.handover:
+            self.handover.join(link)
         made = Conversation(link, self.loop, name)
         other = self._conversations.setdefault(place.address, made)
         if other is not made and not other.closed:

@@ -1,12 +1,18 @@
-"""Values as the parts of a message, large ones as a memory file."""
+"""Values as the parts of a message, large ones as a memory file.
+
+Between threads of one process they need not be copied: at the ends of a `Handover`, the
+message carries only a token, and whoever unpickles it takes out the very object.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.frames import Part
@@ -58,11 +64,63 @@ class Packed:
 _EMPTY_CALL = Packed(())
 
 
-def pack_arguments(link: Link | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool) -> Packed:
+class Handover:
+    """The objects that are under way in a program of threads that copies nothing.
+
+    What nobody takes out (answers to calls that were given up, or made with `send`) stays until the program is
+    forgotten: it is for debugging.
+    """
+
+    in_use = False
+    """Whether there has ever been one in this process; asked first, as nearly all calls are none of its business."""
+
+    def __init__(self) -> None:
+        Handover.in_use = True
+        self._id = next(_numbers)
+        self._objects: dict[int, Any] = {}
+        _handovers[self._id] = self
+
+    def join(self, link: Link) -> None:
+        """What is sent on this link from now on is handed over."""
+        _ends[link] = self
+
+    def put(self, value: Any) -> Packed:
+        """Keep an object until it is taken, and pack its token."""
+        number = next(_numbers)
+        self._objects[number] = value
+        return Packed((pickle.dumps(_Token(self._id, number), 5),))
+
+    def take(self, number: int) -> Any:
+        """An object that was put here; once."""
+        return self._objects.pop(number)
+
+
+class _Token:
+    """Stands for an object in a pickle, and becomes it when that is loaded."""
+
+    def __init__(self, handover: int, number: int) -> None:
+        self._place = handover, number
+
+    def __reduce__(self) -> Any:
+        return _take, self._place
+
+
+def _take(handover: int, number: int) -> Any:
+    return _handovers[handover].take(number)
+
+
+_numbers = itertools.count(1)
+_handovers: WeakValueDictionary[int, Handover] = WeakValueDictionary()
+_ends: WeakKeyDictionary[Link, Handover] = WeakKeyDictionary()
+
+
+def pack_arguments(
+    link: Link | Handover | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool
+) -> Packed:
     """Pickle the arguments of a call.
 
     Args:
-        link: on which they will be sent; None if that is not known yet.
+        link: on which they will be sent; if that is not known yet, the handover of its end, or None.
         args: positional ones.
         kwargs: by name; if there are any, the value is the pair of both.
         keep: copy what lies in the caller's own memory, because the caller may change it before it is sent.
@@ -72,7 +130,11 @@ def pack_arguments(link: Link | None, args: tuple[Any, ...], kwargs: Mapping[str
     """
     if not args and not kwargs:
         return _EMPTY_CALL  # no parts
-    return _pack(link, (args, kwargs) if kwargs else args, "arguments", keep)
+    value = (args, kwargs) if kwargs else args
+    if Handover.in_use and (handover := _ends.get(link) if isinstance(link, Link) else link):
+        return handover.put(value)
+    assert not isinstance(link, Handover)
+    return _pack(link, value, "arguments", keep)
 
 
 def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
@@ -83,6 +145,8 @@ def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
     """
     if type(value) in _ATOMS:
         return Packed((pickle.dumps(value, 5),))
+    if Handover.in_use and (handover := _ends.get(link)):
+        return handover.put(value)
     return _pack(link, value, what, True)
 
 
@@ -112,4 +176,4 @@ def _pack(link: Link | None, value: Any, what: str, keep: bool) -> Packed:
     return Packed([bytes(part) for part in parts] if keep else parts)
 
 
-__all__ = ["Descriptors", "Packed", "own_descriptors", "pack_arguments", "pack_value", "unpack"]
+__all__ = ["Descriptors", "Handover", "Packed", "own_descriptors", "pack_arguments", "pack_value", "unpack"]

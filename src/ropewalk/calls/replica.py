@@ -23,7 +23,7 @@ from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call
-from ropewalk.calls.payloads import pack_arguments
+from ropewalk.calls.payloads import Handover, pack_arguments
 from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, Pending
 from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
 from ropewalk.calls.whereabouts import Connection, Whereabouts
@@ -37,7 +37,13 @@ class Request:
     __slots__ = ("chain", "due", "facts", "keywords", "packed")
 
     def __init__(
-        self, link: Link | None, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool
+        self,
+        link: Link | Handover | None,
+        facts: MethodFacts,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        keep: bool,
     ) -> None:
         running = frame.current.get()
         if running is None:
@@ -117,7 +123,7 @@ class Replica:
                 connection = self._connection(facts)
             except CallError:  # it went in this moment; the future will say so
                 connection = None
-        link = connection.conversation.link if connection else None
+        link = connection.conversation.link if connection else self._caller.handover
         request = Request(link, facts, args, kwargs, keep=True)
         future = CallFuture(self, request)
         if connection and not self._backlog:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ropewalk.calls.payloads import Handover
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
@@ -72,6 +73,8 @@ class Hosting(abc.ABC):
     mode: str
     #: Whether all units share one host, which stays when they end.
     shares_host = False
+    #: By which calls hand objects over as they are, instead of copies.
+    handover: Handover | None = None
     loop: Loop
     run_id: str
     folder: Path
@@ -264,7 +267,7 @@ class ThreadHosting(Hosting):
     Args:
         target: is told what becomes of units.
         settings: say where the run folder is.
-        copy: pickle arguments and results as between processes; else they are handed over as they are.
+        copy: pickle nodes, arguments and results as between processes; else they are handed over as they are.
     """
 
     mode = "threads"
@@ -272,18 +275,19 @@ class ThreadHosting(Hosting):
 
     def __init__(self, target: Target, settings: Settings, *, copy: bool) -> None:
         self._target = target
-        self._copy = copy
+        self.handover = None if copy else Handover()
         self.run_id = os.urandom(8).hex()
         self.folder = create_run_folder(settings.run_folder)
         self._key = os.urandom(32).hex()
-        self._host = NodeHost(str(self.folder), "threads.sock", self.run_id, "threads", self._key, self._said)
-        self._host.by_reference = not copy
+        self._host = NodeHost(
+            str(self.folder), "threads.sock", self.run_id, "threads", self._key, self._said, self.handover
+        )
         self.loop = self._host.loop
         self.loop.start("ropewalk-threads", deputies=True)
 
     def start(self, launch: Launch) -> None:
         nodes = launch.nodes
-        if self._copy:
+        if not self.handover:
             payload = dumps(nodes, what="nodes")
             nodes = loads(payload.pickle, [memoryview(bytearray(buffer)) for buffer in payload.buffers])
         start = launch.start

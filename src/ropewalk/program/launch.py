@@ -26,11 +26,12 @@ def launch(
     """Start a program, and return at once; see `Program.launch`."""
     here = settings.current(engine=engine, mode=mode)
     chosen: Mode = "threads" if here.mode == "threads" else "processes"
-    program.validate(chosen, engine=engine)
     if chosen == "processes" and not copy:
         raise ValueError('copy=False needs mode="threads": what travels between processes is always copied')
+    program.validate(chosen, engine=engine, copy=copy)
     specs = program.specs
-    running = RunningProgram(program.name, specs, PackedProgram(specs))
+    packed = PackedProgram(specs if chosen == "processes" else ())
+    running = RunningProgram(program.name, specs, packed)
     if chosen == "threads":
         hosting = ThreadHosting(running, here, copy=copy)
     else:

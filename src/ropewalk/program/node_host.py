@@ -23,6 +23,7 @@ import msgspec
 from ropewalk.calls.client import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS
+from ropewalk.calls.payloads import Handover
 from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
@@ -53,6 +54,7 @@ from ropewalk.program.node_context import NodeContext
 from ropewalk.program.running_unit import RunningNode, RunningUnit
 from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.failures import failure_of
+from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.ports import free_port
 from ropewalk.transport.server import UnixListener
@@ -79,14 +81,24 @@ class NodeHost:
         run_id, host_id: what it calls itself towards other hosts.
         key: who may call it; see `credentials.TokenList`.
         say: tells the launcher something; from any thread.
+        handover: by which calls hand objects over as they are, if all nodes of the program are here.
     """
 
-    def __init__(self, folder: str, socket_name: str, run_id: str, host_id: str, key: str, say: Say) -> None:
+    def __init__(
+        self,
+        folder: str,
+        socket_name: str,
+        run_id: str,
+        host_id: str,
+        key: str,
+        say: Say,
+        handover: Handover | None = None,
+    ) -> None:
         self.say = say
+        self._handover = handover
         self.loop = Loop()
         self.server = CallServer(self.loop)
         self._run_id, self._host_id = run_id, host_id
-        self.by_reference = False
         self.leave: Callable[[], object] = lambda: None
         """Ends a process in which a unit has failed, but whose first node does not end; a thread is left alone."""
         self._checkpoints = Path()
@@ -101,7 +113,7 @@ class NodeHost:
             run_id,
             TokenList(key),
             CALLS,
-            lambda _id, link: self.server.attend(link),
+            lambda _id, link: self._attend(link),
         )
         self.loop.call_soon(self._listener.open)
         self.loop.call_soon(self._look)
@@ -174,7 +186,7 @@ class NodeHost:
         """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
         self._checkpoints = Path(start.checkpoints)
         view = View(lambda name: self.say(Locate(name)), self.before_waiting)
-        unit = RunningUnit(start.name, view, Caller(self.loop, view, self._run_id, self._host_id))
+        unit = RunningUnit(start.name, view, Caller(self.loop, view, self._run_id, self._host_id, self._handover))
         unit.nodes = [
             RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))
             for node, facts in zip(nodes, start.nodes, strict=True)
@@ -343,6 +355,11 @@ class NodeHost:
         self.loop.call_later(_LOOK_S, self._look)
 
     # Smaller steps
+
+    def _attend(self, link: Link) -> None:
+        if self._handover:
+            self._handover.join(link)
+        self.server.attend(link)
 
     def _running(self, context: NodeContext) -> RunningNode:
         return next(running for unit in self._units.values() for running in unit.nodes if running.context is context)

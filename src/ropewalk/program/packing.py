@@ -13,7 +13,7 @@ from ropewalk.transport.serialization import Payload, define, dumps
 
 
 class PackedProgram:
-    """The pickled nodes of a program.
+    """The pickled nodes of a program; of one that runs in threads, and is sent nowhere, nothing.
 
     Every host gets the definitions that any node needs: what one node sends, another one
     must be able to rebuild.
@@ -32,11 +32,12 @@ class PackedProgram:
 
     def num_buffers(self, name: str) -> int:
         """How many buffers the pickle of a node has."""
-        return len(self._nodes[name].buffers)
+        return len(self._nodes[name].buffers) if self._nodes else 0
 
     def parts(self, names: Sequence[str]) -> list[Part]:
         """What a host with these nodes is sent."""
-        return [*self._definitions, *(part for name in names for part in _parts(self._nodes[name]))]
+        packed = [self._nodes[name] for name in names] if self._nodes else []
+        return [*self._definitions, *(part for payload in packed for part in _parts(payload))]
 
 
 def _parts(payload: Payload) -> list[Part]:

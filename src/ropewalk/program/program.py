@@ -257,13 +257,14 @@ class Program:
             raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
         return _FORMATS[format](drawing.Graph(self.name, self.specs, self.edges()))
 
-    def validate(self, mode: Mode = "processes", *, engine: str | None = None) -> None:
+    def validate(self, mode: Mode = "processes", *, engine: str | None = None, copy: bool = True) -> None:
         """Check all that can be checked before anything starts.
 
         Args:
             mode: how it shall be launched.
             engine: where it shall be launched; the setting `engine` by default. Only of this
                 machine it is known what it has.
+            copy: as for `launch`; if nothing is copied, nothing needs to be picklable.
 
         Raises:
             ProgramInvalid: it cannot be launched; lists every problem that was found.
@@ -272,7 +273,7 @@ class Program:
         if mode not in get_args(Mode):
             raise ValueError(f'mode must be "processes" or "threads", not {mode!r}')
         is_here = mode == "threads" or settings.current(engine=engine).engine == "local"
-        problems = tuple(problems_of(self, mode=mode, machine=this_machine() if is_here else None))
+        problems = tuple(problems_of(self, mode=mode, machine=this_machine() if is_here else None, copy=copy))
         if problems:
             count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
             lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
@@ -296,8 +297,9 @@ class Program:
             mode: "processes" (the default), or "threads" of this process, which keeps breakpoints working.
             engine: where the processes run; the setting `engine` by default.
             session: whose processes it uses; by default one that all programs and pools of this process share.
-            copy: in threads mode, pickle arguments and results as between processes. False hands them over as
-                they are, which is faster and hides what would fail with processes.
+            copy: in threads mode, pickle the nodes' arguments, and the arguments and results of calls, as between
+                processes. False hands all of them over as they are: the callee gets the caller's very object, and
+                nothing needs to be picklable. That hides what would fail with processes.
 
         Raises:
             ProgramInvalid: it cannot be launched; lists every problem that was found.

@@ -300,7 +300,7 @@ class RunningProgram:
                 if not self._hosting.shares_host:  # the session's loop runs no code of users
                     loop = self._client_loop = Loop()
                     loop.start("ropewalk-client", deputies=True)
-                self._caller = Caller(loop, self._view, self._hosting.run_id, LAUNCHER)
+                self._caller = Caller(loop, self._view, self._hosting.run_id, LAUNCHER, self._hosting.handover)
             return self._caller
 
     def _call(self, call: Callable[[], T]) -> T:

@@ -41,13 +41,14 @@ def this_machine() -> Machine:
     return Machine(usable_cpus(), psutil.virtual_memory().total, gpus)
 
 
-def problems_of(program: Program, *, mode: Mode, machine: Machine | None) -> Iterator[str]:
+def problems_of(program: Program, *, mode: Mode, machine: Machine | None, copy: bool = True) -> Iterator[str]:
     """Everything that keeps a program from being launched, one line each.
 
     Args:
         program: what to look at.
         mode: whether nodes shall be processes, or threads of one process.
         machine: where all of it shall run; None if an engine finds places, and knows them.
+        copy: whether anything will be pickled.
     """
     specs = program.specs
     if not specs:
@@ -60,7 +61,7 @@ def problems_of(program: Program, *, mode: Mode, machine: Machine | None) -> Ite
     for unit, problem in program.mistakes:
         yield f"{unit}: {problem}"
     for spec in specs:
-        found = itertools.chain(spec.node.problems(), _handles(program, spec), _pickles(spec))
+        found = itertools.chain(spec.node.problems(), _handles(program, spec), _pickles(spec, copy))
         yield from (f"{spec}: {problem}" for problem in found)
         if mode == "threads":
             yield from (f"{spec}: {problem}" for problem in _threads(spec))
@@ -139,15 +140,17 @@ def _handles_of(spec: NodeSpec) -> Iterator[tuple[str, Handle[Any]]]:
             yield path + step, handle
 
 
-def _pickles(spec: NodeSpec) -> Iterator[str]:
+def _pickles(spec: NodeSpec, copy: bool) -> Iterator[str]:
     for path, value in spec.node.arguments().items():
         noted = pickled_handles.set([])
         try:
             dumps_code(value, what=path)
         except NotPicklable as error:
-            yield f"{error}. Build it where the node runs instead: Deferred(function, *args)"
+            if copy:  # else this only looks for hidden handles, as far as it gets
+                yield f"{error}. Build it where the node runs instead: Deferred(function, *args)"
         except Exception as error:  # what a `__reduce__` of the user raises
-            yield f"{path} cannot be pickled: {type(error).__name__}: {error}"
+            if copy:
+                yield f"{path} cannot be pickled: {type(error).__name__}: {error}"
         finally:
             hidden = set(pickled_handles.get()).difference(handle.name for _, handle in handles_in(value))
             pickled_handles.reset(noted)
