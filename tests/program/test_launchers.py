@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,7 @@ def test_each_place_is_looked_into_once(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "link"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # or what it finds now would stay for the tests that follow
     parents = usual_parents(tmp_path / "own")
     assert parents.count(tmp_path) == 1 and tmp_path / "own" in parents and Path("/tmp") in parents
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")

@@ -26,6 +26,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
 from ropewalk.processes.session import ProcessSpec, Session
+from ropewalk.program.left_folders import Claim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
@@ -278,6 +279,8 @@ class ThreadHosting(Hosting):
         self.handover = None if copy else Handover()
         self.run_id = os.urandom(8).hex()
         self.folder = create_run_folder(settings.run_folder)
+        self._claim = Claim(self.folder)
+        sweep([self.folder.parent])
         self._key = os.urandom(32).hex()
         self._host = NodeHost(
             str(self.folder), "threads.sock", self.run_id, "threads", self._key, self._said, self.handover
@@ -318,6 +321,7 @@ class ThreadHosting(Hosting):
     def close(self) -> None:
         self._host.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._claim.close()
 
     def _said(self, message: Any) -> None:
         self.loop.call_soon(lambda: self._hear(message))

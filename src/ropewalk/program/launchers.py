@@ -22,6 +22,7 @@ import psutil
 
 from ropewalk.errors import LinkClosed, RopewalkError
 from ropewalk.program.control import ASKER, CONTROL_CODEC, Announcement, Answer, Problem, Request
+from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
@@ -160,22 +161,17 @@ def usual_parents(run_folder: Path) -> list[Path]:
 def find_launchers(parents: Iterable[Path]) -> list[Launcher]:
     """The launchers that announce a program in a run folder below `parents`, by name and pid.
 
-    What belongs to others is passed by, as anybody may write to `/tmp`; so is what was left by a process that is gone.
+    What belongs to others is passed by, as anybody may write to `/tmp`; what was left by a process that is gone is
+    removed where that is certain.
     """
+    parents = list(parents)
+    sweep(parents)
     found: list[Launcher] = []
     for parent in parents:
         for folder in parent.glob("ropewalk-*"):
-            if _is_ours(folder):
+            if is_ours(folder):
                 found += filter(None, map(_read, folder.glob("control-*.json")))
     return sorted(found, key=lambda launcher: (launcher.program, launcher.pid, launcher.file))
-
-
-def _is_ours(folder: Path) -> bool:
-    try:
-        facts = os.lstat(folder)
-    except OSError:
-        return False
-    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def _read(file: Path) -> Launcher | None:

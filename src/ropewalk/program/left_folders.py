@@ -1,0 +1,86 @@
+"""Run folders that were left by a killed launcher of a program of threads, and who removes them.
+
+Between processes the agent outlives its launcher, and removes the folder. A program of threads is one
+process, and killed it removes nothing. So it holds a lock on a file in its folder, which goes with it whatever
+kills it; the next such program, and `ropewalk ps`, remove folders with a file that nobody has locked.
+
+A lock and not a process id: ids are given out again, and mean something else in each container, while `/tmp` may be
+shared. Locks are only asked for on the kernel on which they were taken, as some network drives do not tell of others'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+_CLAIM = "threads.claim"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Claim:
+    """A folder is in use for as long as this process lives, or until `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._fd = -1
+        unlocked = folder / f"{_CLAIM}.new"
+        with contextlib.suppress(OSError):  # no locks here: then it is not claimed, and never swept
+            fd = os.open(unlocked, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, _boot_id())
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.rename(unlocked, folder / _CLAIM)  # nobody can see it unlocked
+            except OSError:
+                os.close(fd)
+                raise
+            self._fd = fd
+
+    def close(self) -> None:
+        """The folder is gone, or may go; may be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def sweep(parents: Iterable[Path]) -> None:
+    """Remove the folders below `parents` whose launchers are gone; only this user's, and never one that is in use."""
+    for parent in parents:
+        for folder in parent.glob("ropewalk-*"):
+            if is_ours(folder):
+                _sweep(folder)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether it is a folder of this user that nobody else can enter."""
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+
+
+def _sweep(folder: Path) -> None:
+    try:
+        fd = os.open(folder / _CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # it has none, or has just gone
+        return
+    try:
+        boot_id = os.read(fd, 64)
+        if boot_id and boot_id == _boot_id():
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # its launcher lives
+        pass
+    finally:
+        os.close(fd)
+
+
+def _boot_id() -> bytes:
+    try:
+        return _BOOT_ID.read_bytes().strip()
+    except OSError:
+        return b""
