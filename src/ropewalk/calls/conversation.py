@@ -182,6 +182,8 @@ class Conversation:
                         if self._armed and not self._watched:
                             self._loop.call_soon(self._disarm)
                         in_time = self._sleep(pending, due)
+                    if self.closed:
+                        self._lose(pending)
                     if not in_time and not (pending.answered or pending.arrived):
                         return False
             return True
@@ -254,7 +256,7 @@ class Conversation:
 
     def _read_for(self, pending: Pending, due: float | None) -> bool:
         """With the role: read until `pending` is answered, or others are; False if `due` comes first."""
-        while not (pending.answered or pending.arrived or self._settled):
+        while not (pending.answered or pending.arrived or self._settled or self.closed):
             if not self.link.may_hold_more:
                 left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
                 with interrupts_allowed:
@@ -355,6 +357,12 @@ class Conversation:
         self.closed = self.closed or why
         self.link.close()
         self._fail(self.closed)
+
+    def _lose(self, pending: Pending) -> None:
+        """The link has ended, perhaps because an interrupt struck whoever was just handing over this very answer."""
+        if not pending.answered and pending.number not in self._pending:
+            pending.why_lost = self.closed
+            self._answer(pending)
 
     def _fail(self, why: str) -> None:
         for pending in list(self._pending.values()):
