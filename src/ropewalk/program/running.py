@@ -163,7 +163,9 @@ class RunningProgram:
         self._call(lambda: self._conductor.scale(unit, replicas))
 
     def restart(self, name: str) -> None:
-        """Start all replicas of a node anew: those that run are asked to end first.
+        """Start all replicas of a node anew; returns when that is under way.
+
+        Those that run are asked to end first, and answer calls until they have.
 
         Raises:
             ValueError: there is no such node.
@@ -226,7 +228,8 @@ class RunningProgram:
         """Where every node stands: the Python stacks of its threads, by the name of the replica.
 
         Threads that run no code of yours are left out. A process whose threads are all stuck in C answers as well;
-        one that is stopped (SIGSTOP) does not.
+        one that is stopped (SIGSTOP) does not. Processes print the stacks of all their threads into their output, from
+        which they are read, so they are seen there as well.
 
         Args:
             node: only this node, or only this replica, such as "actor.3".
