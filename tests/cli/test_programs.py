@@ -34,8 +34,9 @@ class Walk:
         self.folder = folder
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        (program,) = json.loads(self.command("ps", "--json").stdout)["programs"]
-        assert program["pid"] == self.process.pid and program["name"] == "walk"
+        programs = json.loads(self.command("ps", "--json").stdout)["programs"]
+        (program,) = [each for each in programs if each["pid"] == self.process.pid]  # others may run on this machine
+        assert program["name"] == "walk"
         return {f"{node['name']}.{node['replica']}": node for node in program["nodes"]}
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:

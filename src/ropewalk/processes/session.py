@@ -530,7 +530,7 @@ class Session:
             self._agent_linked(agent, link)
             return
         process = self._processes.get(id)
-        if process is None:
+        if process is None or self._failure:  # its owner has been told that nothing comes any more
             link.close()
             return
         process.link = link

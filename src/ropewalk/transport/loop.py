@@ -121,9 +121,15 @@ class Loop:
         """Have the loop make a call; from any thread."""
         self._calls.append(call)
         if not self._awake:
-            self._awake = True
-            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is left to wake
+            try:
+                self._awake = True
                 os.write(self._wake_write, b"x")
+            except OSError:  # full: it will wake anyway; closed: nobody is left to wake
+                pass
+            except BaseException:  # Ctrl-C, perhaps between the flag and the byte: the loop would sleep for ever
+                with contextlib.suppress(OSError):
+                    os.write(self._wake_write, b"x")
+                raise
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
         """Have the loop make a call after a delay; from the loop's thread."""
