@@ -372,7 +372,9 @@ class NodeHost:
                 running.context.name,
                 served.num_done if served else 0,
                 served.num_waiting if served else 0,
-                [CallStatus(call.label, now - call.since) for call in served.running] if served else [],
+                [CallStatus(call.label, now - call.since if call.since else 0.0) for call in served.running]
+                if served
+                else [],
             )
             for unit in list(self._units.values())
             for running in unit.nodes

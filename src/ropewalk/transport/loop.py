@@ -176,7 +176,8 @@ class Loop:
             self._want(fd, 0)  # only its end is still announced
         link.want_write = lambda: self.call_soon(lambda: self._write(link))
         self._write(link)  # words of the handshake may still wait
-        self._read(link)  # a stream may hold bytes that were read with the handshake
+        # A stream may hold bytes that were read with the handshake. They are heard after whoever adds the link is done.
+        self._busy[link] = None
 
     def arm(self, link: Link, reading: bool) -> None:
         """Whether the loop reads a link that was added with a role; from the loop's thread."""
