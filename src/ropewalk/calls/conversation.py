@@ -108,8 +108,7 @@ class Conversation:
             torn = True
             link.send(message, packed.parts, packed.fds or ())
             sent, torn = True, False
-            if self._loop.is_entered_here:
-                self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
+            self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
             while received is None and not self._settled:
                 self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
                 torn = True
@@ -166,8 +165,7 @@ class Conversation:
         if pending.answered or pending.arrived:
             return True
         self.flush()
-        if self._loop.is_entered_here:
-            self._loop.hand_over()  # a method of ours waits for another service: the loop must not wait with it
+        self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
         me = next(self._numbers)  # several threads may wait for the same call
         try:
             with interrupts_deferred:

@@ -86,7 +86,7 @@ class NodeContext:
 
     def wait_for_stop(self, timeout_s: float | None = None) -> bool:
         """Wait until this node is asked to end; False if that takes longer than `timeout_s` seconds."""
-        self._host.before_waiting()
+        self._host.loop.hand_over()
         return self._stopped.wait(timeout_s)
 
     def on_stop(self, callback: Callable[[], object]) -> None:

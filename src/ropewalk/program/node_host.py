@@ -120,11 +120,6 @@ class NodeHost:
 
     # For nodes, from any thread
 
-    def before_waiting(self) -> None:
-        """The running thread is going to wait: the loop must not wait with it."""
-        if self.loop.is_entered_here:
-            self.loop.hand_over()
-
     def run_aside(self, call: Callable[[], object]) -> None:
         """Run a call in another thread."""
         self._threads.run(call)
@@ -185,7 +180,7 @@ class NodeHost:
     def prepare(self, start: StartUnit, nodes: list[Node[Any]]) -> RunningUnit:
         """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
         self._checkpoints = Path(start.checkpoints)
-        view = View(lambda name: self.say(Locate(name)), self.before_waiting)
+        view = View(lambda name: self.say(Locate(name)), self.loop.hand_over)
         unit = RunningUnit(start.name, view, Caller(self.loop, view, self._run_id, self._host_id, self._handover))
         unit.nodes = [
             RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))

@@ -291,7 +291,7 @@ class RunningProgram:
         self._hosting.loop.call_soon(lambda: self._conductor.announcer.subscribe(service, LAUNCHER, None))
 
     def _before_waiting(self) -> None:
-        if self._caller and self._caller.loop.is_entered_here:
+        if self._caller:
             self._caller.loop.hand_over()
 
     def _own_caller(self) -> Caller:

@@ -228,7 +228,9 @@ class Loop:
             return True
 
     def hand_over(self) -> None:
-        """From the loop's thread, inside `enter`: this will take long; a deputy takes over at once."""
+        """This thread is going to wait: if it has the loop, inside `enter`, a deputy takes over at once."""
+        if not self.is_entered_here:
+            return
         with self._succession:
             self._wanted = self._entered != 0
         self._raise_alarm()
