@@ -74,7 +74,7 @@ def test_an_ending_is_words_that_follow_the_name_of_a_node(facts: dict[str, Any]
 def test_a_real_wait_status_is_read(code: str, exit_code: int | None, number: int | None) -> None:
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
     _, status = os.waitpid(pid, 0)
-    record = DeathRecord.from_wait_status(status, name="x", host="h", pid=pid, ran_s=1.0)
+    record = DeathRecord.from_exit_code(os.waitstatus_to_exitcode(status), name="x", host="h", pid=pid, ran_s=1.0)
     assert (record.exit_code, record.signal, record.pid, record.ran_s) == (exit_code, number, pid, 1.0)
 
 

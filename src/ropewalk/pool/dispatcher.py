@@ -55,6 +55,7 @@ from ropewalk.pool.messages import Constant as ConstantHere
 from ropewalk.pool.results import Batch, Job, Raised, rebuild_error
 from ropewalk.pool.scaling import Scaling
 from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, Unit
+from ropewalk.processes.deaths import record_of
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, Report
 from ropewalk.processes.page import IDLE, PageReport
@@ -592,7 +593,7 @@ class Dispatcher:
         index = None
         if located and located[0].content.kind not in CallKind.SINGLE:
             index = located[0].first_index + located[1]
-        record = verdicts.record_of(exited, name=worker.name, host=worker.host, task_index=index)
+        record = record_of(exited, name=worker.name, host=worker.host, task_index=index)
         cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
         innocent = bool(exited.ended_by) and not exited.timed_out
         given_up = self.table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)

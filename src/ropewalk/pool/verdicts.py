@@ -1,25 +1,9 @@
-"""What is said of a death, and of a task that ends because of one."""
+"""What is said of a task that ends because of a death."""
 
 from __future__ import annotations
 
 from ropewalk.errors import TaskPoisoned, TaskTimeout, WorkerLost
 from ropewalk.processes.messages import Exited
-from ropewalk.supervision.failure import DeathRecord
-
-
-def record_of(exited: Exited, *, name: str, host: str, task_index: int | None) -> DeathRecord:
-    """The record of a worker's death, from what its agent told."""
-    return DeathRecord(
-        name=name,
-        host=host,
-        pid=exited.pid,
-        exit_code=exited.exit_code if exited.exit_code >= 0 else None,
-        signal=-exited.exit_code if exited.exit_code < 0 else None,
-        out_of_memory=exited.out_of_memory,
-        last_output=exited.last_output,
-        task_index=task_index,
-        ran_s=exited.ran_s,
-    )
 
 
 def timed_out(index: int | None, worker: str, limit_s: float, exited: Exited) -> TaskTimeout:

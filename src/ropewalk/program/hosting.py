@@ -24,6 +24,7 @@ import msgspec
 from ropewalk.calls.payloads import Handover
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
+from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
 from ropewalk.processes.session import ProcessSpec, Session
 from ropewalk.program.left_folders import Claim, sweep
@@ -226,17 +227,8 @@ class ProcessHosting(Hosting):
         name = self._forget(id)
         if name is None:
             return
-        code = exited.exit_code
-        ending: dict[str, Any] = {"exit_code": code} if code >= 0 else {"signal": -code}
-        record = DeathRecord(
-            name=f"{name.unit}.{name.replica}",
-            host=host or os.uname().nodename,
-            pid=exited.pid,
-            out_of_memory=exited.out_of_memory,
-            last_output=exited.last_output,
-            ran_s=exited.ran_s,
-            **ending,
-        )
+        label = f"{name.unit}.{name.replica}"
+        record = record_of(exited, name=label, host=host or os.uname().nodename)
         self._target.ended(name, record, f"went with its host: {exited.ended_by}" if host_lost else "")
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:

@@ -7,7 +7,6 @@ carries it. The agent fills it in; this module only says it in words.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from signal import Signals
 
@@ -56,9 +55,8 @@ class DeathRecord:
     """Seconds from its start to its end, or None if it is not known."""
 
     @classmethod
-    def from_wait_status(cls, status: int, *, name: str, host: str, pid: int, **facts: object) -> DeathRecord:
-        """Read exit code or signal from what `os.waitpid` returned; `facts` are further fields."""
-        code = os.waitstatus_to_exitcode(status)
+    def from_exit_code(cls, code: int, *, name: str, host: str, pid: int, **facts: object) -> DeathRecord:
+        """Tell exit codes from signals, which are negative as in the standard library; `facts` are further fields."""
         ending: dict[str, object] = {"exit_code": code} if code >= 0 else {"signal": -code}
         return cls(name=name, host=host, pid=pid, **ending, **facts)  # type: ignore[arg-type]
 

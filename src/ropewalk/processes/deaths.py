@@ -1,0 +1,20 @@
+"""From what an agent tells of an end to the record that people read."""
+
+from __future__ import annotations
+
+from ropewalk.processes.messages import Exited
+from ropewalk.supervision.failure import DeathRecord
+
+
+def record_of(exited: Exited, *, name: str, host: str, task_index: int | None = None) -> DeathRecord:
+    """The record of a process's death."""
+    return DeathRecord.from_exit_code(
+        exited.exit_code,
+        name=name,
+        host=host,
+        pid=exited.pid,
+        out_of_memory=exited.out_of_memory,
+        last_output=exited.last_output,
+        task_index=task_index,
+        ran_s=exited.ran_s,
+    )
