@@ -25,18 +25,18 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from call_contenders import LIBRARIES
 from call_rows import ROWS, Bench
 from pool_rows import Line
-from rich.console import Console
-from rich.table import Table
 
-from pool import kill_group, machine, verdict
+from pool import kill_group, machine, markdown, show, verdict
 
 LIMIT_S = 600
 BASELINES = [name for name in LIBRARIES if name != "ropewalk"]
+#: The columns of contenders, ours first.
+CONTENDERS = ("ropewalk", *BASELINES)
 
 
 def main() -> int:
@@ -79,12 +79,12 @@ def main() -> int:
             lines.append(line)
             print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
     print()
-    show(lines)
+    show(lines, CONTENDERS)
     if options.json:
         content = {"machine": place(), "lines": [dataclasses.asdict(line) for line in lines]}
         options.json.write_text(json.dumps(content, indent=1) + "\n")
     if options.markdown:
-        options.markdown.write_text(f"{place()}\n\n{markdown(lines)}")
+        options.markdown.write_text(f"{place()}\n\n{markdown(lines, CONTENDERS)}")
     return int(any(line.holds is False for line in lines))
 
 
@@ -115,31 +115,6 @@ def place() -> str:
         return f"{machine()}, grpcio {importlib.metadata.version('grpcio')}"
     except importlib.metadata.PackageNotFoundError:
         return machine()
-
-
-def cells(lines: Sequence[Line]) -> list[list[str]]:
-    """The table, with a column for each contender that appears, ours first."""
-    names = [name for name in ["ropewalk", *BASELINES] if any(name in line.values for line in lines)]
-    rows = [["what", "reach", "measured", "verdict", *names]]
-    for line in lines:
-        rows.append([line.what, line.reach, line.measured, verdict(line), *(line.values.get(n, "") for n in names)])
-    return rows
-
-
-def markdown(lines: Sequence[Line]) -> str:
-    head, *body = cells(lines)
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body]) + "\n"
-
-
-def show(lines: Sequence[Line]) -> None:
-    if not sys.stdout.isatty():
-        print(markdown(lines))
-        return
-    head, *body = cells(lines)
-    table = Table(*head, show_lines=True)
-    for row in body:
-        table.add_row(*row, style="red" if "SHORT" in row else None)
-    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -60,12 +60,12 @@ def main() -> int:
             lines.append(line)
             print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach})", flush=True)
     print()
-    show(lines)
+    show(lines, CONTENDERS)
     if options.json:
         content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
         options.json.write_text(json.dumps(content, indent=1) + "\n")
     if options.markdown:
-        options.markdown.write_text(f"{machine()}\n\n{markdown(lines)}")
+        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, CONTENDERS)}")
     return int(any(line.holds is False for line in lines))
 
 
@@ -114,35 +114,33 @@ def verdict(line: Line) -> str:
     return {True: "ok", False: "SHORT", None: "-"}[line.holds]
 
 
-def columns(lines: Sequence[Line]) -> list[str]:
-    """The contenders that appear, ours first."""
-    seen = {name for line in lines for name in line.values}
-    order = ["ropewalk", *(name for name in ALL if name != "ropewalk"), "bare", "ideal"]
-    return [name for name in order if name in seen]
+#: The columns of contenders, ours first.
+CONTENDERS = ("ropewalk", *(name for name in ALL if name != "ropewalk"), "bare", "ideal")
 
 
-def cells(lines: Sequence[Line]) -> list[list[str]]:
-    names = columns(lines)
+def cells(lines: Sequence[Line], contenders: Sequence[str]) -> list[list[str]]:
+    """The table, with a column for each contender that appears."""
+    names = [name for name in contenders if any(name in line.values for line in lines)]
     rows = [["what", "reach", "measured", "verdict", *names]]
     for line in lines:
         rows.append([line.what, line.reach, line.measured, verdict(line), *(line.values.get(n, "") for n in names)])
     return rows
 
 
-def markdown(lines: Sequence[Line]) -> str:
-    head, *body = cells(lines)
+def markdown(lines: Sequence[Line], contenders: Sequence[str]) -> str:
+    head, *body = cells(lines, contenders)
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body]) + "\n"
 
 
-def show(lines: Sequence[Line]) -> None:
+def show(lines: Sequence[Line], contenders: Sequence[str]) -> None:
     if not sys.stdout.isatty():
-        print(markdown(lines))
+        print(markdown(lines, contenders))
         return
     # Inside: the interpreters that measure rows import this module too, and should stay small.
     from rich.console import Console
     from rich.table import Table
 
-    head, *body = cells(lines)
+    head, *body = cells(lines, contenders)
     table = Table(*head, show_lines=True)
     for row in body:
         table.add_row(*row, style="red" if "SHORT" in row else None)
