@@ -13,7 +13,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from ropewalk.calls.client import Caller, Client, Place
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.client import Client
+from ropewalk.calls.directory import Place
 from ropewalk.calls.markers import methods_of
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer, Served

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from ropewalk.calls import frame
-from ropewalk.calls.client import Place
 from ropewalk.calls.conversation import MAX_IN_FLIGHT
+from ropewalk.calls.directory import Place
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
 from tests.calls.ends import FarProcess, ends, far, num_memory_files, until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.calls.client import Place
+from ropewalk.calls.directory import Place
 from ropewalk.program.announcer import LAUNCHER, Announcer
 from ropewalk.program.directory import View
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.calls.client import Place
+from ropewalk.calls.directory import Place
 from ropewalk.errors import ServiceLost
 from ropewalk.program import directory
 from ropewalk.program.directory import Table, View

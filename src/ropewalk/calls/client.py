@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ropewalk.calls.caller import Caller
-from ropewalk.calls.directory import Directory, Place
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
 from ropewalk.calls.replica import Replica
@@ -129,6 +128,3 @@ class Client:
         # Among equals in turn; a replica that is not up is asked for only if no other is.
         order = replicas[turn:] + replicas[:turn]
         return min(order, key=lambda replica: (not replica.is_up, replica.num_pending))
-
-
-__all__ = ["CLIENT_NAMES", "Caller", "Client", "Directory", "Place"]

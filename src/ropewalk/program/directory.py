@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ropewalk.calls.client import Place
+from ropewalk.calls.directory import Place
 from ropewalk.errors import ServiceLost
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
@@ -94,7 +94,7 @@ class Table:
 
 
 class View:
-    """What one process knows of the table; a `calls.client.Directory`."""
+    """What one process knows of the table; a `calls.directory.Directory`."""
 
     def __init__(self, ask: Callable[[str], None], before_waiting: Callable[[], None]) -> None:
         """`ask` asks the launcher for a name; `before_waiting` is called by a thread that is going to wait."""

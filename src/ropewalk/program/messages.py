@@ -69,7 +69,7 @@ class Sizes(msgspec.Struct, tag=3, array_like=True, frozen=True):
 
 
 class Placed(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Where a replica of a service is now, as in `calls.client.Place`."""
+    """Where a replica of a service is now, as in `calls.directory.Place`."""
 
     name: str
     replica: int

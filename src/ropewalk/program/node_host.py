@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ropewalk.calls.client import Caller
+from ropewalk.calls.caller import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ropewalk.calls.client import Caller, Client
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.client import Client
 from ropewalk.errors import PoolClosed, ProgramStopped
 from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
