@@ -7,7 +7,6 @@ import concurrent.futures
 import sys
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +17,6 @@ from ropewalk.calls.incoming import Served
 from ropewalk.errors import DeadlineExceeded, NotPicklable, RemoteError
 from tests.calls.ends import End, ends, far, until
 from tests.calls.objects import Careless, Refused, Sample, Target
-
-
-@pytest.fixture
-def end(tmp_path: Path) -> Generator[End]:
-    with ends(tmp_path, "client") as made:
-        yield made
-
-
-@pytest.fixture
-def target() -> Target:
-    return Target()
-
-
-@pytest.fixture
-def served(end: End, target: Target) -> Served:
-    return end.serve(target, "target")
-
-
-@pytest.fixture
-def client(end: End, served: Served) -> Any:
-    return end.client("target", Target)
 
 
 def test_a_call_returns_what_the_method_returned(client: Any) -> None:

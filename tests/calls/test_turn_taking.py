@@ -18,27 +18,6 @@ from tests.calls.objects import Relay, Target
 
 
 @pytest.fixture
-def end(tmp_path: Path) -> Generator[End]:
-    with ends(tmp_path, "client") as made:
-        yield made
-
-
-@pytest.fixture
-def target() -> Target:
-    return Target()
-
-
-@pytest.fixture
-def served(end: End, target: Target) -> Served:
-    return end.serve(target, "target")
-
-
-@pytest.fixture
-def client(end: End, served: Served) -> Any:
-    return end.client("target", Target)
-
-
-@pytest.fixture
 def relays(tmp_path: Path) -> Generator[Any]:
     """Two relays in two loops that call each other, and a client of the first."""
     with ends(tmp_path, "client", "a", "b") as (end, a, b):
@@ -412,7 +391,7 @@ def test_a_withdrawn_object_ends_what_waits_and_its_streams(
     # A checkpoint that waited had no number, and closing the server failed on it.
     end.server.in_turn(served, lambda: target.seen.append("never"))
     until(lambda: served.num_waiting == 3)
-    from ropewalk.calls.client import Place
+    from ropewalk.calls.directory import Place
 
     end.places.put("target", Place("completed", cause="all is done"))
     end.server.withdraw(served)
