@@ -203,11 +203,9 @@ class DeadlineExceeded(CallError, TimeoutError):
 
     Attributes:
         call: service and method, such as "learner.step".
-        waited_s: seconds from the call to the deadline.
     """
 
     call: str = ""
-    waited_s: float = 0.0
 
 
 class CallCycle(CallError):
