@@ -1,7 +1,7 @@
 """What an engine is: an existing cluster manager that places and ends agents.
 
 An engine knows nothing of sockets or Python objects. Its calls are plain and
-blocking, made from one thread per engine and never from a control loop; what it
+blocking, made by one thread at a time and never from a control loop; what it
 says of states only confirms what a session sees by itself. A new engine is one
 file with one class, and one line in `ENGINES`; the suite in `ropewalk.testing`
 then proves it.
@@ -11,10 +11,22 @@ from __future__ import annotations
 
 import abc
 import enum
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ropewalk.engines.resources import Resources
+
+
+class Reach(enum.Enum):
+    """How the launcher and the jobs of an engine come together."""
+
+    HERE = "here"
+    """Jobs run on this machine and see its files: sockets in the run folder, no network."""
+    NETWORK = "network"
+    """Jobs run on hosts with IP addresses: they dial the launcher, or the launcher dials them."""
+    CARRIED = "carried"
+    """Only the engine's own connection leads to a job: the launcher dials `Engine.door`."""
 
 
 class JobState(enum.Enum):
@@ -49,8 +61,13 @@ class JobSpec:
     stdin: bytes = b""
     """Secrets and start-up facts: handed over on the standard input or the engine's own safe channel."""
     folder: str = ""
-    """A private folder of this run for the job's own output; empty where the engine has its own place."""
+    """A private folder of this run, on this machine, for the job's own output; engines may have a better place."""
     resources: Resources = field(default_factory=Resources)
+    """What the whole job asks for: the share of a host that its processes divide among themselves."""
+    time_limit_s: float | None = None
+    """The job is ended by the engine after this long; None leaves it to the engine's own limit."""
+    door: str = ""
+    """For `Reach.CARRIED`: path of the unix socket, on the job's host, that `Engine.door` leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +80,16 @@ class Finding:
 
 
 class Engine(abc.ABC):
-    """Places, watches and ends jobs."""
+    """Places, watches and ends jobs.
+
+    Made with the engine's own options (see `engines.options`), which a user writes in a table of `ropewalk.toml`,
+    with `ropewalk run --option`, or as `engine_options` of a session.
+    """
 
     name: str
+    reach: Reach = Reach.NETWORK
+    #: The Python interpreter on the hosts of this engine; agents are started with it.
+    python: str = sys.executable
 
     @abc.abstractmethod
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
@@ -101,6 +125,42 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def check(self) -> list[Finding]:
         """What stands in the way of using this engine here, for `ropewalk doctor`."""
+
+    def per_job(self, process: Resources) -> int | None:
+        """How many processes that each ask for `process` one job can host at most.
+
+        None means as many as one likes: a single job hosts them all.
+
+        Raises:
+            EngineError: no host of this engine can hold even one; says what the largest has.
+        """
+        return None
+
+    def most_jobs(self) -> int | None:
+        """How many jobs can ever run at the same time, if the engine knows (a list of hosts does)."""
+        return None
+
+    def hosts(self) -> list[str]:
+        """IP addresses of hosts on which jobs may run, as far as known: the launcher is reached from there.
+
+        The session takes the interface that leads to them as its own address, unless one is advertised.
+        """
+        return []
+
+    def door(self, id: str) -> str:
+        """For `Reach.CARRIED`: the unix socket on this machine whose connections end at `JobSpec.door` of a job.
+
+        Raises:
+            EngineError: the engine's connection to the job is gone.
+        """
+        raise NotImplementedError(f"the engine {self.name!r} does not carry connections")
+
+    def runs(self) -> dict[str, list[str]]:
+        """The runs of this user that have jobs which have not ended, with their ids, found by name or label.
+
+        Also those of launchers that are gone: `ropewalk doctor --leftovers` lists them and `ropewalk stop` ends them.
+        """
+        return {}
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Give back what the engine itself holds; jobs are not ended by it. May be called twice."""

@@ -16,11 +16,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 
@@ -33,12 +35,19 @@ _PIPE_BYTES = 16 * 1024
 _END_S = 5.0
 
 
+@dataclass(frozen=True)
+class LocalOptions:
+    """This machine needs no options."""
+
+
 class LocalEngine(Engine):
     """Starts jobs with `subprocess`; every job leads its own session, away from the terminal's signals."""
 
     name = "local"
+    reach = Reach.HERE
 
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        read_options(self.name, LocalOptions, options or {})
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._jobs: dict[str, _Job] = {}
