@@ -30,6 +30,9 @@ def test_without_anything_the_defaults_work_on_a_laptop(tmp_path: Path) -> None:
     assert loaded.image is None and loaded.logs is None
     assert (loaded.max_processes, loaded.session_idle_s, loaded.lease_s) == (1000, 2.0, 30.0)
     assert loaded.origin("engine") == "default"
+    assert (loaded.engine_options, loaded.advertise, loaded.hosts, loaded.code) == ({}, None, None, "bundle")
+    assert loaded.code_limit == 100 * 10**6
+    assert (loaded.cpus, loaded.gpus, loaded.memory, loaded.time_limit_s) == (None, None, None, None)
 
 
 def test_argument_beats_environment_beats_files_beat_default(tmp_path: Path) -> None:
@@ -115,6 +118,12 @@ def test_an_unknown_name_in_a_file_names_the_file(tmp_path: Path) -> None:
         ("session_idle_s", -1, "a number of seconds, 0 or more"),
         ("session_idle_s", "inf", "a number of seconds, 0 or more"),
         ("run_folder", 7, "a path"),
+        ("hosts", 0, "a whole number of at least 1"),
+        ("gpus", -1, "a whole number of at least 0"),
+        ("cpus", 0, "a number of CPUs above 0"),
+        ("cpus", "two", "a number of CPUs above 0"),
+        ("cpus", True, "a number of CPUs above 0"),
+        ("code", "image", "one of bundle, shared"),
         ("run_folder", "~no-such-user-at-all/x", "a path whose home folder exists"),
     ],
 )
@@ -123,6 +132,94 @@ def test_a_wrong_value_is_answered_with_rule_value_and_origin(name: str, value: 
         settings.load({name: value}, {}, [])
     assert str(caught.value) == f"setting {name} must be {rule}, not {value!r} (from argument {name})"
     assert caught.value.__dict__ == {"name": name, "origin": f"argument {name}", "value": value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("memory", "8GB", "memory must be a whole number of bytes or a size with one of the units"),
+        ("memory", "8GB", 'did you mean "8G"?'),
+        ("code_limit", "lots", "not 'lots'"),
+        ("time_limit_s", "1:30", 'such as "2h", "1h30m", "1:30:00" or seconds, above 0, not \'1:30\''),
+        ("advertise", "login1", "must be the IP address of an interface of this host"),
+        ("advertise", "0.0.0.0", "a wildcard would listen everywhere"),
+        ("advertise", "::", "a wildcard would listen everywhere"),
+        ("advertise", 7, "must be the IP address"),
+        ("engine_options", "partition=gpu", 'in the environment a JSON object such as {"partition": "gpu"}'),
+        ("engine_options", "[1]", "a table of options by name"),
+        ("engine_options", {1: 2}, "a table of options by name"),
+    ],
+)
+def test_a_wrong_quantity_or_address_says_its_rule(name: str, value: object, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.load({name: value}, {}, [])
+    assert words in str(caught.value) and f"setting {name}" in str(caught.value)
+    assert str(caught.value).endswith(f"(from argument {name})")
+
+
+def test_quantities_are_read_as_people_write_them() -> None:
+    environ = {
+        "ROPEWALK_TIME_LIMIT_S": "2h",
+        "ROPEWALK_CODE_LIMIT": "1Gi",
+        "ROPEWALK_MEMORY": "8G",
+        "ROPEWALK_CPUS": "2",
+    }
+    loaded = settings.load({"gpus": 0, "advertise": " 10.0.0.5 ", "hosts": "3"}, environ, [])
+    assert (loaded.time_limit_s, loaded.code_limit, loaded.memory, loaded.cpus) == (7200.0, 2**30, "8G", 2.0)
+    assert (loaded.gpus, loaded.advertise, loaded.hosts) == (0, "10.0.0.5", 3)
+
+
+def test_on_a_cluster_silence_means_loss_sooner_than_on_one_machine() -> None:
+    elsewhere = settings.load({"engine": "ssh"}, {}, [])
+    assert (elsewhere.lease_s, elsewhere.origin("lease_s")) == (2.5, "default")
+    assert settings.load({"engine": "ssh"}, {"ROPEWALK_LEASE_S": "9"}, []).lease_s == 9.0
+    assert settings.load({}, {}, []).lease_s == 30.0
+
+
+# --- options of engines -----------------------------------------------------------------------------------------------
+
+
+def test_options_of_the_chosen_engine_come_from_its_table(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", '[engines.slurm]\npartition = "gpu"\n[engines.ssh]\nhosts = ["a", "b"]\n')
+    slurm = settings.load({"engine": "slurm"}, {}, [file])
+    assert slurm.engine_options == {"partition": "gpu"}
+    assert slurm.origin("engine_options") == f"file {file}"
+    assert settings.load({"engine": "ssh"}, {}, [file]).engine_options == {"hosts": ["a", "b"]}
+    assert settings.load({}, {}, [file]).engine_options == {}
+
+
+def test_options_are_merged_one_by_one_and_the_stronger_place_wins(tmp_path: Path) -> None:
+    near = write(tmp_path / "near.toml", 'engine = "slurm"\n[engines.slurm]\npartition = "near"\naccount = "near"\n')
+    far = write(tmp_path / "far.toml", '[engines.slurm]\npartition = "far"\nqos = "far"\nconstraint = "far"\n')
+    environ = {"ROPEWALK_ENGINE_OPTIONS": '{"account": "environment", "constraint": "environment"}'}
+    loaded = settings.load({"engine_options": {"constraint": "argument"}}, environ, [near, far])
+    assert loaded.engine_options == {
+        "partition": "near", "account": "environment", "qos": "far", "constraint": "argument",
+    }  # fmt: skip
+    assert loaded.origin("engine_options") == (
+        f"argument engine_options, environment ROPEWALK_ENGINE_OPTIONS, file {near}, file {far}"
+    )
+
+
+def test_options_in_the_environment_are_not_for_another_engine_that_a_call_names() -> None:
+    environ = {"ROPEWALK_ENGINE_OPTIONS": '{"partition": "gpu"}', "ROPEWALK_ENGINE": "slurm"}
+    assert settings.load({}, environ, []).engine_options == {"partition": "gpu"}
+    assert settings.load({"engine": "slurm"}, environ, []).engine_options == {"partition": "gpu"}
+    assert settings.load({"engine": "local"}, environ, []).engine_options == {}
+
+
+@pytest.mark.parametrize("text", ["engines = 3\n", '[engines]\nslurm = "gpu"\n'])
+def test_a_table_of_engines_that_is_none_says_how_it_is_written(tmp_path: Path, text: str) -> None:
+    file = write(tmp_path / "ropewalk.toml", text)
+    with pytest.raises(SettingsError, match=r"as in \[engines.slurm\]") as caught:
+        settings.load({}, {}, [file])
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_has_options_in_tables_only(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", '[engine_options]\npartition = "gpu"\n')
+    with pytest.raises(SettingsError, match=r"unknown setting engine_options.*engines"):
+        settings.load({}, {}, [file])
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
@@ -151,7 +248,7 @@ def test_a_runtime_folder_that_is_gone_is_not_used(tmp_path: Path) -> None:
 def test_settings_are_a_frozen_value_that_travels() -> None:
     loaded = settings.load({"engine": "slurm"}, {}, [])
     copy = pickle.loads(pickle.dumps(loaded))
-    assert copy == loaded
+    assert copy == loaded and hash(copy) == hash(loaded)
     assert copy.origin("engine") == "argument engine"
     with pytest.raises(AttributeError):
         loaded.engine = "x"  # type: ignore[misc]

@@ -6,6 +6,9 @@ is looked for in four places, and the first that names it wins:
 
     argument > environment ROPEWALK_* > file (./ropewalk.toml, then the user's) > default
 
+The options of an engine are merged option by option instead. In a file they stand in a table of the engine's name,
+`[engines.slurm]`; those in the environment belong to the engine that the environment (or a file) names.
+
 Where each value came from is kept, so that an error or `ropewalk doctor` can
 say it. A name that nobody knows is refused everywhere: a misspelt setting that
 is silently ignored costs an afternoon.
@@ -15,12 +18,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
+from ropewalk import setting_rules as rules
 from ropewalk.errors import SettingsError
+from ropewalk.quantities import parse_duration, parse_memory
+from ropewalk.setting_rules import Place
+from ropewalk.surroundings import engine_here
 
 PREFIX = "ROPEWALK_"
 
@@ -34,6 +41,8 @@ class Settings:
 
     engine: str
     """Name of the engine that places agents, such as "local" or "slurm"."""
+    engine_options: Mapping[str, object] = dataclasses.field(hash=False)
+    """The engine's own options, such as partition or namespace; `ropewalk doctor --engine NAME` lists them."""
     mode: str
     """How programs run whose `launch` names no mode: "processes", or "threads" of one process for the debugger."""
     key_folder: Path
@@ -50,6 +59,22 @@ class Settings:
     """Seconds for which a session outlives its last user, so that the next pool finds it warm."""
     lease_s: float
     """Seconds of silence after which an agent or its launcher counts as lost."""
+    advertise: str | None
+    """IP address at which agents on other hosts reach the launcher; None finds the interface that leads to them."""
+    hosts: int | None
+    """How many agents are asked for; None means as many as the processes need."""
+    code: str
+    """How the project's code comes to other hosts: "bundle" sends it, "shared" finds it at the same path there."""
+    code_limit: int
+    """Bytes that a bundle of code may have; more is a mistake (data, results), or belongs on a shared file system."""
+    cpus: float | None
+    """CPUs of a process whose pool or node asks for none."""
+    gpus: int | None
+    """GPUs of a process whose pool or node asks for none."""
+    memory: str | None
+    """Memory of a process whose pool or node asks for none, such as "8G"."""
+    time_limit_s: float | None
+    """Seconds after which the engine ends each job; None leaves it to the engine's own limit."""
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str], repr=False, compare=False)
     """Where each value came from; `origin` reads it."""
 
@@ -94,32 +119,65 @@ def load(arguments: Mapping[str, object], environ: Mapping[str, str], files: Seq
         SettingsError: a setting is unknown or has a value that it cannot have; names the setting, its origin and rule.
     """
     values = _defaults(environ)
-    origins: dict[str, str] = {}
+    values["engine"], origins = _engine_by_default(environ)
+    options: list[_Options] = []
     for name, value, origin, folder in _weakest_first(arguments, environ, files):
-        values[name] = _RULES[name](value, _Place(name, origin, folder))
-        origins[name] = origin
+        place = Place(name, origin, folder)
+        if name == _ENGINES:
+            options += [_Options(origin, engine, given) for engine, given in _options_by_engine(value, place)]
+            continue
+        values[name] = _RULES[name](value, place)
+        if name == "engine_options":
+            # What the environment holds was meant for the engine chosen there, not for one that a call names.
+            engine = None if origin == "argument engine_options" else str(values["engine"])
+            options.append(_Options(origin, engine, cast("dict[str, object]", values[name])))
+        else:
+            origins[name] = origin
+    meant = [each for each in options if each.values and each.engine in (None, values["engine"])]
+    values["engine_options"] = {name: value for each in meant for name, value in each.values.items()}
+    if meant:
+        origins["engine_options"] = ", ".join(each.origin for each in reversed(meant))
+    if "lease_s" not in origins:
+        values["lease_s"] = _LEASE_HERE_S if values["engine"] == "local" else _LEASE_ELSEWHERE_S
     return Settings(**values, origins=origins)  # type: ignore[arg-type]  # each rule returns its field's type
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Options:
+    """Options that somebody gave to an engine; None means whichever is chosen."""
+
+    origin: str
+    engine: str | None
+    values: dict[str, object]
+
+
+def _engine_by_default(environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    engine, origin = engine_here(environ)
+    return engine, {} if origin == "default" else {"engine": origin}
 
 
 def _weakest_first(
     arguments: Mapping[str, object], environ: Mapping[str, str], files: Sequence[Path]
 ) -> Iterable[tuple[str, object, str, Path]]:
-    """Every value that somebody gave, as (name, value, origin, folder for relative paths)."""
+    """Every value that somebody gave, as (name, value, origin, folder for relative paths).
+
+    The engine's name comes before its options.
+    """
+    in_files = [_ENGINES, *(name for name in _RULES if name != "engine_options")]
     for file in reversed(files):
         origin = f"file {_shown(file)}"
         for name, value in _read(file).items():
-            if name not in _RULES:
-                raise _unknown(name, origin, _RULES)
+            if name not in in_files:
+                raise _unknown(name, origin, in_files)
             yield name, value, origin, file.parent
 
     variables = {PREFIX + name.upper(): name for name in _RULES}
-    for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or variable in OWN_VARIABLES:
-            continue
-        if variable not in variables:
+    for variable in environ:
+        if variable.startswith(PREFIX) and variable not in OWN_VARIABLES and variable not in variables:
             raise _unknown(variable, "environment", variables)
-        if value:
-            yield variables[variable], value, f"environment {variable}", Path()
+    for variable, name in variables.items():
+        if environ.get(variable):
+            yield name, environ[variable], f"environment {variable}", Path()
 
     for name, value in arguments.items():
         if name not in _RULES:
@@ -154,12 +212,32 @@ def _unknown(name: str, origin: str, known: Iterable[str]) -> SettingsError:
     return SettingsError(f"unknown setting {name} ({origin}){hint} Known: {', '.join(known)}", name=name, origin=origin)
 
 
+#: The table of a file whose tables are the options of engines, by the engine's name.
+_ENGINES = "engines"
+
+
+def _options_by_engine(value: object, place: Place) -> list[tuple[str, dict[str, object]]]:
+    rule = "tables of options, one for each engine, as in [engines.slurm]"
+    if not isinstance(value, dict):
+        raise place.wrong(rule, value)
+    tables = cast("dict[str, object]", value)
+    for engine, given in tables.items():
+        if not isinstance(given, dict):
+            raise place.wrong(rule, {engine: given})
+    return [(engine, cast("dict[str, object]", given)) for engine, given in tables.items()]
+
+
 # --- defaults ---------------------------------------------------------------------------------------------------------
+
+
+# On one machine only a busy file system or a paused virtual machine is silent, and neither is lost. Between hosts a
+# plug may have been pulled, and the work goes elsewhere within three seconds.
+_LEASE_HERE_S = 30.0
+_LEASE_ELSEWHERE_S = 2.5
 
 
 def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
     return {
-        "engine": "local",
         "mode": "processes",
         "key_folder": _user_folder(environ) / "keys",
         "image": None,
@@ -169,8 +247,15 @@ def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
         "max_processes": 1000,
         # Long enough for the next pool of a script, too short for anybody to notice what is left.
         "session_idle_s": 2.0,
-        # A busy shared file system or a paused virtual machine stands still for seconds without being lost.
-        "lease_s": 30.0,
+        "advertise": None,
+        "hosts": None,
+        "code": "bundle",
+        # Code is small; what is larger is data that somebody forgot in the project folder.
+        "code_limit": parse_memory("100M"),
+        "cpus": None,
+        "gpus": None,
+        "memory": None,
+        "time_limit_s": None,
     }
 
 
@@ -187,85 +272,25 @@ def _temporary_folder(environ: Mapping[str, str]) -> Path:
     return Path("/tmp")
 
 
-# --- rules: one function per kind of value, from what was given to what is kept ---------------------------------------
+# --- every setting, and its rule --------------------------------------------------------------------------------------
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a value stands, for the message and for relative paths."""
-
-    name: str
-    origin: str
-    folder: Path
-
-    def wrong(self, rule: str, value: object) -> SettingsError:
-        message = f"setting {self.name} must be {rule}, not {value!r} (from {self.origin})"
-        return SettingsError(message, name=self.name, origin=self.origin, value=value)
-
-
-def _text(value: object, place: _Place) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise place.wrong("a text that is not empty", value)
-    return value.strip()
-
-
-def _one_of(*words: str) -> Callable[[object, _Place], str]:
-    def word(value: object, place: _Place) -> str:
-        if value not in words:
-            raise place.wrong(f"one of {', '.join(words)}", value)
-        return str(value)
-
-    return word
-
-
-def _path(value: object, place: _Place) -> Path:
-    if not isinstance(value, str | Path) or not str(value):
-        raise place.wrong("a path", value)
-    try:
-        return place.folder / Path(value).expanduser()
-    except RuntimeError as error:  # "~name" of somebody who does not exist
-        raise place.wrong("a path whose home folder exists", value) from error
-
-
-def _count(value: object, place: _Place) -> int:
-    rule = "a whole number of at least 1"
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            raise place.wrong(rule, value) from None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise place.wrong(rule, value)
-    return value
-
-
-def _seconds(*, zero: bool) -> Callable[[object, _Place], float]:
-    rule = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
-
-    def seconds(value: object, place: _Place) -> float:
-        given = value
-        if isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                raise place.wrong(rule, given) from None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise place.wrong(rule, given)
-        if value < 0 or (value == 0 and not zero):
-            raise place.wrong(rule, given)
-        return float(value)
-
-    return seconds
-
-
-_RULES: dict[str, Callable[[object, _Place], object]] = {
-    "engine": _text,
-    "mode": _one_of("processes", "threads"),
-    "key_folder": _path,
-    "image": _text,
-    "run_folder": _path,
-    "logs": _path,
-    "max_processes": _count,
-    "session_idle_s": _seconds(zero=True),
-    "lease_s": _seconds(zero=False),
+_RULES: dict[str, Callable[[object, Place], object]] = {
+    "engine": rules.text,
+    "engine_options": rules.options_table,
+    "mode": rules.one_of("processes", "threads"),
+    "key_folder": rules.path,
+    "image": rules.text,
+    "run_folder": rules.path,
+    "logs": rules.path,
+    "max_processes": rules.count(1),
+    "session_idle_s": rules.seconds(zero=True),
+    "lease_s": rules.seconds(zero=False),
+    "advertise": rules.ip_address,
+    "hosts": rules.count(1),
+    "code": rules.one_of("bundle", "shared"),
+    "code_limit": rules.quantity(parse_memory),
+    "cpus": rules.cpus,
+    "gpus": rules.count(0),
+    "memory": rules.memory_text,
+    "time_limit_s": rules.quantity(parse_duration),
 }

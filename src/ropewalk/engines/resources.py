@@ -11,23 +11,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+from ropewalk.quantities import parse_memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,35 +55,6 @@ class Resources:
     def memory_bytes(self) -> int | None:
         """The memory asked for in bytes, or None."""
         return None if self.memory is None else parse_memory(self.memory)
-
-
-def parse_memory(size: str | int) -> int:
-    """Read a size as bytes: "4Gi" (2**30), "500M" (10**6), "1.5G", or a plain number of bytes.
-
-    Raises:
-        ValueError: it is not such a size, or is 0.
-        TypeError: it is neither a text nor a whole number.
-    """
-    rule = f"must be a whole number of bytes or a size with one of the units {', '.join(u for u in _UNITS if u)}"
-    given: object = size
-    if isinstance(given, bool) or not isinstance(given, int | str):
-        raise TypeError(f"memory {rule}, not {given!r}")
-    if isinstance(given, int):
-        size_bytes = given
-    else:
-        match = _SIZE.fullmatch(given)
-        if match is None:
-            raise ValueError(f"memory {rule}, not {given!r}")
-        number, unit = match.groups()
-        if unit not in _UNITS:
-            near = next((known for known in _UNITS if known and known.lower() == unit.lower().removesuffix("b")), None)
-            hint = f'; did you mean "{number}{near}"?' if near else ""
-            raise ValueError(f"memory {rule}, not {given!r}{hint}")
-        # Whole numbers stay exact above 2**53; a fraction of a byte is dropped.
-        size_bytes = int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
-    if size_bytes < 1:
-        raise ValueError(f"memory must be at least 1 byte, not {given!r}")
-    return size_bytes
 
 
 def usable_cpus(

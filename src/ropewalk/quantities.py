@@ -1,0 +1,78 @@
+"""Amounts as people write them: bytes such as "4Gi", and durations such as "2h" or "1:30:00"."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_WORDS = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+)s)?", re.ASCII)
+#: As Slurm and `squeue` write it, with days in front if there are any.
+_CLOCK = re.compile(r"(?:(?P<d>\d+)-)?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII)
+
+
+def parse_memory(size: str | int) -> int:
+    """Read a size as bytes: "4Gi" (2**30), "500M" (10**6), "1.5G", or a plain number of bytes.
+
+    Raises:
+        ValueError: it is not such a size, or is 0.
+        TypeError: it is neither a text nor a whole number.
+    """
+    rule = f"must be a whole number of bytes or a size with one of the units {', '.join(u for u in _UNITS if u)}"
+    given: object = size
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise TypeError(f"memory {rule}, not {given!r}")
+    if isinstance(given, int):
+        size_bytes = given
+    else:
+        match = _SIZE.fullmatch(given)
+        if match is None:
+            raise ValueError(f"memory {rule}, not {given!r}")
+        number, unit = match.groups()
+        if unit not in _UNITS:
+            near = next((known for known in _UNITS if known and known.lower() == unit.lower().removesuffix("b")), None)
+            hint = f'; did you mean "{number}{near}"?' if near else ""
+            raise ValueError(f"memory {rule}, not {given!r}{hint}")
+        # Whole numbers stay exact above 2**53; a fraction of a byte is dropped.
+        size_bytes = int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
+    if size_bytes < 1:
+        raise ValueError(f"memory must be at least 1 byte, not {given!r}")
+    return size_bytes
+
+
+def parse_duration(duration: str | float) -> float:
+    """Read a duration as seconds: "2h", "1h30m", "90s", "1:30:00", "2-00:00:00" (days first), or a number of seconds.
+
+    Two numbers with one colon are refused: some take "1:30" for minutes and seconds, others for hours and minutes.
+
+    Raises:
+        ValueError: it is not such a duration, or not above 0.
+    """
+    given: object = duration
+    seconds = math.nan
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = float(given)
+    elif isinstance(given, str):
+        text = given.strip()
+        match = _CLOCK.fullmatch(text) or _WORDS.fullmatch(text)
+        if match and text:
+            seconds = float(sum(int(match[unit] or 0) * length for unit, length in _SECONDS.items()))
+        elif re.fullmatch(r"\d+(\.\d*)?(e[+-]?\d+)?|\.\d+", text, re.ASCII):
+            seconds = float(text)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f'must be a time such as "2h", "1h30m", "1:30:00" or seconds, above 0, not {given!r}')
+    return seconds
