@@ -19,6 +19,7 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import AllowList, Credentials, ProcessCertificate
 from ropewalk.transport.link import Codec, Link
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.passport import Passport
 from ropewalk.transport.server import Listener, UnixListener
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
@@ -150,7 +151,7 @@ class Server:
     def dial(self, credentials: Credentials, *, shows: str = "", timeout_s: float = DEADLINE_S) -> Link:
         """Dial with credentials, and over TLS with the certificate of `shows`, or of the process itself."""
         shown = certificate(shows or credentials.process_id) if self.kind == "tls" else None
-        return dial(self.address, credentials, NOTES, certificate=shown, timeout_s=timeout_s)
+        return dial(self.address, credentials, NOTES, passport=Passport("here", certificate=shown), timeout_s=timeout_s)
 
     def raw(self) -> socket.socket:
         """A connection that says nothing yet."""

@@ -32,6 +32,7 @@ from ropewalk.transport.frames import MEMBER, PROTOCOL, STRANGER, encode_head
 from ropewalk.transport.handshake import CODEC, Refused, hello
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.tls import TlsStream, client_context
 from ropewalk.transport.tls_server import TlsListener
@@ -134,7 +135,13 @@ def test_dialling_a_server_that_does_not_answer_ends_in_time(tmp_path: Path) -> 
             for address in (UnixAddress(path), tcp):
                 began = time.monotonic()
                 with pytest.raises((LinkClosed, TransportRefused), match=r"too long|within 0\.[23]"):
-                    dial(address, Credentials.create(RUN, "x"), NOTES, certificate=certificate("x"), timeout_s=0.3)
+                    dial(
+                        address,
+                        Credentials.create(RUN, "x"),
+                        NOTES,
+                        passport=Passport("here", certificate=certificate("x")),
+                        timeout_s=0.3,
+                    )
                 assert 0.25 < time.monotonic() - began < 2
     finally:
         silent.close()
@@ -257,7 +264,7 @@ def test_a_member_that_took_the_port_of_another_is_noticed_by_the_dialler(tls_se
     credentials = tls_server.member("worker")
     meant = TlsAddress(tls_server.address.ip, tls_server.address.port, certificate("another").fingerprint)
     with pytest.raises(TransportRefused, match="not the one that was meant"):
-        dial(meant, credentials, NOTES, certificate=certificate("worker"))
+        dial(meant, credentials, NOTES, passport=Passport("here", certificate=certificate("worker")))
     with pytest.raises(TransportRefused, match="no certificate"):
         dial(tls_server.address, credentials, NOTES)
 
@@ -286,7 +293,7 @@ def test_ipv6_works_where_there_is_one() -> None:
         on_loop(loop, lambda: listener.open() or True)
         credentials = Credentials.create(RUN, "six")
         members.admit("six", credentials.secret, certificate("six").fingerprint)
-        dial(listener.address, credentials, NOTES, certificate=certificate("six")).close()
+        dial(listener.address, credentials, NOTES, passport=Passport("here", certificate=certificate("six"))).close()
         wait_until(lambda: up == ["six"], "it is up")
         on_loop(loop, lambda: listener.close() or True)
 

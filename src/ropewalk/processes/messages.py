@@ -1,17 +1,46 @@
 """What sessions, agents and processes say to each other on control links.
 
-session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob OutputSeen Ping Shutdown
-agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent
-process ──▶ agent    GetBlob            agent ──▶ process    BlobHere
+session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping Shutdown
+                     OpenRelay MeetAt NoWay
+agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent Draining
+                     NeedWay RelayAt
+process ──▶ agent    GetBlob NeedWay    agent ──▶ process    BlobHere NoWay
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
 from ropewalk.processes.page import PageReport
 from ropewalk.transport.blobs import BlobRef
+from ropewalk.transport.credentials import ProcessCertificate
 from ropewalk.transport.link import Codec
+
+
+class Certificate(msgspec.Struct, array_like=True, frozen=True):
+    """A process's certificate of the run with its key, as PEM; see `ProcessCertificate`."""
+
+    cert_pem: str
+    key_pem: str
+    ca_pem: str
+    fingerprint: str
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.fingerprint[:16]}...)"
+
+    def __rich_repr__(self) -> Iterator[str]:
+        yield self.fingerprint
+
+    @classmethod
+    def of(cls, certificate: ProcessCertificate) -> Certificate:
+        """As it travels."""
+        return cls(certificate.cert_pem, certificate.key_pem, certificate.ca_pem, certificate.fingerprint)
+
+    def unpacked(self) -> ProcessCertificate:
+        """As it is used."""
+        return ProcessCertificate(self.cert_pem, self.key_pem, self.ca_pem, self.fingerprint)
 
 
 class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
@@ -31,6 +60,13 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     path: tuple[str, ...]
     task_limit_s: float | None
     """A task that runs longer ends the process."""
+    gpus: int = 0
+    certificate: Certificate | None = None
+    """For speaking with other hosts, in a run that has some."""
+    code: str = ""
+    """The project's files, by the id that `PutCode` gave them; `folder` and `path` are of the launcher's host then."""
+    code_root: str = ""
+    """Where the project lies on the launcher's host."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -72,6 +108,35 @@ class GetBlob(msgspec.Struct, tag=7, array_like=True, frozen=True):
     id: str
 
 
+class PutCode(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """Unpack the project's files (the only part), for processes that ask for them by this id."""
+
+    id: str
+
+
+class OpenRelay(msgspec.Struct, tag=12, array_like=True, frozen=True):
+    """Let two processes that come with this ticket meet at your switchboard; answered by `RelayAt`."""
+
+    ticket: str
+
+
+class MeetAt(msgspec.Struct, tag=13, array_like=True, frozen=True):
+    """Bring your side of a connection: to another switchboard, or (no `ip`) wait at your own."""
+
+    ticket: str
+    ip: str
+    port: int
+    target: str
+    """The address of a process of your host that the connection is for; "" for one that has asked with `NeedWay`."""
+
+
+class NoWay(msgspec.Struct, tag=14, array_like=True, frozen=True):
+    """There is no way for this ticket."""
+
+    ticket: str
+    why: str
+
+
 class OutputSeen(msgspec.Struct, tag=8, array_like=True, frozen=True):
     """So much output was shown; the agent may send as much again."""
 
@@ -94,6 +159,10 @@ class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
     address: str
     """Where processes of this host reach it."""
     usable_cpus: int
+    ip: str = ""
+    """Where other hosts reach processes of this one; "" if only the agent leads here."""
+    dialled: bool = False
+    """Whether the launcher had to dial, because it could not be reached from here."""
 
 
 class Started(msgspec.Struct, tag=21, array_like=True, frozen=True):
@@ -172,6 +241,30 @@ class HostEvent(msgspec.Struct, tag=29, array_like=True, frozen=True):
     text: str
 
 
+class Draining(msgspec.Struct, tag=31, array_like=True, frozen=True):
+    """This host is about to be taken away: give it nothing new."""
+
+    why: str
+    left_s: float
+    """What runs is given so long."""
+
+
+class NeedWay(msgspec.Struct, tag=32, array_like=True, frozen=True):
+    """A process cannot reach another host directly; whoever comes with the ticket is connected with it."""
+
+    ticket: str
+    to: str
+    """The address that it wants to reach."""
+
+
+class RelayAt(msgspec.Struct, tag=33, array_like=True, frozen=True):
+    """Where the switchboard is that two sides may meet at."""
+
+    ticket: str
+    ip: str
+    port: int
+
+
 class BlobHere(msgspec.Struct, tag=30, array_like=True, frozen=True):
     """A blob, with its memory file."""
 
@@ -199,6 +292,13 @@ CONTROL = Codec(
     | Pong
     | HostEvent
     | BlobHere
+    | PutCode
+    | OpenRelay
+    | MeetAt
+    | NoWay
+    | Draining
+    | NeedWay
+    | RelayAt
 )
 
 
@@ -209,10 +309,24 @@ class AgentBoot(msgspec.Struct, frozen=True):
     agent_id: str
     secret: str
     address: str
+    """Of the launcher."""
     folder: str
+    """The run folder, if this is the launcher's host; else "", and the agent makes one."""
     launcher_pid: int
+    """On this host; 0 if the launcher is on another one."""
     max_processes: int
     log_folder: str = ""
+    certificate: Certificate | None = None
+    launcher_secret: str = ""
+    """What the launcher shows if it has to dial."""
+    launcher_fingerprint: str = ""
+    door: str = ""
+    """Where to wait for the launcher, if the engine carries its connections; a socket in a folder to make."""
+    lease_s: float = 0.0
+    """A launcher on another host that is silent for so long is gone; 0 for one on this host."""
+
+    def __repr__(self) -> str:
+        return f"AgentBoot(run_id={self.run_id!r}, agent_id={self.agent_id!r}, address={self.address!r})"
 
 
 class ForkRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -223,6 +337,9 @@ class ForkRequest(msgspec.Struct, frozen=True, array_like=True):
     agent_address: str
     agent_pid: int
     host: str
+    host_id: str = ""
+    """The agent's name in a run of several hosts; "" if there is one."""
+    ip: str = ""
 
 
 class ForkReply(msgspec.Struct, frozen=True, array_like=True):

@@ -5,6 +5,10 @@
 differently on different machines. Behind the slash stands the fingerprint of the
 certificate that answers there, so that whoever took over a port is not mistaken
 for the process that was meant.
+
+In a run with several hosts an address names the host as well, and all ways that
+lead to the process: `at:agent-2|unix:/tmp/ropewalk-x/n7.sock|tls:10.0.0.3:4711/3f2a…`.
+Without the last part, only agents lead there.
 """
 
 from __future__ import annotations
@@ -39,9 +43,22 @@ class TlsAddress:
         return f"tls:{host}:{self.port}/{self.fingerprint}"
 
 
+@dataclass(frozen=True, slots=True)
+class HostAddress:
+    """A process on a host of the run: a unix socket for its neighbours, and perhaps a TLS port for all others."""
+
+    host: str
+    """The id of the agent that hosts it, or "launcher"."""
+    unix: UnixAddress
+    tls: TlsAddress | None = None
+
+    def __str__(self) -> str:
+        return "|".join([f"at:{self.host}", str(self.unix), *([str(self.tls)] if self.tls else [])])
+
+
 _TLS = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>[0-9]{1,5})/(?P<fingerprint>[0-9a-f]{64})")
 
-Address = UnixAddress | TlsAddress
+Address = UnixAddress | TlsAddress | HostAddress
 
 
 def parse_address(text: str) -> Address:
@@ -51,6 +68,13 @@ def parse_address(text: str) -> Address:
         ValueError: the text is no address, or names a host by name.
     """
     scheme, _, rest = text.partition(":")
+    if scheme == "at":
+        host, _, ways = rest.partition("|")
+        unix_text, _, tls_text = ways.rpartition("|tls:") if "|tls:" in ways else (ways, "", "")
+        unix = parse_address(unix_text)
+        tls = parse_address(f"tls:{tls_text}") if tls_text else None
+        if host and isinstance(unix, UnixAddress) and (tls is None or isinstance(tls, TlsAddress)):
+            return HostAddress(host, unix, tls)
     if scheme == "unix" and rest.startswith("/") and "\0" not in rest:
         return UnixAddress(rest)
     match = _TLS.fullmatch(rest) if scheme == "tls" else None

@@ -7,15 +7,18 @@ import select
 import socket
 import time
 
-from ropewalk.errors import FrameError, LinkClosed, TransportRefused
+from ropewalk.errors import FrameError, LinkClosed, TransportError, TransportRefused
 from ropewalk.transport.address import Address, TlsAddress, UnixAddress
-from ropewalk.transport.credentials import Credentials, ProcessCertificate
+from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.frames import MEMBER, STRANGER
 from ropewalk.transport.handshake import CODEC, accept_answer, hello
 from ropewalk.transport.link import Codec, Link, Received
+from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 
+#: Another host is given this long to answer directly, before a detour is asked for.
+DIRECT_S = 3.0
 #: How long connecting and the handshake may take together.
 DIAL_S = 10.0
 #: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again.
@@ -27,16 +30,19 @@ def dial(
     credentials: Credentials,
     codec: Codec,
     *,
-    certificate: ProcessCertificate | None = None,
+    passport: Passport | None = None,
     timeout_s: float = DIAL_S,
 ) -> Link:
     """Connect, shake hands, and return the link; blocking.
+
+    On the way to a process of another host, what leads there is tried in this order: its TLS port, and a detour
+    through agents.
 
     Args:
         address: whom to reach. A TLS address says which certificate must answer there.
         credentials: who we are.
         codec: the protocol of the link.
-        certificate: of this process; needed for TLS addresses only.
+        passport: of this process; needed for other hosts only.
         timeout_s: seconds for all of it, however slowly the peer answers.
 
     Raises:
@@ -44,10 +50,7 @@ def dial(
         LinkClosed: nobody answers at the address, or not in time.
     """
     deadline = time.monotonic() + timeout_s
-    if isinstance(address, UnixAddress):
-        stream = _connect_unix(address, deadline)
-    else:
-        stream = _connect_tls(address, certificate, deadline)
+    stream = _connect(address, passport, deadline)
     link = Link(stream, CODEC, str(address), STRANGER)
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
@@ -65,6 +68,35 @@ def dial(
     return link
 
 
+def _connect(address: Address, passport: Passport | None, deadline: float) -> Stream:
+    if isinstance(address, UnixAddress):
+        return _connect_unix(address, deadline)
+    if isinstance(address, TlsAddress):
+        return _speak_tls(_connect_tcp(address, deadline), address, passport, deadline)
+    if passport is None or passport.host == address.host:
+        return _connect_unix(address.unix, deadline)
+    failure = f"{address.host} has no address of its own"
+    if address.tls and address.host not in passport.unreachable:
+        try:
+            first = min(deadline, time.monotonic() + DIRECT_S) if passport.detour else deadline
+            return _speak_tls(_connect_tcp(address.tls, first), address.tls, passport, deadline)
+        except TransportRefused:
+            raise  # it is there
+        except LinkClosed as error:
+            failure = str(error)
+            if "refused" not in failure:  # a port where nobody listens says nothing about the way
+                passport.unreachable.add(address.host)
+    if passport.detour is None:
+        raise LinkClosed(f"there is no way to {address}: {failure}")
+    try:
+        sock = passport.detour(address, _left_s(deadline))
+    except (TransportError, OSError) as error:
+        raise LinkClosed(f"there is no way to {address.host}: {failure}; and through an agent: {error}") from error
+    if address.tls:
+        return _speak_tls(sock, address.tls, passport, deadline)
+    return PlainStream(sock, carries_fds=False)
+
+
 def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -80,21 +112,25 @@ def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
         raise LinkClosed(f"nobody answers at {address}: {error}") from error
 
 
-def _connect_tls(address: TlsAddress, certificate: ProcessCertificate | None, deadline: float) -> Stream:
+def _connect_tcp(address: TlsAddress, deadline: float) -> socket.socket:
+    try:
+        return socket.create_connection((address.ip, address.port), timeout=_left_s(deadline))
+    except OSError as error:
+        raise LinkClosed(f"nobody answers at {address.ip}:{address.port}: {error}") from error
+
+
+def _speak_tls(sock: socket.socket, address: TlsAddress, passport: Passport | None, deadline: float) -> Stream:
     # Only a run that reaches a second host pays for loading `ssl`.
     from ropewalk.transport.streams.tls import TlsStream, client_context
 
+    certificate = passport.certificate if passport else None
     if certificate is None:
+        sock.close()
         raise TransportRefused(
             f"{address} speaks TLS and this process has no certificate of the run; its agent has to be started with one"
         )
-    context = client_context(certificate)
     try:
-        sock = socket.create_connection((address.ip, address.port), timeout=_left_s(deadline))
-    except OSError as error:
-        raise LinkClosed(f"nobody answers at {address}: {error}") from error
-    try:
-        stream = TlsStream(sock, context, server_side=False)
+        stream = TlsStream(sock, client_context(certificate), server_side=False)
         left_s = _left_s(deadline)
     except OSError as error:
         sock.close()

@@ -109,6 +109,8 @@ class FrameReader:
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled = False
+        #: All bytes that have come; a large frame on its way is a sign of life.
+        self.num_bytes = 0
 
     def next(self, *, wait: bool) -> Frame | None:
         """The next frame, or None when the peer has closed between frames.
@@ -123,6 +125,7 @@ class FrameReader:
             large = self._large
             target = large.wanted() if large else self._room()
             count = self._stream.receive_into(target, wait=wait)
+            self.num_bytes += count
             if count == 0:
                 if large or self._start != self._end:
                     raise FrameError("the peer closed in the middle of a frame")

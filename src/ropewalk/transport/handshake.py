@@ -89,7 +89,7 @@ def judge(theirs: Hello, run_id: str, members: AllowList, *, fingerprint: str | 
         return f"{where} belongs to another run; it was started with stale credentials"
     if not members.check(theirs.process_id, theirs.secret):
         return f"{where} is not a member of this run, or was retired from it"
-    if fingerprint is not None and members.check_fingerprint(fingerprint) != theirs.process_id:
+    if fingerprint is not None and not members.owns(theirs.process_id, fingerprint):
         return f"{where} shows the certificate of another process; start it with its own"
     return None
 

@@ -75,6 +75,11 @@ class Link:
         """Bytes that were sent here but not yet taken by the kernel."""
         return self._unsent_bytes
 
+    @property
+    def received_bytes(self) -> int:
+        """All bytes that have come, also those of a frame that is not whole yet."""
+        return self._reader.num_bytes
+
     def relabel(self, codec: Codec, limits: Limits) -> None:
         """Change protocol and limits: the handshake is over."""
         self.codec = codec

@@ -142,6 +142,14 @@ class Loop:
         self._watched[fd] = on_readable
         self._register(fd, on_readable)
 
+    def rewatch(self, fd: int, *, reading: bool, writing: bool) -> None:
+        """Change what a watched descriptor is waited for, at first only for something to read; from the loop's thread.
+
+        Errors and hang-ups come without being asked for, again and again until it is unwatched.
+        """
+        if fd in self._watched:
+            self._want(fd, (_IN if reading else 0) | (_OUT if writing else 0))
+
     def unwatch(self, fd: int) -> None:
         """Stop watching `fd`; may be called twice."""
         if self._watched.pop(fd, None):
@@ -404,8 +412,11 @@ class Loop:
         """One turn: what is ready, what is due, what was handed over. Ends early if the loop was lost on the way."""
         self._left.clear()
         for fd, events in ready:
-            if events & _OUT and (link := self._by_fd.get(fd)):
-                self._guard(lambda link=link: self._write(link))
+            if events & _OUT:
+                if link := self._by_fd.get(fd):
+                    self._guard(lambda link=link: self._write(link))
+                elif fd in self._watched:
+                    events |= _IN  # one call for both
             # What was handled before in this turn may have closed the descriptor, and its number may be new again.
             # (Errors and hang-ups come without being asked for, and reading tells what they are.)
             if events & ~_OUT and fd not in self._left and (call := self._on_readable.get(fd)):

@@ -61,8 +61,9 @@ class Listener(abc.ABC):
     def __init__(
         self, loop: Loop, sock: socket.socket, run_id: str, members: AllowList, codec: Codec, on_link: OnLink
     ) -> None:
-        """Take over a listening socket; call `open` from the loop's thread to begin."""
-        sock.setblocking(False)
+        """Take over a listening socket, or one that is closed; call `open` from the loop's thread to begin."""
+        if sock.fileno() != -1:
+            sock.setblocking(False)
         self.num_refused = 0
         self._socket = sock
         self._loop = loop
@@ -97,6 +98,10 @@ class Listener(abc.ABC):
         for stranger in self._strangers:
             with contextlib.suppress(OSError):
                 stranger.stream.close_copy()
+
+    @abc.abstractmethod
+    def adopt(self, sock: socket.socket) -> None:
+        """Take a connection that came another way, such as through a switchboard; from the loop's thread."""
 
     @abc.abstractmethod
     def _meet(self, sock: socket.socket, address: Any) -> None:
@@ -227,6 +232,9 @@ class UnixListener(Listener):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.path)
         super().close()
+
+    def adopt(self, sock: socket.socket) -> None:
+        self._listen_to(self._admit(PlainStream(sock, carries_fds=False), "another host"))
 
     def _meet(self, sock: socket.socket, address: Any) -> None:
         if peer_uid(sock) != os.getuid():

@@ -35,7 +35,7 @@ class TlsListener(Listener):
         self,
         loop: Loop,
         ip: str,
-        port: int,
+        port: int | None,
         certificate: ProcessCertificate,
         run_id: str,
         members: AllowList,
@@ -47,7 +47,7 @@ class TlsListener(Listener):
         Args:
             loop: serves the handshakes.
             ip: one address of this host, never a wildcard.
-            port: 0 chooses a free one; see `address`.
+            port: 0 chooses a free one; see `address`. None listens nowhere, and serves what is adopted.
             certificate: of this process.
             run_id: the run that diallers have to belong to.
             members: who may speak, with secrets and fingerprints.
@@ -67,10 +67,18 @@ class TlsListener(Listener):
             )
         context = server_context(certificate)
         family = socket.AF_INET6 if bind_to.version == 6 else socket.AF_INET
-        sock = socket.create_server((ip, port), family=family, backlog=BACKLOG)
-        self.address = TlsAddress(str(bind_to), sock.getsockname()[1], certificate.fingerprint)
+        if port is None:
+            sock = socket.socket(family)
+            sock.close()
+            self.address = None
+        else:
+            sock = socket.create_server((ip, port), family=family, backlog=BACKLOG)
+            self.address = TlsAddress(str(bind_to), sock.getsockname()[1], certificate.fingerprint)
         self._context = context
         super().__init__(loop, sock, run_id, members, codec, on_link)
+
+    def adopt(self, sock: socket.socket) -> None:
+        self._meet(sock, ("another host", 0))
 
     def _meet(self, sock: socket.socket, address: tuple[str, int]) -> None:
         try:

@@ -33,7 +33,14 @@ class PlainStream(Stream):
     carries_fds = True
     keeps_bytes = False
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, carries_fds: bool = True) -> None:
+        """Take over a connected socket.
+
+        Args:
+            sock: now ours.
+            carries_fds: False if the other end is on another host, and something in between carries the bytes there.
+        """
+        self.carries_fds = carries_fds
         sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
         self._sock = sock
         self._fds: list[int] = []
@@ -42,6 +49,8 @@ class PlainStream(Stream):
         return self._sock.fileno()
 
     def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
+        if fds and not self.carries_fds:
+            raise ValueError(f"{len(fds)} file descriptors cannot travel to another host; send their content")
         try:
             if len(buffers) == 1 and not fds:
                 return self._sock.send(buffers[0], _SEND_FLAGS)
