@@ -25,6 +25,8 @@ from typing import Any
 import psutil
 import pytest
 
+pytest_plugins = ["tests.lab.plugin"]
+
 GRACE_S = 5.0  # ends of processes and threads take a moment, more on a busy machine
 
 #: Not a ROPEWALK_ variable: those are settings, and unknown ones are refused.

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Installs from Debian's packages what the tests of engines run for real: Slurm, Docker, sshd and the network tools.
+#
+#   tests/lab/install.sh
+#
+# Quick when everything is there already. Needs root and a Debian or Ubuntu; `make test` alone needs none of it, and
+# skips with a reason what it cannot run. Left out on purpose: kubernetes-client, which clashes with other kubectl
+# packages over /usr/bin/kubectl and leaves apt half configured; the tests need no kubectl.
+set -euo pipefail
+export PATH="$PATH:/usr/sbin:/sbin"
+
+# One program of each package tells whether the package is there.
+declare -A package_of=(
+    [slurmctld]=slurmctld [slurmd]=slurmd [sbatch]=slurm-client [munged]=munge
+    [dockerd]=docker.io [containerd]=containerd [runc]=runc
+    [iptables]=iptables [nft]=nftables [ip]=iproute2
+    [sshd]=openssh-server [ssh]=openssh-client [ps]=procps [nsenter]=util-linux
+)
+
+missing_packages() {
+    local program
+    for program in "${!package_of[@]}"; do
+        command -v "$program" >/dev/null || echo "${package_of[$program]}"
+    done | sort
+}
+
+fail() {
+    echo "tests/lab/install.sh: $*" >&2
+    exit 1
+}
+
+mapfile -t missing < <(missing_packages)
+if ((${#missing[@]} == 0)); then
+    echo "the lab's packages are all there"
+    exit 0
+fi
+command -v apt-get >/dev/null || fail "needs apt-get (Debian or Ubuntu) to install: ${missing[*]}"
+((EUID == 0)) || fail "needs root to install: ${missing[*]}. Say: sudo $0"
+
+export DEBIAN_FRONTEND=noninteractive
+# Without these answers apt stops and asks when a configuration file was changed; with a lock held it gives up at once.
+options=(-qq --yes --no-install-recommends
+    -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold
+    -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
+echo "installing ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# The lists on this machine may be fresh enough; only if they are not are they fetched.
+if ! apt-get "${options[@]}" install "${missing[@]}" >"$log" 2>&1; then
+    if ! { apt-get -qq -o Acquire::Retries=3 update && apt-get "${options[@]}" install "${missing[@]}"; } >>"$log" 2>&1; then
+        cat "$log" >&2
+        fail "apt could not install ${missing[*]}; its words are above. Look for a broken source in" \
+            "/etc/apt/sources.list* and for half configured packages with: dpkg --audit"
+    fi
+fi
+mapfile -t missing < <(missing_packages)
+((${#missing[@]} == 0)) || fail "apt is content, but no program of these packages is on the PATH: ${missing[*]}"

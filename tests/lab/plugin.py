@@ -1,0 +1,47 @@
+"""The pytest plugin of the lab: the fixture `lab`, and `require` for programs that a test needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.lab import Lab
+from tests.lab.machine import MORE_PATHS, Machine
+
+
+def require(*binaries: str) -> None:
+    """Skip this test, or this module, where one of these programs is missing; with CI=true that is a failure."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), MORE_PATHS))
+    missing = [binary for binary in binaries if shutil.which(binary, path=path) is None]
+    if missing:
+        _cannot(f"needs {', '.join(missing)}: run tests/lab/install.sh as root")
+
+
+def require_namespaces() -> None:
+    """Skip this test where machines cannot be made; with CI=true that is a failure."""
+    require("ip", "tc", "nft")
+    try:
+        Machine("probe").kill()
+    except OSError as error:
+        _cannot(f"needs root and the right to make namespaces: {error}")
+
+
+def _cannot(reason: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason} (CI=true)", pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A switch without machines yet; at the end everything in it is gone, or the test fails."""
+    require_namespaces()
+    lab = Lab()
+    try:
+        yield lab
+        lab.prove()
+    finally:
+        lab.close()
