@@ -2,13 +2,13 @@
 
 A job ends with its first process, as under a batch system: whatever it started and
 left in its process group is ended with it, and `cancel` also reaches descendants
-that made groups of their own.
+that made groups of their own. Jobs of a launcher that is gone are found by the mark
+that a job's processes inherit, as a cluster manager finds them by name.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shlex
 import shutil
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -49,7 +49,6 @@ class LocalEngine(Engine):
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         read_options(self.name, LocalOptions, options or {})
         self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
         self._jobs: dict[str, _Job] = {}
         self._requests: dict[tuple[str, str], list[str]] = {}
 
@@ -62,8 +61,7 @@ class LocalEngine(Engine):
             try:
                 for _ in range(count):
                     job = _start(spec, run_id)
-                    # The pid says which process it is; the number makes it unique, because pids are given out again.
-                    jobs[f"{job.process.pid}-{next(self._numbers)}"] = job
+                    jobs[job.mark] = job
             except EngineError:
                 for job in jobs.values():  # all or none: the caller has no id to end these by
                     job.kill()
@@ -76,7 +74,8 @@ class LocalEngine(Engine):
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         with self._lock:
-            return {id: self._status(id) for id in ids}
+            others = self._others() if set(ids) - self._jobs.keys() else {}
+            return {id: self._status(id, others) for id in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
@@ -85,10 +84,26 @@ class LocalEngine(Engine):
                 job.kill()
         for job in jobs:
             job.wait()
+        if others := set(ids) - self._jobs.keys():
+            for mark in others & self._others().keys():
+                _end_marked(mark)
 
     def find(self, run_id: str) -> list[str]:
         with self._lock:
-            return [id for id, job in self._jobs.items() if job.run_id == run_id and job.exit_code() is None]
+            mine = [id for id, job in self._jobs.items() if job.run_id == run_id and job.exit_code() is None]
+            return mine + [id for id, run in self._others().items() if run == run_id]
+
+    def runs(self) -> dict[str, list[str]]:
+        with self._lock:
+            found = {id: job.run_id for id, job in self._jobs.items() if job.exit_code() is None} | self._others()
+        runs: dict[str, list[str]] = {}
+        for id, run in found.items():
+            runs.setdefault(run, []).append(id)
+        return runs
+
+    def _others(self) -> dict[str, str]:
+        """Jobs of other launchers, with their runs."""
+        return {mark: run for mark, run in _marked().items() if mark not in self._jobs}
 
     def logs(self, id: str) -> str:
         with self._lock:
@@ -117,12 +132,15 @@ class LocalEngine(Engine):
                 if job.exit_code() is not None:
                     job.log.close()
 
-    def _status(self, id: str) -> JobStatus:
+    def _status(self, id: str, others: Mapping[str, str]) -> JobStatus:
         job = self._jobs.get(id)
         if job is None:
-            return JobStatus(JobState.LOST, reason="no such job")
+            # It belongs to another launcher, or did: only its parent is told its exit code.
+            return JobStatus(JobState.RUNNING) if id in others else JobStatus(JobState.LOST, reason="no such job")
         code = job.exit_code()
-        return JobStatus(JobState.RUNNING) if code is None else JobStatus(JobState.ENDED, code)
+        if code is None:
+            return JobStatus(JobState.RUNNING)
+        return JobStatus(JobState.ENDED, code, f"ended by signal {-code} ({_signal_name(-code)})" if code < 0 else "")
 
 
 class _Job:
@@ -209,10 +227,35 @@ def _end_marked(mark: str) -> None:
 
     A cluster manager does this with a control group, for which one needs rights that a user may not have.
     """
+    for pid, environment in _environments():
+        if f"{_MARK}={mark}".encode() in environment:
+            with contextlib.suppress(OSError):  # it is gone, or somebody else's
+                os.kill(pid, signal.SIGKILL)
+
+
+def _marked() -> dict[str, str]:
+    """The marks of all jobs that have processes on this machine, with their runs."""
+    found: dict[str, str] = {}
+    for _, environment in _environments():
+        variables: dict[bytes, bytes] = {}
+        for each in environment:
+            name, _, value = each.partition(b"=")
+            variables[name] = value
+        mark, run = variables.get(_MARK.encode()), variables.get(b"ROPEWALK_RUN_ID")
+        if mark and run:
+            found[mark.decode(errors="replace")] = run.decode(errors="replace")
+    return found
+
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """The environments of this user's processes; empty where there is no /proc."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it is gone, or somebody else's
-            if f"{_MARK}={mark}".encode() in environ.read_bytes().split(b"\0"):
-                os.kill(int(environ.parent.name), signal.SIGKILL)
+            yield int(environ.parent.name), environ.read_bytes().split(b"\0")
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else "unknown"
 
 
 def _feed(stdin: IO[bytes], data: bytes) -> None:

@@ -1,47 +1,53 @@
 """What every engine has to do, as a suite that any engine can be put through.
 
     class TestMyEngine(EngineConformance):          # pytest runs its methods; pytest is not needed to import this
-        def make_engine(self) -> Engine:
-            return MyEngine(...)
+        engine_name = "mine"
+
+        def engine_options(self) -> Mapping[str, object]:
+            return {"queue": "tests"}
 
 Each method starts real jobs on the engine and ends them again. They are small
 Python programs, so the engine's hosts need a Python; see `python`. An engine of
-a cluster may take long to start a job: raise `patience_s`.
+a cluster may take long to start a job: raise `patience_s`. What else the suite
+can be told is in `EngineUnderTest`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
-import sys
-import time
-from collections.abc import Callable, Generator, Sequence
+import secrets
+import socket
+import threading
 
-from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
-from ropewalk.errors import EngineError
+from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError, SettingsError
+from ropewalk.testing.engine_under_test import (
+    OVER,
+    CommandLineWatch,
+    EngineUnderTest,
+    new_run,
+    processes_of,
+    secrets_in_environment,
+)
 
-_SECRET = "conformance-secret-5f2c"
-_OVER = (JobState.ENDED, JobState.LOST)
+_MANY_CPUS = 1e6
+_ECHO = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    while True:
+        peer, _ = listener.accept()
+        while data := peer.recv(65536):
+            peer.sendall(data[::-1])
+"""
 
 
-class EngineConformance:
-    """The suite. Subclass it, say how your engine is made, and let pytest or a loop over `tests()` call the methods."""
-
-    python: str = sys.executable
-    """A Python interpreter on the engine's hosts."""
-    patience_s: float = 30.0
-    """How long the engine may take to start or to end a job."""
-    num_jobs: int = 40
-    """How many jobs `test_many_jobs_at_once` submits."""
-
-    def make_engine(self) -> Engine:
-        """A new engine; called for each test."""
-        raise NotImplementedError("an engine's conformance class says here how its engine is made")
-
-    @classmethod
-    def tests(cls) -> list[str]:
-        """The names of the suite's methods."""
-        return sorted(name for name in dir(cls) if name.startswith("test_"))
+class EngineConformance(EngineUnderTest):
+    """The suite. Subclass it, say how your engine is made, and let pytest or a loop over `all_tests()` run it."""
 
     # What is handed over
 
@@ -136,6 +142,21 @@ class EngineConformance:
                 assert self._wait_until_over(engine, id).exit_code == expected, f"{code!r} ends with {expected}"
                 assert engine.poll([id])[id].exit_code == expected
 
+    def test_jobs_of_one_request_are_jobs_of_their_own(self) -> None:
+        """Each has its own id, output and end; ending one leaves the others alone."""
+        with self._engine() as (engine, run):
+            code = "import time, uuid; print('I am', uuid.uuid4(), flush=True); time.sleep(600)"
+            ids = engine.submit(self._spec(code), 3, run, "a")
+            assert len(set(ids)) == 3
+            assert sorted(engine.find(run)) == sorted(ids)
+            self._wait_for(lambda: all("I am" in engine.logs(id) for id in ids), "all jobs to be up")
+            assert len({engine.logs(id) for id in ids}) == 3, "each has an output of its own"
+            engine.cancel(ids[1:2])
+            self._wait_until_over(engine, ids[1])
+            assert {engine.poll(ids)[id].state for id in (ids[0], ids[2])} == {JobState.RUNNING}
+            assert sorted(engine.find(run)) == sorted((ids[0], ids[2]))
+            assert "I am" in engine.logs(ids[1]), "the output of a job is kept when it has ended"
+
     def test_many_jobs_at_once(self) -> None:
         """They all run, one `poll` asks for all, and each is told its own end."""
         with self._engine() as (engine, run):
@@ -143,7 +164,7 @@ class EngineConformance:
                       for code in range(4)}  # fmt: skip
             ids = [id for group in groups.values() for id in group]
             assert len(set(ids)) == self.num_jobs // 4 * 4
-            self._wait_for(lambda: all(s.state in _OVER for s in engine.poll(ids).values()), "all jobs to end")
+            self._wait_for(lambda: all(s.state in OVER for s in engine.poll(ids).values()), "all jobs to end")
             for code, group in groups.items():
                 assert {status.exit_code for status in engine.poll(group).values()} == {code}
 
@@ -194,12 +215,10 @@ class EngineConformance:
                     ),
                     "the job's child to be up",
                 )
-                pid = int(logs.split("pid ")[1].split()[0])
                 if end == "time.sleep(600)":
                     engine.cancel([id])
                 self._wait_until_over(engine, id)
-                if self._sees_processes():
-                    self._wait_for(lambda pid=pid: not _is_alive(pid), f"process {pid}, started by the job, to end")
+                self._wait_for(lambda run=run: not processes_of(run), f"what the job started to end: {logs}")
 
     def test_a_command_that_does_not_exist_is_an_error(self) -> None:
         """`EngineError` where the engine can tell at once; else the job ends with a code that is not 0."""
@@ -230,10 +249,11 @@ class EngineConformance:
     def test_render_shows_the_job_and_no_secret_and_starts_nothing(self) -> None:
         """What would be sent, for people and for tests."""
         with self._engine() as (engine, run):
-            spec = self._spec("print(1)", stdin=_SECRET.encode(), environment={"CONFORMANCE": "shown"})
+            secret = secrets.token_hex()
+            spec = self._spec("print(1)", stdin=secret.encode(), environment={"CONFORMANCE": "shown"})
             text = engine.render(spec)
             assert "print(1)" in text and "shown" in text, f"it does not show the job: {text}"
-            assert _SECRET not in text, "stdin holds secrets and must not be rendered"
+            assert secret not in text, "stdin holds secrets and must not be rendered"
             assert text == engine.render(spec)
             assert engine.find(run) == []
 
@@ -252,55 +272,167 @@ class EngineConformance:
             self._wait_until_over(engine, over)
             engine.close()
             engine.close()
-            assert engine.poll([id])[id].state not in _OVER
+            assert engine.poll([id])[id].state not in OVER
             assert isinstance(engine.logs(over), str)
 
-    # Means
+    # What goes wrong
 
-    def _spec(
-        self, code: str, *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None
-    ) -> JobSpec:
-        command: Sequence[str] = [self.python, "-c", code, *arguments]
-        return JobSpec(command=command, name="ropewalk-conformance", stdin=stdin, environment=environment or {})
+    def test_a_job_taken_away_from_outside_is_reported_with_words(self) -> None:
+        """Killed by somebody else, or its machine was: it is over within a bound, and `reason` says what is known."""
+        with self._engine() as (engine, run):
+            code = "import time; print('up', flush=True); time.sleep(600)"
+            lost, kept = engine.submit(self._spec(code), 2, run, "a")
+            self._wait_for(lambda: all("up" in engine.logs(id) for id in (lost, kept)), "the jobs to be up")
+            self.lose(engine, lost)
+            self._wait_for(
+                lambda: engine.poll([lost])[lost].state in OVER, "the engine to see that a job is lost", self.lost_s
+            )
+            status = engine.poll([lost])[lost]
+            assert status.exit_code != 0, f"it was taken away, which is no success: {status}"
+            assert status.reason, f"how a job was lost should be said in words: {status}"
+            assert lost not in engine.find(run)
+            assert engine.poll([kept])[kept].state is JobState.RUNNING, "the other job has nothing to do with it"
 
-    @contextlib.contextmanager
-    def _engine(self) -> Generator[tuple[Engine, str]]:
-        engine = self.make_engine()
-        run = f"conformance-{os.urandom(4).hex()}"
-        with self._cleaned(engine, run):
-            yield engine, run
+    def test_jobs_of_a_killed_launcher_end_or_are_found(self) -> None:
+        """Within a bound its jobs are gone, or another process finds them by `runs`, and can end them."""
+        run = new_run()
+        other = self.make_engine()
+        with self._cleaned(other, run):
+            with self._launcher(run) as (process, ids):
+                assert process.stdin
+                process.stdin.write("die\n")
+                process.stdin.flush()
+                process.wait(self.patience_s)
+            self._wait_for(
+                lambda: run in other.runs() or not processes_of(run),
+                lambda: f"the jobs to end, or to be found: {processes_of(run)}",
+            )
+            found = other.runs().get(run, [])
+            if found:
+                assert sorted(found) == sorted(ids), "the ids are those that the launcher was given"
+                assert sorted(other.find(run)) == sorted(ids)
+                assert {other.poll([id])[id].state for id in ids} <= {JobState.PENDING, JobState.RUNNING}
+                other.cancel(ids)
+            self._wait_for(
+                lambda: run not in other.runs() and not processes_of(run),
+                lambda: f"the jobs to end: {other.runs()}, {processes_of(run)}",
+            )
+            assert {other.poll([id])[id].state for id in ids} <= set(OVER)
+            self._wait_for(lambda: not self.leftovers(), lambda: f"this to be removed: {self.leftovers()}")
 
-    @contextlib.contextmanager
-    def _cleaned(self, engine: Engine, run: str) -> Generator[None]:
-        try:
-            yield
-        finally:
-            ids = engine.find(run)
+    def test_runs_tells_which_runs_have_jobs(self) -> None:
+        """As `find` does for one run; or the engine tells of none, if its jobs end with their launcher."""
+        with self._engine() as (engine, run):
+            ids = engine.submit(self._spec("import time; time.sleep(600)"), 2, run, "a")
+            self._wait_for(lambda: engine.poll(ids[:1])[ids[0]].state is JobState.RUNNING, "a job to run")
+            assert sorted(engine.runs().get(run, ids)) == sorted(ids)
             engine.cancel(ids)
+            self._wait_for(lambda: run not in engine.runs(), "the run to have no jobs")
+
+    def test_no_secret_can_be_read_by_others(self) -> None:
+        """What is on stdin is in no command line, not even for a moment, and in no environment, text or log."""
+        secret = secrets.token_hex()
+        watch = CommandLineWatch(self.visible_command_lines, secret)
+        watch.start()
+        try:
+            with self._engine() as (engine, run):
+                spec = self._spec(
+                    "import sys, time; print(len(sys.stdin.read())); time.sleep(600)", stdin=secret.encode()
+                )
+                id = engine.submit(spec, 1, run, "a")[0]
+                self._wait_for(lambda: str(len(secret)) in engine.logs(id), "the job to have read its secret")
+                assert secrets_in_environment(run, secret) == []
+                assert secret not in engine.logs(id) + engine.poll([id])[id].reason + engine.render(spec)
+        finally:
+            watch.stop()
+        assert not watch.seen, f"the secret stood in a command line: {watch.seen}"
+
+    def test_bad_options_are_refused_by_name(self) -> None:
+        """`SettingsError` names the option and the engine's options; before anything is asked of the cluster."""
+        engine = self.make_engine()
+        engine.close()
+        refusal = ""
+        try:
+            type(engine)({"no_such_option": "1"})  # pyright: ignore[reportCallIssue] - as `make_engine` calls it
+        except SettingsError as error:
+            refusal = str(error)
+        assert refusal, "an option that does not exist was accepted"
+        assert "no_such_option" in refusal and engine.name in refusal, f"it should name both: {refusal}"
+
+    # What it says of itself
+
+    def test_capacities_and_addresses_make_sense(self) -> None:
+        """`per_job`, `most_jobs` and `hosts`: numbers from 1, addresses that can be dialled, errors with words."""
+        with self._engine() as (engine, _):
+            per_job = engine.per_job(Resources())
+            assert per_job is None or per_job >= 1
+            most: int | None = None
+            refusal = "cpu"
+            try:
+                most = engine.per_job(Resources(cpus=_MANY_CPUS))
+            except EngineError as error:
+                refusal = str(error)
+            assert most is None or most >= 1
+            assert "cpu" in refusal.lower(), f"it should say what is too much: {refusal}"
+            most_jobs = engine.most_jobs()
+            assert most_jobs is None or most_jobs >= 1
+            for host in engine.hosts():
+                address = ipaddress.ip_address(host)
+                assert not address.is_unspecified and not address.is_multicast, f"nobody can be reached at {host}"
+            assert engine.reach is not Reach.HERE or not engine.hosts(), "there is no network in between"
+
+    def test_a_door_leads_to_the_job(self) -> None:
+        """Where connections are carried: to the unix socket of the job. Elsewhere there are no doors."""
+        with self._engine() as (engine, run):
+            if engine.reach is not Reach.CARRIED:
+                with contextlib.suppress(NotImplementedError):
+                    engine.door("no-such-job")
+                    raise AssertionError("this engine carries no connections, so it has no doors")
+                return
+            path = f"/tmp/conformance-{os.urandom(8).hex()}.sock"
+            id = engine.submit(self._spec(_ECHO, path, door=path), 1, run, "a")[0]
+            self._wait_for(lambda: _answer(engine.door(id), b"abc") == b"cba", "the job to answer through its door")
+            data = os.urandom(50_000)
+            answer = _answer(engine.door(id), data)
+            assert len(answer) == len(data), "a second connection goes through the same door, and nothing is lost"
+            try:
+                engine.door("no-such-job")
+            except EngineError:
+                pass
+            else:
+                raise AssertionError("a job that does not exist has no door")
+
+    def test_nothing_of_the_engine_is_left_open(self) -> None:
+        """After `close` there are as many descriptors and threads in this process as before."""
+        self._use()  # libraries open some things once and keep them
+        descriptors, threads = _open_descriptors(), set(threading.enumerate())
+        self._use()
+        self._wait_for(lambda: _open_descriptors() <= descriptors, "the engine's descriptors to be closed", 5)
+        self._wait_for(
+            lambda: set(threading.enumerate()) <= threads,
+            lambda: f"the engine's threads to end: {set(threading.enumerate()) - threads}",
+            5,
+        )
+
+    def _use(self) -> None:
+        with self._engine() as (engine, run):
+            ids = engine.submit(self._spec("pass"), 2, run, "a")
             for id in ids:
                 self._wait_until_over(engine, id)
-            engine.close()
-
-    def _wait_until_over(self, engine: Engine, id: str) -> JobStatus:
-        self._wait_for(lambda: engine.poll([id])[id].state in _OVER, f"job {id} to end")
-        return engine.poll([id])[id]
-
-    def _wait_for(self, condition: Callable[[], object], what: str) -> str:
-        deadline = time.monotonic() + self.patience_s
-        while not (value := condition()):
-            assert time.monotonic() < deadline, f"waited {self.patience_s:g} s for {what}"
-            time.sleep(0.01)
-        return value if isinstance(value, str) else ""
-
-    def _sees_processes(self) -> bool:
-        """Whether jobs run on this machine; override it for an engine of other hosts that runs here in a test."""
-        return self.make_engine().name == "local"
+            engine.logs(ids[0])
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"  # a zombie is its new parent's affair
-    except (ProcessLookupError, FileNotFoundError):
-        return False
+def _answer(door: str, data: bytes) -> bytes:
+    """What the job says to some bytes that are sent through its door; empty while nobody is there."""
+    received = bytearray()
+    with socket.socket(socket.AF_UNIX) as link, contextlib.suppress(OSError):
+        link.settimeout(5)
+        link.connect(door)
+        link.sendall(data)
+        while len(received) < len(data) and (part := link.recv(65536)):
+            received += part
+    return bytes(received)
+
+
+def _open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

@@ -1,0 +1,214 @@
+"""An engine under test: how it is made, what may be done to it, and what can be seen of its jobs from here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
+
+OVER = (JobState.ENDED, JobState.LOST)
+#: Reads how to make an engine and what to submit, says which jobs it got, and ends by SIGKILL when it is told to.
+_LAUNCHER = """
+import json, os, signal, sys, time
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import JobSpec
+asked = json.loads(sys.stdin.readline())
+engine = make_engine(asked["name"], asked["options"])
+ids = engine.submit(JobSpec(command=asked["command"], name="ropewalk-conformance"), 2, asked["run"], "a")
+while not all("up" in engine.logs(id) for id in ids):
+    time.sleep(0.05)
+print(json.dumps(ids), flush=True)
+sys.stdin.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class EngineUnderTest:
+    """What `EngineConformance` needs to know of an engine; a subclass sets and overrides what is different there."""
+
+    engine_name: str = ""
+    """Its name in `ropewalk.engines.ENGINES` or in an entry point."""
+    python: str = sys.executable
+    """A Python interpreter on the engine's hosts."""
+    patience_s: float = 30.0
+    """How long the engine may take to start or to end a job."""
+    lost_s: float | None = None
+    """How long the engine may take to say that a job was lost; `patience_s` if None."""
+    num_jobs: int = 40
+    """How many jobs `test_many_jobs_at_once` submits."""
+
+    def engine_options(self) -> Mapping[str, object]:
+        """The options it is made with; they must survive JSON, because the suite lets a launcher die that has them."""
+        return {}
+
+    def make_engine(self) -> Engine:
+        """A new engine; called for each test."""
+        return make_engine(self.engine_name, self.engine_options())
+
+    def launch(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[str]:
+        """Start a process that uses the engine; override it where that must happen on another machine."""
+        return subprocess.Popen(argv, **popen_arguments)
+
+    def lose(self, engine: Engine, id: str) -> None:
+        """Take a running job away behind the engine's back: kill it, or the machine it runs on."""
+        raise unittest.SkipTest(f"nobody said how to lose a job of {self.engine_name or type(self).__name__}")
+
+    def leftovers(self) -> list[str]:
+        """What ended jobs have left that cannot be seen from here, such as containers or files on hosts, in words."""
+        return []
+
+    def visible_command_lines(self) -> Iterator[str]:
+        """The command lines that any user can read, on all machines of the engine that can be seen from here."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            yield command_line(folder)
+
+    @classmethod
+    def all_tests(cls) -> list[str]:
+        """The names of the suite's methods."""
+        return sorted(name for name in dir(cls) if name.startswith("test_"))
+
+    # Means
+
+    def _spec(
+        self, code: str, *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None, door: str = ""
+    ) -> JobSpec:
+        command: Sequence[str] = [self.python, "-c", code, *arguments]
+        return JobSpec(command, name="ropewalk-conformance", stdin=stdin, environment=environment or {}, door=door)
+
+    @contextlib.contextmanager
+    def _engine(self) -> Generator[tuple[Engine, str]]:
+        """A new engine and the id of a run. In the end all jobs of the run are ended, and nothing of them is left."""
+        engine = self.make_engine()
+        run = new_run()
+        with self._cleaned(engine, run):
+            yield engine, run
+        self._wait_for(lambda: not processes_of(run), lambda: f"these processes to end: {processes_of(run)}")
+        self._wait_for(lambda: not self.leftovers(), lambda: f"this to be removed: {self.leftovers()}")
+
+    @contextlib.contextmanager
+    def _cleaned(self, engine: Engine, run: str) -> Generator[None]:
+        try:
+            yield
+        finally:
+            ids = engine.find(run)
+            engine.cancel(ids)
+            for id in ids:
+                self._wait_until_over(engine, id)
+            engine.close()
+
+    @contextlib.contextmanager
+    def _launcher(self, run: str) -> Generator[tuple[subprocess.Popen[str], list[str]]]:
+        """A process that has submitted two jobs, with their ids; a line on its stdin makes it kill itself."""
+        if not self.engine_name:
+            raise unittest.SkipTest("only an engine with a name can be made in another process")
+        code = "import time; print('up', flush=True); time.sleep(600)"
+        asked = {
+            "name": self.engine_name,
+            "options": dict(self.engine_options()),
+            "command": [self.python, "-c", code],
+            "run": run,
+        }
+        argv = [sys.executable, "-c", _LAUNCHER]
+        process = self.launch(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with process:
+            assert process.stdin and process.stdout
+            try:
+                process.stdin.write(json.dumps(asked) + "\n")
+                process.stdin.flush()
+                said = process.stdout.readline()
+                assert said, "the launcher ended before it had submitted its jobs; see its error output"
+                yield process, json.loads(said)
+            finally:
+                process.kill()
+
+    def _wait_until_over(self, engine: Engine, id: str) -> JobStatus:
+        self._wait_for(lambda: engine.poll([id])[id].state in OVER, f"job {id} to end")
+        return engine.poll([id])[id]
+
+    def _wait_for(
+        self, condition: Callable[[], object], what: str | Callable[[], str], patience_s: float | None = None
+    ) -> str:
+        """Wait until a condition is true, and return what it said if that is a text."""
+        patience_s = self.patience_s if patience_s is None else patience_s
+        deadline = time.monotonic() + patience_s
+        pause_s = 0.01
+        while not (value := condition()):
+            words = what if isinstance(what, str) else what()
+            assert time.monotonic() < deadline, f"waited {patience_s:g} s for {words}"
+            time.sleep(pause_s)
+            pause_s = min(0.25, 1.2 * pause_s)  # many engines answer by starting a command
+        return value if isinstance(value, str) else ""
+
+
+class CommandLineWatch(threading.Thread):
+    """Reads all command lines again and again, because those of short commands are seen only for a moment."""
+
+    def __init__(self, read: Callable[[], Iterator[str]], secret: str) -> None:
+        super().__init__(name="command-line-watch")
+        self.seen: set[str] = set()
+        self._read = read
+        self._secret = secret
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Read until `stop`."""
+        while not self._stopping.is_set():
+            self.seen.update(line for line in self._read() if self._secret in line)
+            self._stopping.wait(0.005)
+
+    def stop(self) -> None:
+        """Stop, and wait for the last look."""
+        self._stopping.set()
+        self.join()
+
+
+def processes_of(run_id: str) -> list[str]:
+    """The living processes of a run that can be seen from here: `pid: command line`.
+
+    A job's processes inherit ROPEWALK_RUN_ID. Seen are those of this machine, and as root those of its containers.
+    """
+    return [f"{folder.name}: {command_line(folder)[:200]}" for folder in _folders_of(run_id)]
+
+
+def secrets_in_environment(run_id: str, secret: str) -> list[str]:
+    """Which processes of a run have a secret in their environment, where everything they start inherits it."""
+    return [
+        f"{folder.name}: {command_line(folder)[:200]}"
+        for folder in _folders_of(run_id)
+        if secret.encode() in _read(folder / "environ")
+    ]
+
+
+def command_line(folder: Path) -> str:
+    """The arguments of the process that a folder in /proc is of; empty if it is gone."""
+    return _read(folder / "cmdline").replace(b"\0", b" ").decode(errors="replace")
+
+
+def _folders_of(run_id: str) -> Iterator[Path]:
+    mark = f"ROPEWALK_RUN_ID={run_id}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        if mark in _read(folder / "environ").split(b"\0"):  # a zombie has no environment any more
+            yield folder
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # the process is gone, or somebody else's
+        return b""
+
+
+def new_run() -> str:
+    """The id of a run that nobody else has."""
+    return f"conformance-{os.urandom(4).hex()}"
