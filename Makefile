@@ -2,6 +2,7 @@
 #
 #   make demo    install, then evolve a policy for CartPole on four workers
 #   make test    install, then run all tests
+#   make lab     install what the tests of engines run for real (Slurm, Docker, sshd, Ray, MPI); needs root and apt
 #   make check   lint, formatting, types and import contracts
 #   make bench   the benchmark tables of pool and calls
 #   make soak    the tests that run for minutes
@@ -13,12 +14,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test check bench soak clean help
+.PHONY: demo test lab check bench soak clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,8p' Makefile | cut -c3-
+	@sed -n '3,9p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -34,7 +35,7 @@ $(STAMPS)/venv:
 	"$$chosen" -m venv --clear $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-# One stamp per extra: es, test, dev, bench.
+# One stamp per extra: es, test, lab, dev, bench.
 $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
 	@echo "installing ropewalk[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
@@ -45,6 +46,10 @@ demo: $(STAMPS)/es
 
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest
+
+# Not needed by `make test`, which skips with a reason what it cannot run.
+lab: $(STAMPS)/lab
+	tests/lab/install.sh
 
 check: $(STAMPS)/dev
 	$(BIN)/ruff check .
