@@ -13,8 +13,10 @@ is read as the field's type where it can be.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -96,17 +98,16 @@ def _text(value: object) -> str:
 def _whole(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+    if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
         return int(value)
     raise ValueError("a whole number")
 
 
 def _number(value: object) -> float:
     if isinstance(value, int | float | str) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            if math.isfinite(number := float(value)):
+                return number
     raise ValueError("a number")
 
 
