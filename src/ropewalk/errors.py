@@ -17,6 +17,7 @@
     │   └── FrameError                        bytes that are not a frame of ours, or over a limit
     ├── EngineError                           an engine could not do what was asked
     │   └── UnknownEngine (ValueError)
+    ├── CodeRefused (ValueError)              a project's code is too large, unreadable or damaged; names the files
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
     ├── ProcessLimit                          a host holds as many processes as it may
     ├── CallError                             a call to a service was not answered
@@ -168,6 +169,10 @@ class EngineError(RopewalkError):
 
 class UnknownEngine(EngineError, ValueError):
     """No engine has the name that was given."""
+
+
+class CodeRefused(RopewalkError, ValueError):
+    """The code of a project does not travel: it is too large, cannot be read, or came damaged."""
 
 
 class SettingsError(RopewalkError, ValueError):
