@@ -1,0 +1,289 @@
+"""The Kubernetes engine: bare pods, through the official client.
+
+A job is a pod that is never restarted, found again by its labels; what it reads on its standard input is a Secret that
+it owns. The names of both follow from the run, the request and a number, so that asking twice creates nothing twice.
+
+    submit ──> create pod, create Secret that it owns        kubernetes_manifests: what is sent
+    poll   <── PodWatch: list, then every change             kubernetes_states: what it means
+    cancel ──> delete; what its node does not end goes with a grace of 0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+import importlib
+import ipaddress
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ropewalk.engines import kubernetes_manifests as manifests
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi, Manifest, retrying
+from ropewalk.engines.kubernetes_check import findings
+from ropewalk.engines.kubernetes_errors import explain
+from ropewalk.engines.kubernetes_nodes import Node, nodes_for, processes_per_pod
+from ropewalk.engines.kubernetes_options import KubernetesOptions
+from ropewalk.engines.kubernetes_states import is_over, status, status_of_gone
+from ropewalk.engines.kubernetes_watch import KnownPod, PodWatch
+from ropewalk.engines.options import read_options
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
+
+#: For a process that ignores SIGTERM; the agent needs no time to say farewell when it is cancelled.
+_CANCEL_GRACE_S = 1
+#: A node that lives has ended a pod by then; one that is lost never does.
+_CANCEL_WAIT_S = 8.0
+_FIRST_LIST_S = 10.0
+#: Older knowledge is none: better to say why.
+_STALE_S = 30.0
+_PARALLEL = 8
+_KILLED = -9
+
+_T = TypeVar("_T")
+
+
+class KubernetesEngine(Engine):
+    """Runs jobs as pods in one namespace of a cluster."""
+
+    name = "kubernetes"
+    reach = Reach.NETWORK
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        """Read the options; the cluster is first spoken to when something is asked of it."""
+        self.options = read_options(self.name, KubernetesOptions, options or {})
+        self.python = self.options.python
+        self._user = self.options.user or _account()
+        self._lock = threading.Lock()
+        self._requests: dict[tuple[str, str], list[str]] = {}
+        self._known: dict[str, KnownPod] = {}
+        """Our own jobs, by id: what the watches of their runs knew when they were closed."""
+        self._watches: dict[str, PodWatch] = {}
+        self._cancelled: set[str] = set()
+
+    @functools.cached_property
+    def _api(self) -> KubernetesApi:
+        return KubernetesApi(self.options.kubeconfig, self.options.context, self.options.namespace)
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        with self._lock:
+            known = self._requests.get((run_id, request_id))
+            if known is not None:
+                return list(known)
+            names = [manifests.job_name(run_id, request_id, index) for index in range(count)]
+            if len(spec.stdin) > manifests.MOST_STDIN_BYTES:
+                raise EngineError(
+                    f"a job's standard input of {len(spec.stdin)} bytes does not fit into a Kubernetes Secret, which "
+                    f"holds {manifests.MOST_STDIN_BYTES}; send large data when the job is up"
+                )
+            watch = self._watch(run_id)
+            try:
+                for pod in self._each(lambda name: self._create(spec, name, run_id, request_id), names):
+                    watch.put(pod)
+            except ApiError as error:
+                with contextlib.suppress(ApiError):  # all or none; the cluster may be out of reach just now
+                    list(self._each(self._delete_now, names))
+                raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
+            self._requests[run_id, request_id] = names
+            return list(names)
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        with self._lock:
+            pods = self._look_up(ids) if ids else {}
+            return {id: self._status(id, pods.get(id)) for id in ids}
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        with self._lock:
+            alive = self._alive(ids)
+            self._cancelled.update(alive)
+            with self._explained("delete pods"):
+                list(self._each(lambda id: self._delete(id, _CANCEL_GRACE_S), alive))
+                deadline = time.monotonic() + _CANCEL_WAIT_S
+                pause_s = 0.05
+                while (left := self._alive(alive)) and time.monotonic() < deadline:
+                    time.sleep(pause_s)
+                    pause_s = min(0.5, 1.5 * pause_s)
+                # Nothing is heard of their nodes. Should one of them live, it ends its pods when it hears of this.
+                list(self._each(self._delete_now, left))
+
+    def find(self, run_id: str) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self._list(manifests.selector(run_id)) if not is_over(pod)]
+
+    def runs(self) -> dict[str, list[str]]:
+        runs: dict[str, list[str]] = {}
+        for pod in self._list(manifests.selector(user=self._user)):
+            if not is_over(pod):
+                runs.setdefault(pod["metadata"]["labels"][manifests.RUN], []).append(pod["metadata"]["name"])
+        return runs
+
+    def logs(self, id: str) -> str:
+        try:
+            return retrying(lambda: self._api.read_log(id, manifests.CONTAINER), patience_s=3.0)
+        except ApiError as error:
+            if error.status in (400, 404):  # it has not started, or it is gone
+                return ""
+            raise explain(error, f"give the log of pod {id}", self._api) from error
+
+    def render(self, spec: JobSpec) -> str:
+        name, labels = "ropewalk-run-request-0", manifests.labels("run", "request", self._user)
+        objects = [manifests.pod(self.options, spec, name, labels, "run")]
+        if spec.stdin:
+            secret = manifests.secret(name, labels, b"", "uid-of-the-pod")
+            secret["data"] = {key: f"<{len(spec.stdin)} bytes, not shown>" for key in secret["data"]}
+            objects.append(secret)
+        return _yaml(objects)
+
+    def check(self) -> list[Finding]:
+        try:
+            api = self._api
+        except EngineError as error:
+            return [Finding("Kubernetes client and configuration", False, str(error))]
+        return findings(api, self.options)
+
+    def per_job(self, process: Resources) -> int | None:
+        if self.options.per_pod is not None:
+            return self.options.per_pod
+        return processes_per_pod(self._nodes, process, self.options)
+
+    def hosts(self) -> list[str]:
+        addresses = [address for node in self._nodes or [] for address in node.addresses]
+        if addresses:
+            return addresses
+        with contextlib.suppress(ValueError):  # a name: the way to the API server is all that is known otherwise
+            address = ipaddress.ip_address(urlsplit(self._api.server).hostname or "")
+            return [] if address.is_loopback else [str(address)]
+        return []
+
+    def close(self) -> None:
+        with self._lock:
+            for watch in self._watches.values():
+                self._known.update(watch.pods(0))
+                watch.close()
+            self._watches.clear()
+            if not self.options.keep_pods:
+                ours = {id for ids in self._requests.values() for id in ids}
+                ended = [
+                    id for id in ours if (known := self._known.get(id)) and not known.is_gone and is_over(known.pod)
+                ]
+                with contextlib.suppress(ApiError):  # they are in nobody's way
+                    for id in self._each(self._delete_now, ended):
+                        self._known[id].is_gone = True
+            if "_api" in self.__dict__:
+                self._api.close()
+
+    def _create(self, spec: JobSpec, name: str, run_id: str, request_id: str) -> Manifest:
+        labels = manifests.labels(run_id, request_id, self._user)
+        manifest = manifests.pod(self.options, spec, name, labels, run_id)
+        try:
+            pod = retrying(lambda: self._api.create_pod(manifest))
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            pods = retrying(lambda: self._api.list_pods(manifests.selector(run_id))).pods
+            pod = next((each for each in pods if each["metadata"]["name"] == name), None)
+            if pod is None:
+                raise
+        if spec.stdin:
+            # After the pod: it waits for its Secret, and a Secret with an owner is never left over.
+            secret = manifests.secret(name, labels, spec.stdin, pod["metadata"]["uid"])
+            try:
+                retrying(lambda: self._api.create_secret(secret))
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+        return pod
+
+    def _delete(self, id: str, grace_s: int) -> str:
+        retrying(lambda: self._api.delete_pod(id, grace_s))
+        retrying(lambda: self._api.delete_secret(id))
+        return id
+
+    def _delete_now(self, id: str) -> str:
+        return self._delete(id, 0)
+
+    def _alive(self, ids: Sequence[str]) -> list[str]:
+        pods = self._look_up(ids) if ids else {}
+        return [id for id in ids if id in pods and not pods[id].is_gone and not is_over(pods[id].pod)]
+
+    def _status(self, id: str, known: KnownPod | None) -> JobStatus:
+        if known is None:
+            return JobStatus(JobState.LOST, reason="no such pod")
+        if not known.is_gone:
+            return status(known.pod)
+        gone = status_of_gone(known.pod)
+        if gone.state is JobState.LOST and id in self._cancelled:
+            return JobStatus(JobState.ENDED, _KILLED, "cancelled")
+        return gone
+
+    def _look_up(self, ids: Sequence[str]) -> dict[str, KnownPod]:
+        """What is known of these pods, from the watches of our runs, else by asking."""
+        pods = dict(self._known)
+        for (run_id, _), names in self._requests.items():
+            if run_id not in self._watches and any(id in names and not _is_settled(pods.get(id)) for id in ids):
+                self._watch(run_id)  # after `close`
+        for watch in self._watches.values():
+            pods.update(watch.pods(_FIRST_LIST_S))
+            if watch.error is not None and watch.age_s > _STALE_S:
+                raise explain(watch.error, f"say for {watch.age_s:.0f} s how the pods are", self._api) from watch.error
+        if not all(id in pods for id in ids):
+            for pod in self._list(manifests.selector()):
+                pods.setdefault(pod["metadata"]["name"], KnownPod(pod))
+        return pods
+
+    def _watch(self, run_id: str) -> PodWatch:
+        if run_id not in self._watches:
+            self._watches[run_id] = PodWatch(self._api, manifests.selector(run_id))
+        return self._watches[run_id]
+
+    def _list(self, selector: str) -> list[Manifest]:
+        with self._explained("list pods"):
+            return retrying(lambda: self._api.list_pods(selector)).pods
+
+    @functools.cached_property
+    def _nodes(self) -> list[Node] | None:
+        """The nodes that our pods may go to; None if we may not know."""
+        try:
+            return nodes_for(self.options, retrying(self._api.list_nodes))
+        except ApiError as error:
+            if error.status == 403:
+                return None
+            raise explain(error, "list nodes", self._api) from error
+
+    def _each(self, act: Callable[[str], _T], names: Sequence[str]) -> Iterator[_T]:
+        if len(names) < 2:
+            return map(act, names)
+        with ThreadPoolExecutor(min(_PARALLEL, len(names)), thread_name_prefix="ropewalk-kubernetes") as threads:
+            return threads.map(act, names)
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str) -> Generator[None]:
+        try:
+            yield
+        except ApiError as error:
+            raise explain(error, doing, self._api) from error
+
+
+def _is_settled(known: KnownPod | None) -> bool:
+    return known is not None and (known.is_gone or is_over(known.pod))
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in many containers
+        return "nobody"
+
+
+def _yaml(objects: list[Manifest]) -> str:
+    try:
+        yaml: Any = importlib.import_module("yaml")
+    except ImportError as error:
+        raise EngineError(
+            f'the engine kubernetes needs the official client: pip install "ropewalk[kubernetes]" ({error})'
+        ) from error
+    return str(yaml.safe_dump_all(objects, sort_keys=False, width=1000, allow_unicode=True))

@@ -1,0 +1,340 @@
+"""The Kubernetes API as far as the engine needs it: thin, and the only module that knows the official client.
+
+Objects go in and out as the dictionaries that the API itself speaks; the client brings what is hard to get right,
+which is finding a cluster and proving who we are (kubeconfig, plugins of clouds, tokens of pods, certificates).
+Each method is one request: `retrying` repeats it, `PodWatch` follows what changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import importlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ropewalk.errors import EngineError
+
+#: An object of the API, as JSON writes it.
+Manifest = dict[str, Any]
+
+#: What the engine asks of the cluster: verb and resource. deploy/kubernetes/rbac.yaml grants exactly these.
+RIGHTS = (
+    ("create", "pods"),
+    ("delete", "pods"),
+    ("list", "pods"),
+    ("watch", "pods"),
+    ("get", "pods/log"),
+    ("create", "secrets"),
+    ("delete", "secrets"),
+)
+#: What it can do without: the sizes of the nodes.
+NICE_RIGHTS = (("list", "nodes"),)
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CONNECT_S, _READ_S = 5.0, 20.0
+_AGAIN = (0, 429, 500, 502, 503, 504)
+_LOG_LINES = 1000
+_LOG_TAIL_BYTES = 64 * 1024
+
+_T = TypeVar("_T")
+
+
+class ApiError(EngineError):
+    """The API server refused, failed or did not answer."""
+
+    status: int = 0
+    """The HTTP status; 0 if there was no answer."""
+    reason: str = ""
+    """The API's own word for it, such as AlreadyExists."""
+    retry_after_s: float | None = None
+    """When the server wants to be asked again, if it said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodList:
+    """The pods at one version of the cluster's state, from which a watch can go on."""
+
+    pods: list[Manifest]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What an API server says of itself."""
+
+    version: str
+    clock_s: float | None
+    """Its clock, in seconds since 1970, if it told."""
+
+
+def retrying(call: Callable[[], _T], patience_s: float = 10.0, sleep: Callable[[float], None] = time.sleep) -> _T:
+    """Repeat a request while the server is overloaded, failing or not there, as long as it wants us to wait.
+
+    Requests of ours bear repeating even when the answer got lost: names are ours, so a second creation is refused.
+    """
+    deadline = time.monotonic() + patience_s
+    pause_s = 0.1
+    while True:
+        try:
+            return call()
+        except ApiError as error:
+            again = error.status in _AGAIN or (error.status == 409 and error.reason == "Conflict")
+            wait_s = max(pause_s * random.uniform(0.5, 1), error.retry_after_s or 0)
+            if not again or time.monotonic() + wait_s > deadline:
+                raise
+            sleep(wait_s)
+            pause_s = min(2.0, 2 * pause_s)
+
+
+class KubernetesApi:
+    """One namespace of one cluster, as one user. Requests may be made by several threads."""
+
+    def __init__(self, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
+        """Read the configuration; no request is made.
+
+        Raises:
+            EngineError: the client is not installed, or there is no usable configuration.
+        """
+        try:
+            self._client: Any = importlib.import_module("kubernetes.client")
+            self._config: Any = importlib.import_module("kubernetes.config")
+            self._http: Any = importlib.import_module("urllib3.exceptions")
+        except ImportError as error:
+            raise EngineError(
+                f'the engine kubernetes needs the official client: pip install "ropewalk[kubernetes]" ({error})'
+            ) from error
+        self._kubeconfig = os.path.expanduser(kubeconfig or os.environ.get("KUBECONFIG", ""))
+        self._context = context
+        self._core: Any = None
+        self._connect()
+        self.server: str = self._core.api_client.configuration.host
+        self.namespace = namespace or self._default_namespace()
+
+    def create_pod(self, manifest: Manifest, dry_run: bool = False) -> Manifest:
+        """Create a pod; a dry run goes through every check of the server and creates nothing."""
+        options = {"dry_run": "All"} if dry_run else {}
+        return self._json(lambda core: core.create_namespaced_pod(self.namespace, manifest, **_RAW, **options))
+
+    def delete_pod(self, name: str, grace_s: int) -> None:
+        """End a pod; with a grace of 0 its object goes at once, whatever its node says."""
+        self._delete(
+            lambda core: core.delete_namespaced_pod(name, self.namespace, grace_period_seconds=grace_s, **_RAW)
+        )
+
+    def list_pods(self, selector: str) -> PodList:
+        """The pods with these labels."""
+        answer = self._json(lambda core: core.list_namespaced_pod(self.namespace, label_selector=selector, **_RAW))
+        return PodList(answer.get("items") or [], answer["metadata"]["resourceVersion"])
+
+    def watch_pods(self, selector: str, version: str, timeout_s: int) -> PodStream:
+        """Changes of pods after a version, as they happen, for so many seconds at most."""
+        return PodStream(
+            self._request(
+                lambda core: core.list_namespaced_pod(
+                    self.namespace,
+                    label_selector=selector,
+                    resource_version=version,
+                    watch=True,
+                    allow_watch_bookmarks=True,
+                    timeout_seconds=timeout_s,
+                    _preload_content=False,
+                    _request_timeout=(_CONNECT_S, timeout_s + _CONNECT_S),  # a cable that was cut says nothing
+                )
+            ),
+            self._http.HTTPError,
+        )
+
+    def read_log(self, name: str, container: str) -> str:
+        """The end of what a container printed."""
+        options = {"container": container, "tail_lines": _LOG_LINES} | _RAW
+        answer = self._request(lambda core: core.read_namespaced_pod_log(name, self.namespace, **options))
+        tail = b""
+        try:
+            for chunk in answer.stream(_LOG_TAIL_BYTES):
+                tail = (tail + chunk)[-_LOG_TAIL_BYTES:]  # one line alone can be larger than all memory
+        except self._http.HTTPError as error:
+            raise ApiError(f"the log of pod {name} broke off: {error}") from error
+        finally:
+            answer.release_conn()
+        return tail.decode(errors="replace")
+
+    def create_secret(self, manifest: Manifest) -> None:
+        """Create a Secret."""
+        self._json(lambda core: core.create_namespaced_secret(self.namespace, manifest, **_RAW))
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a Secret."""
+        self._delete(lambda core: core.delete_namespaced_secret(name, self.namespace, **_RAW))
+
+    def list_nodes(self) -> list[Manifest]:
+        """The nodes of the cluster, with their addresses and sizes."""
+        return self._json(lambda core: core.list_node(**_RAW)).get("items") or []
+
+    def facts(self) -> ServerFacts:
+        """The server's version and clock."""
+        answer = self._request(lambda core: self._client.VersionApi(core.api_client).get_code(**_RAW))
+        date = answer.headers.get("Date")
+        clock_s = email.utils.parsedate_to_datetime(date).timestamp() if date else None
+        return ServerFacts(_decoded(answer)["gitVersion"], clock_s)
+
+    def may(self, verb: str, resource: str) -> bool:
+        """Whether the server would let us; resources are written as in `RIGHTS`."""
+        resource, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": self.namespace}
+        if resource == "nodes":
+            del attributes["namespace"]
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = self._json(
+            lambda core: self._client.AuthorizationV1Api(core.api_client).create_self_subject_access_review(
+                review, **_RAW
+            )
+        )
+        return bool(answer["status"]["allowed"])
+
+    def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        self._core.api_client.close()
+
+    def _connect(self) -> None:
+        settings: Any = self._client.Configuration()
+        default = os.path.expanduser("~/.kube/config")
+        file = self._kubeconfig or (default if os.path.exists(default) else "")
+        try:
+            if file or self._context:
+                self._config.load_kube_config(
+                    file or default, context=self._context or None, client_configuration=settings, persist_config=False
+                )
+            else:
+                self._config.load_incluster_config(client_configuration=settings)
+        except Exception as error:  # the client also lets through what its parsers of YAML and of certificates raise
+            raise EngineError(_no_configuration(file, self._context, error)) from error
+        settings.retries = False  # we know better what can be repeated, and for how long
+        settings.connection_pool_maxsize = 16
+        self._core = self._client.CoreV1Api(self._client.ApiClient(settings))
+
+    def _default_namespace(self) -> str:
+        default = os.path.expanduser("~/.kube/config")
+        file = self._kubeconfig or (default if os.path.exists(default) else "")
+        if file:
+            contexts, active = self._config.list_kube_config_contexts(file)
+            chosen = next((each for each in contexts if each["name"] == self._context), active)
+            return str(chosen["context"].get("namespace") or "default")
+        try:
+            return (_ACCOUNT / "namespace").read_text(encoding="ascii").strip() or "default"
+        except OSError:
+            return "default"
+
+    def _json(self, call: Callable[[Any], Any]) -> Manifest:
+        return _decoded(self._request(call))
+
+    def _delete(self, call: Callable[[Any], Any]) -> None:
+        """Delete something; it is no error that somebody else did already."""
+        try:
+            self._request(call).drain_conn()
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _request(self, call: Callable[[Any], Any]) -> Any:
+        try:
+            return self._attempt(call)
+        except ApiError as error:
+            if error.status != 401:
+                raise
+            self._connect()  # a token in a file may have been renewed since we read it
+            return self._attempt(call)
+
+    def _attempt(self, call: Callable[[Any], Any]) -> Any:
+        try:
+            return call(self._core)
+        except self._client.ApiException as error:
+            raise _refusal(error) from error
+        except (self._http.HTTPError, OSError) as error:
+            raise ApiError(f"{self._core.api_client.configuration.host} does not answer: {error}") from error
+
+
+#: As the server sends it, and not for ever.
+_RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": (_CONNECT_S, _READ_S)}
+
+
+class PodStream:
+    """Events of a watch: `{"type": "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR", "object": {...}}`.
+
+    The iterator ends when the server ends the watch, or with an `ApiError` when the stream breaks.
+    """
+
+    def __init__(self, response: Any, broken: type[Exception]) -> None:
+        self._response = response
+        self._broken = broken
+
+    def __iter__(self) -> Iterator[Manifest]:
+        return self._events()
+
+    def _events(self) -> Generator[Manifest]:
+        rest = b""
+        try:
+            for chunk in self._response.stream(None):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield json.loads(line)
+        except (self._broken, OSError, ValueError, AttributeError) as error:  # attributes vanish when it is interrupted
+            raise ApiError(f"the stream of changes broke off: {error}") from error
+        finally:
+            self._response.close()
+
+    def interrupt(self) -> None:
+        """End the iteration from another thread."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
+            self._response.shutdown()
+
+
+def _decoded(response: Any) -> Manifest:
+    try:
+        answer: Manifest = json.loads(response.data)
+    except ValueError as error:
+        raise ApiError(f"the server's answer is no JSON: {response.data[:200]!r}", status=502) from error
+    return answer
+
+
+def _refusal(error: Any) -> ApiError:
+    """The client's exception as ours, with the server's own words."""
+    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+    reason, message = "", body[:500]
+    try:
+        said = json.loads(body)
+        reason, message = str(said.get("reason") or ""), str(said.get("message") or body[:500])
+    except (ValueError, AttributeError):
+        pass
+    wait = str(error.headers.get("Retry-After", "")) if error.headers else ""
+    return ApiError(
+        message or f"{error.status} {error.reason}",
+        status=int(error.status or 0),
+        reason=reason or str(error.reason or ""),
+        retry_after_s=float(wait) if wait.isdecimal() else None,
+    )
+
+
+def _no_configuration(file: str, context: str, error: Exception) -> str:
+    if not file and not context:
+        return (
+            "there is no Kubernetes configuration: neither the option kubeconfig, nor KUBECONFIG, nor ~/.kube/config, "
+            "and this process is not in a pod with a service account's token; set one of them (`kubectl config view` "
+            f"shows what kubectl uses) ({error})"
+        )
+    which = f"context {context!r} of " if context else ""
+    return (
+        f"the Kubernetes configuration {which}{file or '~/.kube/config'} cannot be used: {error}; "
+        "`kubectl config get-contexts` lists those there are, the options kubeconfig and context choose"
+    )

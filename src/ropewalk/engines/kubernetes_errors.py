@@ -1,0 +1,72 @@
+"""What a refusal of the Kubernetes API means for a user, and what to do about it."""
+
+from __future__ import annotations
+
+from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi
+from ropewalk.errors import EngineError
+
+#: Refusals are told apart by the server's own words, which have been stable for years: first match wins.
+_FORBIDDEN = (
+    (
+        "exceeded quota",
+        "end something that runs there, ask for less (cpus, memory, gpus, workers), or have the quota raised; "
+        "`kubectl -n {namespace} describe resourcequota` shows it",
+    ),
+    (
+        "must specify",
+        "the namespace has a quota that wants every pod to say how much it needs: ask for memory too, as in memory=4G",
+    ),
+    (
+        "violates podsecurity",
+        "the namespace wants a stricter pod: set the options run_as_non_root=true and run_as_user=NUMBER, "
+        "and leave out host volumes and capabilities",
+    ),
+    ("serviceaccount", "create that service account, or set the option service_account to one that is there"),
+    ("being terminated", "the namespace is being deleted: choose another one with the option namespace"),
+    ("no priorityclass", "set the option priority_class to one of `kubectl get priorityclasses`"),
+    (
+        "cannot ",
+        "these rights are missing: apply deploy/kubernetes/rbac.yaml in the namespace or ask who administrates it; "
+        "`kubectl -n {namespace} auth can-i --list` shows yours",
+    ),
+)
+
+
+def explain(error: ApiError, doing: str, api: KubernetesApi) -> EngineError:
+    """The refusal as an `EngineError` that says what was tried, what the server said, and what to do next.
+
+    Args:
+        error: the server's own words.
+        doing: what was tried, such as "create pod x".
+        api: where.
+    """
+    where = f"{api.server}, namespace {api.namespace}"
+    return EngineError(f"Kubernetes did not {doing} ({where}): {error}; {_next_step(error, api)}")
+
+
+def _next_step(error: ApiError, api: KubernetesApi) -> str:
+    said = str(error).lower()
+    if error.status == 0:
+        return (
+            "the API server cannot be reached: check the server of the kubeconfig, the network and a proxy; "
+            "`kubectl version` asks it the same way"
+        )
+    if error.status == 401:
+        return (
+            "the credentials are wrong or have expired: log in to the cluster again or renew the token; "
+            "`kubectl get pods` fails the same way until then"
+        )
+    if error.status == 403:
+        steps = [step for words, step in _FORBIDDEN if words in said]
+        return (steps or ["something in the cluster forbids it: its administrator knows what"])[0].format(
+            namespace=api.namespace
+        )
+    if error.status == 404 and "namespaces" in said:
+        return f"create it (`kubectl create namespace {api.namespace}`) or choose another with the option namespace"
+    if error.status == 422:
+        return "one of the engine's options does not fit: `--dry-run` shows what is sent"
+    if error.status == 429:
+        return "it is overloaded and was asked several times: try again later"
+    if error.status >= 500:
+        return "it failed several times: try again later, and tell the cluster's administrator if it stays so"
+    return "`--dry-run` shows what is sent"

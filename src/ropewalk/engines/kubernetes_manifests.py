@@ -1,0 +1,186 @@
+"""What is sent to Kubernetes: a bare pod for each job, and a Secret for what the job reads on its standard input.
+
+    JobSpec, options ──> pod     labels: ropewalk/run, ropewalk/request ...   command: sh -c 'exec "$@" < "$0"' FILE ...
+                          ▲ owns                                                                                 │
+                         Secret  data.stdin ──────── mounted as a file in the pod ───────────────────────────────┘
+
+Pure functions: the same input gives the same manifest, which `ropewalk run --dry-run` prints and tests compare.
+Pods are never restarted by the cluster, because a restart is a new job with a name of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+
+from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.kubernetes_api import Manifest
+from ropewalk.engines.kubernetes_options import KubernetesOptions, volume
+from ropewalk.errors import EngineError
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+RUN, REQUEST, USER = "ropewalk/run", "ropewalk/request", "ropewalk/user"
+CONTAINER = "agent"
+#: A Secret may hold this much.
+MOST_STDIN_BYTES = 1 << 20
+
+_STDIN = "stdin"
+_STDIN_FOLDER = "/run/ropewalk"
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
+
+
+def label(text: str) -> str:
+    """The text if it can be a label and part of a name, else a digest of it."""
+    return text if _LABEL.fullmatch(text) else "x" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def labels(run_id: str, request_id: str, user: str) -> dict[str, str]:
+    """The labels by which pods and Secrets are found."""
+    return {MANAGED_BY: "ropewalk", RUN: label(run_id), REQUEST: label(request_id), USER: label(user)}
+
+
+def selector(run_id: str = "", user: str = "") -> str:
+    """The label selector of all jobs, or of those of a run or a user."""
+    wanted = {MANAGED_BY: "ropewalk"}
+    if run_id:
+        wanted[RUN] = label(run_id)
+    if user:
+        wanted[USER] = label(user)
+    return ",".join(f"{key}={value}" for key, value in wanted.items())
+
+
+def job_name(run_id: str, request_id: str, index: int) -> str:
+    """The name of a pod and of its Secret: the same each time, so that nothing can be created twice."""
+    request = hashlib.sha256(request_id.encode()).hexdigest()[:10]
+    return f"ropewalk-{label(run_id)}-{request}-{index}"
+
+
+def pod(options: KubernetesOptions, spec: JobSpec, name: str, labels: dict[str, str], run_id: str) -> Manifest:
+    """The pod of a job.
+
+    Raises:
+        EngineError: the job cannot be a pod.
+    """
+    if not options.image:
+        raise EngineError(
+            "the engine kubernetes needs the option image: an image that has Python and ropewalk, "
+            "as in --option image=registry.example/ropewalk:1 (the Dockerfile of ropewalk builds one)"
+        )
+    volumes, mounts = _volumes(options, spec, name)
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": options.image,
+        "command": [literal(word) for word in _command(spec)],
+        "env": [
+            {"name": key, "value": literal(value)}
+            for key, value in sorted({**spec.environment, "ROPEWALK_RUN_ID": run_id}.items())
+        ],
+        "resources": _resources(options, spec),
+        "volumeMounts": mounts,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]} | ({"add": options.capabilities} if options.capabilities else {}),
+        },
+    }
+    if options.image_pull_policy:
+        container["imagePullPolicy"] = options.image_pull_policy
+    body: Manifest = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": volumes,
+        "terminationGracePeriodSeconds": options.grace_s,
+        "automountServiceAccountToken": options.automount_service_account_token,
+        # No variable for each Service of the namespace: they come between the user's own, and are never needed.
+        "enableServiceLinks": False,
+        # The agent is then not process 1, which ignores signals that it does not handle and must bury every orphan.
+        "shareProcessNamespace": True,
+        "securityContext": _security(options),
+        "tolerations": options.all_tolerations() + _gpu_toleration(options, spec),
+    }
+    if spec.time_limit_s is not None:
+        body["activeDeadlineSeconds"] = max(1, math.ceil(spec.time_limit_s))
+    for key, value in (
+        ("serviceAccountName", options.service_account),
+        ("nodeSelector", options.node_selector),
+        ("priorityClassName", options.priority_class),
+        ("runtimeClassName", options.runtime_class),
+        ("imagePullSecrets", [{"name": each} for each in options.image_pull_secrets]),
+    ):
+        if value:
+            body[key] = value
+    metadata: Manifest = {"name": name, "labels": {**options.labels, **labels}}
+    if options.annotations:
+        metadata["annotations"] = options.annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+
+
+def secret(name: str, labels: dict[str, str], stdin: bytes, owner_uid: str) -> Manifest:
+    """The Secret with a job's standard input; the cluster deletes it with the pod that owns it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": owner_uid}],
+        },
+        "immutable": True,
+        "data": {_STDIN: base64.b64encode(stdin).decode("ascii")},
+    }
+
+
+def literal(text: str) -> str:
+    """Escape what Kubernetes would replace in a command or a variable: `$(NAME)`, and `$$`."""
+    return text.replace("$", "$$")
+
+
+def _command(spec: JobSpec) -> list[str]:
+    if not spec.stdin:
+        return list(spec.command)
+    # $0 is the file. The shell becomes the command, so that signals and the exit code are the command's own.
+    return ["/bin/sh", "-c", 'exec "$@" < "$0"', f"{_STDIN_FOLDER}/{_STDIN}", *spec.command]
+
+
+def _resources(options: KubernetesOptions, spec: JobSpec) -> Manifest:
+    # No limit of CPUs: it would stop processes that find idle ones, and it stops them in the middle of a step.
+    requests = {"cpu": f"{max(1, round(spec.resources.cpus * 1000))}m"}
+    limits: dict[str, str] = {}
+    if spec.resources.memory_bytes is not None:
+        limits["memory"] = str(spec.resources.memory_bytes)
+    if spec.resources.gpus:
+        limits[options.gpu_resource] = str(spec.resources.gpus)
+    return {"requests": requests | limits} | ({"limits": limits} if limits else {})
+
+
+def _gpu_toleration(options: KubernetesOptions, spec: JobSpec) -> list[Manifest]:
+    """Nodes with GPUs are often tainted by the name of the resource, to keep others away."""
+    return [{"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if spec.resources.gpus else []
+
+
+def _security(options: KubernetesOptions) -> Manifest:
+    context: Manifest = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if options.run_as_non_root:
+        context["runAsNonRoot"] = True
+    if options.run_as_user is not None:
+        # Files of Secrets belong to this group.
+        context |= {"runAsUser": options.run_as_user, "fsGroup": options.run_as_user}
+    return context
+
+
+def _volumes(options: KubernetesOptions, spec: JobSpec, name: str) -> tuple[list[Manifest], list[Manifest]]:
+    memory: Manifest = {"medium": "Memory"} | ({"sizeLimit": options.shm_size} if options.shm_size else {})
+    volumes: list[Manifest] = [{"name": "shm", "emptyDir": memory}]
+    mounts: list[Manifest] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    if spec.stdin:
+        # The image's own user is not known here, and all processes of the container run as it.
+        mode = 0o444 if options.run_as_user is None else 0o440
+        volumes.append({"name": _STDIN, "secret": {"secretName": name, "defaultMode": mode}})
+        mounts.append({"name": _STDIN, "mountPath": _STDIN_FOLDER, "readOnly": True})
+    for number, text in enumerate(options.volumes):
+        source, mount = volume(number, text)
+        volumes.append(source)
+        mounts.append(mount)
+    return volumes, mounts

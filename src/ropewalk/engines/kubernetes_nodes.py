@@ -1,0 +1,122 @@
+"""The nodes of a cluster, and how many processes a pod that fits on them can host."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.engines.kubernetes_api import Manifest
+from ropewalk.engines.kubernetes_options import KubernetesOptions
+from ropewalk.engines.resources import Resources, parse_memory
+from ropewalk.errors import EngineError
+
+#: What the cluster's own pods on each node (network, logs, metrics) have taken already is not ours to see.
+_FREE = 0.9
+_QUANTITY = re.compile(r"([0-9.]+)(m?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a node offers to pods."""
+
+    name: str
+    cpus: float
+    memory_bytes: int
+    gpus: int
+    addresses: tuple[str, ...]
+
+
+def nodes_for(options: KubernetesOptions, nodes: Sequence[Manifest]) -> list[Node]:
+    """The ready nodes that the options let pods go to."""
+    return [_node(options, node) for node in nodes if _is_ready(node) and _is_open(options, node)]
+
+
+def processes_per_pod(nodes: Sequence[Node] | None, process: Resources, options: KubernetesOptions) -> int:
+    """How many processes a pod may host so that the smallest node that holds any of them can take it.
+
+    Raises:
+        EngineError: there is no node that holds even one.
+    """
+    if nodes is None:
+        return 1
+    fits = [_fit(node, process, 1.0) for node in nodes]
+    if not any(fits):
+        asked = f"{process.cpus:g} CPUs, {process.gpus} GPUs" + (
+            f" and {process.memory_bytes / 2**30:.1f} GiB" if process.memory_bytes else ""
+        )
+        if not nodes:
+            raise EngineError(
+                "the cluster has no ready node that node_selector "
+                f"{options.node_selector} and tolerations {options.tolerations} let pods go to; "
+                "`kubectl get nodes --show-labels` shows them"
+            )
+        largest = max(nodes, key=lambda node: (node.gpus > 0 if process.gpus else True, node.cpus, node.memory_bytes))
+        raise EngineError(
+            f"no node of the cluster holds a process that asks for {asked}; the largest, {largest.name}, has "
+            f"{largest.cpus:g} CPUs, {largest.gpus} GPUs ({options.gpu_resource}) and "
+            f"{largest.memory_bytes / 2**30:.1f} GiB; ask for less"
+        )
+    return min(max(1, _fit(node, process, _FREE)) for node, fit in zip(nodes, fits, strict=True) if fit)
+
+
+def _fit(node: Node, process: Resources, free: float) -> int:
+    fits = [node.cpus * free / process.cpus]
+    if process.memory_bytes:
+        fits.append(node.memory_bytes * free / process.memory_bytes)
+    if process.gpus:
+        fits.append(node.gpus / process.gpus)
+    return math.floor(min(fits))
+
+
+def _node(options: KubernetesOptions, node: Manifest) -> Node:
+    has: Manifest = node["status"].get("allocatable") or {}
+    addresses: list[dict[str, str]] = node["status"].get("addresses") or []
+    return Node(
+        node["metadata"]["name"],
+        _cpus(str(has.get("cpu", "0"))),
+        _bytes(str(has.get("memory", "0"))),
+        int(has.get(options.gpu_resource, 0)),
+        tuple(each["address"] for each in addresses if each["type"] == "InternalIP"),
+    )
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions: list[Manifest] = node["status"].get("conditions") or []
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and not node["spec"].get("unschedulable")
+
+
+def _is_open(options: KubernetesOptions, node: Manifest) -> bool:
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in options.node_selector.items()):
+        return False
+    taints: list[Manifest] = node["spec"].get("taints") or []
+    tolerations = options.all_tolerations()
+    return all(
+        taint["effect"] == "PreferNoSchedule"
+        or taint["key"] == options.gpu_resource
+        or any(_tolerates(toleration, taint) for toleration in tolerations)
+        for taint in taints
+    )
+
+
+def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
+    return (
+        toleration["key"] == taint["key"]
+        and toleration.get("effect") in (None, taint["effect"])
+        and (toleration["operator"] == "Exists" or toleration.get("value", "") == taint.get("value", ""))
+    )
+
+
+def _cpus(quantity: str) -> float:
+    match = _QUANTITY.fullmatch(quantity)
+    return float(match[1]) / (1000 if match[2] else 1) if match else 0.0
+
+
+def _bytes(quantity: str) -> int:
+    try:
+        return parse_memory(quantity)
+    except ValueError:
+        return 0

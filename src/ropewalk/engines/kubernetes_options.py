@@ -1,0 +1,177 @@
+"""The options of the engine kubernetes, named as in a pod's manifest, and the short notations of some of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ropewalk.engines.resources import parse_memory
+
+_LABEL = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+_PULL = ("Always", "IfNotPresent", "Never")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NODE_GONE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION = "key, key:Effect, key=value:Effect or key=value:NoExecute:SECONDS"
+_VOLUME = "pvc:NAME:/at, host:/PATH:/at, configmap:NAME:/at, secret:NAME:/at or empty:SIZE:/at, each with :ro or not"
+
+
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """Where pods run, and what is in them besides what a job asks for."""
+
+    image: str = ""
+    """The image of the agents: it has a Python with this version of ropewalk. Needed."""
+    python: str = "python3"
+    """The Python interpreter in the image."""
+    namespace: str = ""
+    """That of the kubeconfig's context or of this pod if empty."""
+    kubeconfig: str = ""
+    """A file; else the variable KUBECONFIG, ~/.kube/config, or the service account of this pod."""
+    context: str = ""
+    """One of the contexts of the kubeconfig; its current one if empty."""
+    service_account: str = ""
+    """Whose rights the pods have; the namespace's default account if empty."""
+    automount_service_account_token: bool = False
+    """Whether pods get a token for the API: only those that start jobs themselves need one."""
+    image_pull_policy: str = ""
+    """Always, IfNotPresent or Never; the cluster's default if empty."""
+    image_pull_secrets: list[str] = field(default_factory=list[str])
+    """Secrets with the credentials of a private registry."""
+    node_selector: dict[str, str] = field(default_factory=dict[str, str])
+    """Labels that a node must have."""
+    tolerations: list[str] = field(default_factory=list[str])
+    """Taints that do not keep pods away: key, key:Effect, key=value:Effect or key=value:NoExecute:SECONDS."""
+    lost_node_s: int = 5
+    """How long the cluster waits for a lost node before it gives up its pods; by default it would be 300."""
+    priority_class: str = ""
+    """The priority class of the pods."""
+    runtime_class: str = ""
+    """The runtime class of the pods; some clusters want `nvidia` for GPUs."""
+    gpu_resource: str = "nvidia.com/gpu"
+    """What the cluster calls a GPU."""
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    """More labels of the pods."""
+    annotations: dict[str, str] = field(default_factory=dict[str, str])
+    """Annotations of the pods."""
+    volumes: list[str] = field(default_factory=list[str])
+    """What is mounted: pvc:NAME:/at, host:/PATH:/at, configmap:NAME:/at, secret:NAME:/at, empty:SIZE:/at; + `:ro`."""
+    shm_size: str = ""
+    """The limit of /dev/shm, such as 2Gi; only the memory of the pod limits it if empty."""
+    run_as_non_root: bool = False
+    """Refuse to start as root, as the pod security standard `restricted` asks for."""
+    run_as_user: int | None = None
+    """The numeric user of the processes; the image's own if None."""
+    capabilities: list[str] = field(default_factory=list[str])
+    """Linux capabilities that pods keep, such as IPC_LOCK; all others are dropped."""
+    grace_s: int = 30
+    """How long a pod may clean up when its node is drained or it is preempted."""
+    per_pod: int | None = None
+    """How many processes one pod hosts; what fits on a node if None, and 1 if we may not look at nodes."""
+    keep_pods: bool = False
+    """Leave pods that have ended where they are, for `kubectl describe` and `kubectl logs`."""
+    user: str = ""
+    """Whose runs these are, in a label; the name of this account if empty."""
+
+    def __post_init__(self) -> None:
+        if self.image_pull_policy not in ("", *_PULL):
+            raise ValueError(f"image_pull_policy is one of {', '.join(_PULL)}, not {self.image_pull_policy!r}")
+        if any(character.isspace() for character in self.image):
+            raise ValueError(f"image has no spaces in it: {self.image!r}")
+        named = [("namespace", self.namespace), ("service_account", self.service_account)]
+        named += [("priority_class", self.priority_class), ("runtime_class", self.runtime_class)]
+        named += [("image_pull_secrets", name) for name in self.image_pull_secrets]
+        for option, name in named:
+            if name and not _NAME.fullmatch(name):
+                raise ValueError(f"{option} is a name of small letters, digits, - and ., not {name!r}")
+        for option, table in (("labels", self.labels), ("node_selector", self.node_selector)):
+            for key, value in table.items():
+                if not _KEY.fullmatch(key) or not _LABEL.fullmatch(value):
+                    raise ValueError(f"{option} has {key}={value!r}, which is no label: 63 letters, digits, - _ . each")
+        for key in self.annotations:
+            if not _KEY.fullmatch(key):
+                raise ValueError(
+                    f"annotations has the key {key!r}: 63 letters, digits, - _ . after an optional prefix/"
+                )
+        ours = [key for key in self.labels if key.startswith("ropewalk/") or key == "app.kubernetes.io/managed-by"]
+        if ours:
+            raise ValueError(f"labels: {ours[0]} is set by ropewalk itself, which finds its pods by it")
+        for option, value, least in (
+            ("lost_node_s", self.lost_node_s, 0),
+            ("grace_s", self.grace_s, 0),
+            ("per_pod", self.per_pod, 1),
+            ("run_as_user", self.run_as_user, 0),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{option} is at least {least}, not {value}")
+        if self.run_as_non_root and self.run_as_user == 0:
+            raise ValueError("run_as_non_root does not go with run_as_user=0, which is root")
+        if self.shm_size:
+            parse_memory(self.shm_size)
+        for text in self.tolerations:
+            _toleration(text)
+        for number, text in enumerate(self.volumes):
+            volume(number, text)
+
+    def all_tolerations(self) -> list[dict[str, Any]]:
+        """Those asked for, and the short ones for nodes that are gone, unless these were asked for otherwise."""
+        asked = [_toleration(text) for text in self.tolerations]
+        keys = {toleration.get("key") for toleration in asked}
+        return asked + [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": self.lost_node_s}
+            for key in _NODE_GONE
+            if key not in keys
+        ]
+
+
+def _toleration(text: str) -> dict[str, Any]:
+    taint, _, rest = text.partition(":")
+    effect, _, seconds = rest.partition(":")
+    key, equals, value = taint.partition("=")
+    if (
+        not _KEY.fullmatch(key)
+        or not _LABEL.fullmatch(value)
+        or effect not in ("", *_EFFECTS)
+        or (seconds and (effect != "NoExecute" or not seconds.isdecimal()))
+    ):
+        raise ValueError(
+            f"tolerations are written {_TOLERATION}, with an effect of {', '.join(_EFFECTS)}; not {text!r}"
+        )
+    toleration: dict[str, Any] = {"key": key, "operator": "Equal", "value": value} if equals else {}
+    toleration = toleration or {"key": key, "operator": "Exists"}
+    if effect:
+        toleration["effect"] = effect
+    if seconds:
+        toleration["tolerationSeconds"] = int(seconds)
+    return toleration
+
+
+def volume(number: int, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The volume and the mount that a text such as `pvc:data:/data:ro` stands for.
+
+    Raises:
+        ValueError: it stands for none.
+    """
+    kind, *rest = text.split(":")
+    read_only = len(rest) == 3 and rest[-1] == "ro"
+    if (len(rest) != 2 and not read_only) or not rest[1].startswith("/"):
+        raise ValueError(f"volumes are written {_VOLUME}; not {text!r}")
+    what, at = rest[:2]
+    sources: dict[str, dict[str, Any]] = {
+        "pvc": {"persistentVolumeClaim": {"claimName": what}},
+        "host": {"hostPath": {"path": what}},
+        "configmap": {"configMap": {"name": what}},
+        "secret": {"secret": {"secretName": what}},
+        "empty": {"emptyDir": {"sizeLimit": what} if what else {}},
+    }
+    if kind not in sources or not (what or kind == "empty"):
+        raise ValueError(f"volumes are written {_VOLUME}; not {text!r}")
+    if kind == "host" and not what.startswith("/"):
+        raise ValueError(f"volumes: the path on the host must begin with /, as in host:/data:/data; not {text!r}")
+    name = f"volume-{number}"
+    mount: dict[str, Any] = {"name": name, "mountPath": at}
+    if read_only:
+        mount["readOnly"] = True
+    return {"name": name} | sources[kind], mount

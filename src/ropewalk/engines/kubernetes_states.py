@@ -1,0 +1,116 @@
+"""What a pod's own status means for a job: its state, its exit code, and why, in the words of the cluster.
+
+Pure functions over pods as the API writes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ropewalk.engines.engine import JobState, JobStatus
+from ropewalk.engines.kubernetes_api import Manifest
+from ropewalk.engines.kubernetes_manifests import CONTAINER
+
+#: What to do about a container that does not start, by the cluster's word for it.
+_ADVICE = {
+    "ErrImagePull": "check the option image, and image_pull_secrets if its registry is private",
+    "ImagePullBackOff": "check the option image, and image_pull_secrets if its registry is private",
+    "ErrImageNeverPull": "the nodes do not have the image and image_pull_policy is Never",
+    "InvalidImageName": "check the option image",
+    "CreateContainerConfigError": "a Secret or ConfigMap of the option volumes is missing, or run_as_non_root meets "
+    "an image whose user is root: set run_as_user",
+    "OOMKilled": "it used more memory than it asked for: ask for more, or keep fewer things",
+    "Evicted": "its node ran out of something: ask for as much memory as it uses",
+    "Unschedulable": "compare what it asks for, node_selector and tolerations with `kubectl describe nodes`",
+}
+#: Programs that a signal ended are reported with 128 + its number; higher ones do not exist.
+_LAST_SIGNAL = 64
+
+
+def status(pod: Manifest) -> JobStatus:
+    """Where the job of a pod stands that the cluster still knows."""
+    told: Manifest = pod.get("status") or {}
+    phase = told.get("phase") or "Pending"
+    container = _container(told)
+    ended: Manifest | None = container.get("terminated")
+    if phase in ("Succeeded", "Failed") or ended is not None:
+        code = _exit_code(int(ended["exitCode"])) if ended is not None else None
+        return JobStatus(JobState.ENDED, code, _why_it_ended(told, ended or {}))
+    if phase == "Pending":
+        return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container))
+    return JobStatus(JobState.RUNNING, reason=_trouble(pod, told))
+
+
+def status_of_gone(pod: Manifest) -> JobStatus:
+    """What is known of the job of a pod that was deleted, from the last that was seen of it."""
+    last = status(pod)
+    if last.state is JobState.ENDED:
+        return last
+    why = last.reason or "somebody deleted it, or its node was removed"
+    return JobStatus(JobState.LOST, reason=f"its pod {pod['metadata']['name']}{_where(pod)} was deleted: {why}")
+
+
+def is_over(pod: Manifest) -> bool:
+    """Whether the job of a pod has ended."""
+    return status(pod).state is JobState.ENDED
+
+
+def _container(told: Manifest) -> Manifest:
+    """The state of our container; others are put beside it by service meshes."""
+    containers: list[Manifest] = told.get("containerStatuses") or []
+    return next((each["state"] for each in containers if each["name"] == CONTAINER and "state" in each), Manifest())
+
+
+def _exit_code(code: int) -> int:
+    return 128 - code if 128 < code <= 128 + _LAST_SIGNAL else code
+
+
+def _why_it_ended(told: Manifest, ended: Manifest) -> str:
+    # "Error" and "Completed" only repeat the exit code.
+    words = [told.get("reason"), told.get("message")]
+    if ended.get("reason") not in ("Error", "Completed"):
+        words += [ended.get("reason"), ended.get("message")]
+    disruption = _condition(told, "DisruptionTarget")
+    if disruption.get("status") == "True":
+        words += [disruption.get("reason"), disruption.get("message")]
+    return _advised(words)
+
+
+def _why_it_waits(pod: Manifest, told: Manifest, container: Manifest) -> str:
+    waiting: Manifest = container.get("waiting") or {}
+    scheduled = _condition(told, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return _advised([scheduled.get("reason"), scheduled.get("message")])
+    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return _advised([waiting.get("reason"), waiting.get("message")])
+    return f"starting{_where(pod)}" if pod["spec"].get("nodeName") else ""
+
+
+def _trouble(pod: Manifest, told: Manifest) -> str:
+    """Why a running pod may not run any more."""
+    disruption = _condition(told, "DisruptionTarget")
+    if disruption.get("status") == "True":
+        return _advised([f"it has to leave{_where(pod)}", disruption.get("reason"), disruption.get("message")])
+    if told.get("phase") == "Unknown" or told.get("reason") == "NodeLost":
+        return _advised([f"nothing is heard{_where(pod)}", told.get("reason"), told.get("message")])
+    if pod["metadata"].get("deletionTimestamp"):
+        return f"it is being deleted{_where(pod)}"
+    if _condition(told, "Ready").get("status") == "False":
+        return f"nothing is heard{_where(pod)}: the cluster says that it is not ready"
+    return ""
+
+
+def _where(pod: Manifest) -> str:
+    node = pod["spec"].get("nodeName")
+    return f" on node {node}" if node else ""
+
+
+def _condition(told: Manifest, kind: str) -> Manifest:
+    conditions: list[Manifest] = told.get("conditions") or []
+    return next((each for each in conditions if each["type"] == kind), Manifest())
+
+
+def _advised(words: list[Any]) -> str:
+    said = list(dict.fromkeys(str(word).strip() for word in words if word))
+    advice = [_ADVICE[word] for word in said if word in _ADVICE][:1]
+    return "; ".join([": ".join(said), *advice])

@@ -1,0 +1,211 @@
+"""What is known of the pods of a run: a list, then every change, for as long as it is asked for.
+
+    list ──> version ──> watch from there ──> events ──> PodTable ──> `PodWatch.pods`
+     ▲                     │      ▲ the stream ends or breaks: again from the last version seen
+     └── 410: too old ─────┘      └ 429, 5xx, no answer: wait (as long as the server says), then again
+
+A watch holds a thread and a connection until it is closed. What it cannot know for a while it says by its age.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi, Manifest, PodStream
+
+logger = logging.getLogger(__name__)
+
+#: A watch says nothing while nothing happens: this is how long a cut cable can look like that.
+_WATCH_S = 25
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_GONE = 410
+
+
+@dataclass(slots=True)
+class KnownPod:
+    """The last that was seen of a pod."""
+
+    pod: Manifest
+    is_gone: bool = False
+    """Whether the cluster has deleted it since."""
+    seen: int = 0
+    """Ticks of the table's own clock."""
+
+
+class PodTable:
+    """Pods by name, changed by lists and events. Not thread safe."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, KnownPod] = {}
+        self._tick = 0
+
+    def begin_list(self) -> int:
+        """Call it before a list is asked for: pods that are put here later may be missing in it."""
+        self._tick += 1
+        return self._tick
+
+    def relist(self, pods: list[Manifest], began: int) -> None:
+        """Take over a whole list."""
+        names = {pod["metadata"]["name"] for pod in pods}
+        for name, known in self.pods.items():
+            if name not in names and known.seen < began:
+                known.is_gone = True
+        for pod in pods:
+            self._set(pod, is_gone=False)
+
+    def event(self, kind: str, pod: Manifest) -> None:
+        """Take over one change."""
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            self._set(pod, is_gone=kind == "DELETED")
+
+    def put(self, pod: Manifest) -> None:
+        """Add a pod that was just created, unless more is known of it already."""
+        if pod["metadata"]["name"] not in self.pods:
+            self._set(pod, is_gone=False)
+
+    def _set(self, pod: Manifest, is_gone: bool) -> None:
+        self._tick += 1
+        self.pods[pod["metadata"]["name"]] = KnownPod(pod, is_gone, self._tick)
+
+
+class PodWatch:
+    """Keeps a `PodTable` up to date from a thread of its own."""
+
+    def __init__(self, api: KubernetesApi, selector: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api = api
+        self._selector = selector
+        self._clock = clock
+        self._table = PodTable()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._stream: PodStream | None = None
+        self._listed = False
+        self._heard_at = clock()
+        self.num_lists = 0
+        self.error: ApiError | None = None
+        self._thread = threading.Thread(target=self._run, name="ropewalk-kubernetes-watch", daemon=True)
+        self._thread.start()
+
+    def put(self, pod: Manifest) -> None:
+        """Add a pod that was just created."""
+        with self._changed:
+            self._table.put(pod)
+
+    def pods(self, timeout_s: float) -> dict[str, KnownPod]:
+        """All pods ever seen, after waiting for the first list if need be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._listed or self._closing, timeout_s)
+            return dict(self._table.pods)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something changes."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    @property
+    def age_s(self) -> float:
+        """For how long nothing has been heard of the server, not even silence on an open stream."""
+        with self._changed:
+            return 0.0 if self._stream is not None else self._clock() - self._heard_at
+
+    def close(self) -> None:
+        """End the thread and its connection. May be called twice."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            if self._stream is not None:
+                self._stream.interrupt()
+        self._thread.join()
+
+    def _run(self) -> None:
+        version = ""
+        pause_s = _FIRST_PAUSE_S
+        while not self._closing:
+            try:
+                if not version:
+                    version = self._list()
+                version = self._follow(version)
+                pause_s = _FIRST_PAUSE_S
+            except _Broken as broken:
+                if broken.progressed:
+                    pause_s = _FIRST_PAUSE_S
+                error, version = broken.error, broken.version
+                logger.debug("the watch of pods is taken up again", extra={"status": error.status, "why": str(error)})
+                self._sleep(max(pause_s * random.uniform(0.5, 1), error.retry_after_s or 0))
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _list(self) -> str:
+        with self._changed:
+            began = self._table.begin_list()
+        try:
+            listed = self._api.list_pods(self._selector)
+        except ApiError as error:
+            raise self._broken(error, "") from error
+        with self._changed:
+            self._table.relist(listed.pods, began)
+            self._listed = True
+            self.num_lists += 1
+            self._heard()
+        return listed.version
+
+    def _follow(self, version: str) -> str:
+        """Read one stream to its end; returns the version to go on from."""
+        first = version
+        try:
+            stream = self._api.watch_pods(self._selector, version, _WATCH_S)
+            with self._changed:
+                if self._closing:
+                    stream.interrupt()
+                self._stream = stream
+                self._heard()
+            try:
+                for event in stream:
+                    version = self._take(event)
+            finally:
+                with self._changed:
+                    self._stream = None
+                    self._heard_at = self._clock()
+        except ApiError as error:
+            # Too old: what was missed cannot be told any more, so everything is listed again.
+            raise self._broken(error, "" if error.status == _GONE else version, progressed=version != first) from error
+        return version
+
+    def _take(self, event: Manifest) -> str:
+        pod: Manifest = event["object"]
+        if event["type"] == "ERROR":
+            raise ApiError(
+                str(pod.get("message") or pod), status=int(pod.get("code") or 500), reason=str(pod.get("reason") or "")
+            )
+        with self._changed:
+            self._table.event(event["type"], pod)
+            self._heard()
+        return str(pod["metadata"]["resourceVersion"])
+
+    def _heard(self) -> None:
+        self._heard_at = self._clock()
+        self.error = None
+        self._changed.notify_all()
+
+    def _broken(self, error: ApiError, version: str, progressed: bool = False) -> _Broken:
+        with self._changed:
+            self.error = error
+        return _Broken(error, version, progressed)
+
+    def _sleep(self, pause_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, pause_s)
+
+
+class _Broken(Exception):
+    """A list or a watch failed, and what is known to go on from."""
+
+    def __init__(self, error: ApiError, version: str, progressed: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.version = version
+        self.progressed = progressed
