@@ -1,0 +1,355 @@
+"""The ssh engine: a list of hosts, on which jobs are started over OpenSSH. Only port 22 is needed.
+
+    launcher ── unix socket = door(id) ──┐                              ┌── unix socket = JobSpec.door ── agent
+    engine ──── orders, news ────────────┴── ssh ══ port 22 ══ sshd ────┴── keeper ── starts and ends ──┘
+
+There is one `ssh` for each host, however many jobs and doors it has, and one keeper behind it (`ssh_keeper`), which
+ends every job when the connection ends or falls silent. So jobs do not outlive their launcher, and nothing is left on
+a host. A job goes to the host with the fewest; to one that can hold it, if there is one. A host that has never been
+reached is an error, as it stands in the user's list; one that was lost later is passed over, and tried again after a
+while, so that the others can take its jobs.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import secrets
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ropewalk.engines import ssh_checks, ssh_command, ssh_keeper
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.options import read_options
+from ropewalk.engines.resources import Resources
+from ropewalk.engines.ssh_command import Host, SshOptions
+from ropewalk.engines.ssh_connection import SshConnection
+from ropewalk.errors import EngineError
+
+#: A killed job is reported within this time, unless its host is out of reach; then `poll` tells later.
+_END_S = 5.0
+#: A host that was lost is tried again after this time. Trying takes up to `connect_timeout`.
+_AVOIDED_S = 30.0
+#: So many hosts are connected to at the same time.
+_AT_ONCE = 32
+#: ssh reads `:`, `%`, `$` and spaces in the path of a socket in its own way.
+_DOOR = re.compile(r"/[A-Za-z0-9_./-]{1,106}")
+
+
+@dataclass(slots=True)
+class _Job:
+    connection: SshConnection
+    name: str
+    run_id: str
+    spec: JobSpec
+    door: str = ""
+    log: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.connection.gone and self.name not in self.connection.endings
+
+
+class SshEngine(Engine):
+    """Starts jobs on hosts of a list; see `ssh_command.SshOptions` for what it can be told."""
+
+    name = "ssh"
+    reach = Reach.CARRIED
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self._options = read_options(self.name, SshOptions, options or {})
+        self.python = self._options.interpreter
+        self._hosts = {entry: Host.parse(entry) for entry in self._options.hosts}
+        self._connections: dict[str, SshConnection] = {}
+        self._reached: set[str] = set()
+        self._avoided: dict[str, float] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._requests: dict[tuple[str, str], list[str]] = {}
+        self._closed = False
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        if (known := self._requests.get((run_id, request_id))) is not None:
+            return list(known)
+        if spec.door and not _DOOR.fullmatch(spec.door):
+            raise EngineError(
+                f"ssh cannot lead to the socket {spec.door!r}; use letters, digits, and the signs _ . / -"
+            )
+        self._closed = False
+        ids: list[str] = []
+        try:
+            while len(ids) < count:
+                ids += self._start(spec, count - len(ids), run_id)
+        except EngineError:
+            self.cancel(ids)  # all or none
+            raise
+        self._requests[run_id, request_id] = ids
+        return list(ids)
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        states = {id: self._status(id) for id in ids}
+        self._close_idle()
+        return states
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        jobs = [job for id in ids if (job := self._jobs.get(id)) and job.is_alive]
+        for job in jobs:
+            job.connection.tell("end", job=job.name)
+        for id in ids:
+            if not ((job := self._jobs.get(id)) and (job.is_alive or job.name in job.connection.endings)):
+                self._kill_found(id)
+        deadline = time.monotonic() + _END_S
+        for job in jobs:
+            is_there = job.connection.silent_s < self._options.server_alive_interval
+            job.connection.wait_for_end(job.name, max(0.0, deadline - time.monotonic()) if is_there else 0.0)
+            if job.door:
+                job.connection.shut_door(job.name, job.spec.door)
+                job.door = ""
+        self._close_idle()
+
+    def find(self, run_id: str) -> list[str]:
+        return self.runs().get(run_id, [])
+
+    def runs(self) -> dict[str, list[str]]:
+        alive: dict[str, list[str]] = {}
+        for id, job in self._jobs.items():
+            if job.is_alive:
+                alive.setdefault(job.run_id, []).append(id)
+        self._connect(entry for entry in self._hosts if not self._is_avoided(entry))
+        for entry, connection in self._connections.items():
+            for name, run_id in _marked(connection).items() if not self._is_doubtful(connection) else ():
+                id = f"{entry}/{name}"
+                if id not in self._jobs or self._jobs[id].connection.gone:
+                    alive.setdefault(run_id, []).append(id)
+        self._close_idle()
+        return alive
+
+    def logs(self, id: str) -> str:
+        job = self._jobs.get(id)
+        if job is None:
+            return ""
+        if job.is_alive:
+            with contextlib.suppress(EngineError):  # then what was heard last is all there is
+                job.log = str(job.connection.ask("log", job=job.name)) or job.log
+        ending = job.connection.endings.get(job.name)
+        return ending.log if ending else job.log
+
+    def render(self, spec: JobSpec) -> str:
+        settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
+        lines = [shlex.join(ssh_command.connection(host, self._options, "…")) for host in self._hosts.values()]
+        return "\n".join(
+            [
+                "# One connection to each host that gets a job; their standard input brings the keeper, which starts:",
+                *lines,
+                " ".join([*settings, shlex.join(spec.command)]),
+                *([f"# Carried to it: connections to {spec.door}"] if spec.door else []),
+            ]
+        )
+
+    def check(self) -> list[Finding]:
+        failures = self._connect(self._hosts, again=True)
+        findings = [ssh_checks.client()]
+        for entry in self._hosts:
+            if entry in failures:
+                findings.append(Finding(f"host {entry}", False, failures[entry]))
+            else:
+                findings += ssh_checks.of_host(self._connections[entry])
+        self._close_idle()
+        return findings
+
+    def per_job(self, process: Resources) -> int:
+        failures = self._connect(self._hosts)
+        if new := [why for entry, why in failures.items() if entry not in self._reached]:
+            raise EngineError("\n".join(new))
+        rooms = [_room(connection, process) for connection in self._connections.values() if not connection.gone]
+        if not any(rooms):
+            largest = ", ".join(_describe(connection) for connection in self._connections.values())
+            raise EngineError(f"no host can hold a process of {process}; there are: {largest or 'none'}")
+        return min(room for room in rooms if room)
+
+    def most_jobs(self) -> int:
+        return len(self._hosts)
+
+    def door(self, id: str) -> str:
+        job = self._jobs.get(id)
+        if job is None or not job.spec.door:
+            raise EngineError(f"the job {id} has no door" if job else f"there is no job {id} of this engine")
+        if job.connection.gone:
+            raise EngineError(job.connection.gone)
+        if not job.door:
+            ssh_checks.require_forwarding(job.connection)
+            job.door = job.connection.open_door(job.name, job.spec.door)
+        return job.door
+
+    def close(self) -> None:
+        """Close the connections on which no job lives; the others when theirs have ended."""
+        self._closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        if self._closed:
+            busy = {id(job.connection) for job in self._jobs.values() if job.is_alive}
+            for entry, connection in list(self._connections.items()):
+                if id(connection) not in busy:
+                    connection.close()
+                    del self._connections[entry]
+
+    def _status(self, id: str) -> JobStatus:
+        job = self._jobs.get(id)
+        if job is None:
+            return self._status_of_found(id)
+        connection = job.connection
+        gone = connection.gone  # asked for first: what has ended before is known by then
+        if ending := connection.endings.get(job.name):
+            return JobStatus(JobState.ENDED, ending.code, ending.reason)
+        if gone:
+            return JobStatus(JobState.LOST, reason=gone)
+        silent_s = connection.silent_s
+        is_silent = silent_s > self._options.server_alive_interval
+        return JobStatus(
+            JobState.RUNNING,
+            reason=f"nothing heard from {connection.host.entry} for {silent_s:.1f} s" if is_silent else "",
+        )
+
+    def _status_of_found(self, id: str) -> JobStatus:
+        """The state of a job that another launcher started, if there is one; its exit code is not known here."""
+        entry, _, name = id.rpartition("/")
+        is_ours = name.startswith(ssh_keeper.MARK) and entry in self._hosts
+        if is_ours and not self._connect([entry]) and name in _marked(self._connections[entry]):
+            return JobStatus(JobState.RUNNING, reason="another launcher started it")
+        return JobStatus(JobState.LOST, reason="this launcher has not started it, and it does not run")
+
+    def _kill_found(self, id: str) -> None:
+        """End a job of another launcher, or of a connection that is gone, whose keeper does so too, but maybe later."""
+        entry, _, name = id.rpartition("/")
+        if name.startswith(ssh_keeper.MARK) and entry in self._hosts and not self._connect([entry]):
+            self._connections[entry].ask("kill", job=name)
+
+    # Placing
+
+    def _start(self, spec: JobSpec, count: int, run_id: str) -> list[str]:
+        """Start up to `count` jobs; fewer when a host is lost meanwhile."""
+        started: list[tuple[str, int]] = []
+        for connection in self._places(spec.resources, count):
+            name = ssh_keeper.MARK + secrets.token_hex(8)
+            id = f"{connection.host.entry}/{name}"
+            self._jobs[id] = _Job(connection, name, run_id, spec)
+            number = connection.order(
+                "start",
+                job=name,
+                run=run_id,
+                command=list(spec.command),
+                environment=dict(spec.environment),
+                stdin=base64.b64encode(spec.stdin).decode(),
+                time_limit_s=spec.time_limit_s,
+            )
+            started.append((id, number))
+        ids: list[str] = []
+        refusal: EngineError | None = None
+        for id, number in started:
+            connection = self._jobs[id].connection
+            try:
+                connection.answer(number)
+                ids.append(id)
+            except EngineError as error:
+                del self._jobs[id]
+                if not self._is_doubtful(connection):
+                    refusal = error
+                else:  # if it gets through after all, nobody wants that job any more
+                    connection.tell("end", job=id.rpartition("/")[2])
+                    self._avoid(connection.host.entry)
+        if refusal:
+            self.cancel(ids)
+            raise refusal
+        return ids
+
+    def _places(self, resources: Resources, count: int) -> list[SshConnection]:
+        while True:
+            chosen = self._choose(resources, count)
+            failures = self._connect(chosen)
+            if not failures:
+                return [self._connections[entry] for entry in chosen]
+            new = [why for entry, why in failures.items() if entry not in self._reached]
+            if new or len(failures) == len(self._hosts):
+                raise EngineError("\n".join(new or failures.values()))
+
+    def _choose(self, resources: Resources, count: int) -> list[str]:
+        """The hosts for so many jobs, each as often as it gets one."""
+        loads = dict.fromkeys(self._hosts, 0)
+        for job in self._jobs.values():
+            loads[job.connection.host.entry] += job.is_alive
+
+        def unfitness(entry: str) -> tuple[bool, bool, int]:
+            connection = self._connections.get(entry)
+            is_lost = self._is_avoided(entry)
+            if connection is None or connection.gone:
+                return is_lost, False, loads[entry]
+            return is_lost or self._is_doubtful(connection), not _room(connection, resources), loads[entry]
+
+        chosen: list[str] = []
+        for _ in range(count):
+            chosen.append(best := min(loads, key=unfitness))
+            loads[best] += 1
+        return chosen
+
+    def _is_doubtful(self, connection: SshConnection) -> bool:
+        return bool(connection.gone) or connection.silent_s > self._options.server_alive_interval
+
+    def _is_avoided(self, entry: str) -> bool:
+        return self._avoided.get(entry, 0.0) > time.monotonic()
+
+    def _avoid(self, entry: str) -> None:
+        self._avoided[entry] = time.monotonic() + _AVOIDED_S
+
+    def _connect(self, entries: Iterable[str], *, again: bool = False) -> dict[str, str]:
+        """Connect to those of these hosts to which there is no connection; returns why some could not be."""
+
+        def connect(entry: str) -> SshConnection | EngineError:
+            try:
+                return SshConnection(self._hosts[entry], self._options)
+            except EngineError as error:
+                return error
+
+        missing = [
+            entry
+            for entry in dict.fromkeys(entries)
+            if (connection := self._connections.get(entry)) is None or connection.gone
+        ]
+        failures: dict[str, str] = {}
+        if missing:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(missing)), thread_name_prefix="ropewalk-ssh-connect") as threads:
+                for entry, outcome in zip(missing, threads.map(connect, missing), strict=True):
+                    if isinstance(outcome, SshConnection):
+                        self._connections[entry] = outcome
+                        self._reached.add(entry)
+                        self._avoided.pop(entry, None)
+                    else:
+                        failures[entry] = str(outcome)
+                        self._avoid(entry)
+        return failures
+
+
+def _room(connection: SshConnection, process: Resources) -> int:
+    """How many such processes its host can hold."""
+    facts = connection.facts
+    rooms = [int(facts["cpus"] / process.cpus)]
+    if process.gpus:
+        rooms.append(facts["gpus"] // process.gpus)
+    if process.memory_bytes:
+        rooms.append(facts["memory"] // process.memory_bytes)
+    return min(rooms)
+
+
+def _marked(connection: SshConnection) -> dict[str, str]:
+    """The jobs on its host with their runs, whoever started them; none if the connection breaks."""
+    with contextlib.suppress(EngineError):
+        return {str(name): str(run_id) for run_id, name in connection.ask("find")}
+    return {}
+
+
+def _describe(connection: SshConnection) -> str:
+    facts = connection.facts
+    return f"{connection.host.entry} with {facts['cpus']} CPUs, {facts['gpus']} GPUs and {facts['memory'] >> 20} MiB"

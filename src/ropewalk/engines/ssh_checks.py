@@ -1,0 +1,124 @@
+"""What `ropewalk doctor --engine ssh` looks at, and the trial of a door that precedes the first one of a host."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+import sys
+from multiprocessing.connection import Client
+
+from ropewalk.engines import ssh_keeper
+from ropewalk.engines.engine import Finding
+from ropewalk.engines.ssh_connection import SshConnection
+from ropewalk.engines.ssh_failures import no_forwarding
+from ropewalk.errors import EngineError
+from ropewalk.version import VERSION
+
+#: Certificates and leases bear a difference like this.
+_SKEW_S = 60.0
+_ROOM_BYTES = 64 << 20
+_TRIAL_S = 10.0
+#: Runs on the host: answers one connection to a socket, then ends. Its parent ends it when nobody comes.
+_ANSWERER = (
+    "import sys; from multiprocessing.connection import Listener\n"
+    "with Listener(sys.argv[1], 'AF_UNIX') as listener:\n"
+    "    print('listens', flush=True)\n"
+    "    with listener.accept() as connection:\n"
+    "        connection.send_bytes(b'carried')\n"
+)
+
+
+def client() -> Finding:
+    """Whether there is an ssh here."""
+    try:
+        done = subprocess.run(["ssh", "-V"], capture_output=True, text=True, timeout=_TRIAL_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("ssh", False, f"{error}; install the client of OpenSSH, or put it on the PATH")
+    return Finding("ssh", done.returncode == 0, done.stderr.strip() or "it says nothing of its version")
+
+
+def of_host(connection: SshConnection) -> list[Finding]:
+    """What stands in the way on a host that we have a connection to."""
+    facts, entry = connection.facts, connection.host.entry
+    skew_s = connection.clock_skew_s
+    free, folder = facts["free"], facts["folder"]
+    return [
+        Finding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {facts['memory'] >> 20} MiB"),
+        _version(connection),
+        Finding(
+            f"space in {folder} on {entry}",
+            free > _ROOM_BYTES,
+            f"{free >> 20} MiB free" + ("" if free > _ROOM_BYTES else "; make room, or set TMPDIR there"),
+        ),
+        Finding(
+            f"clock of {entry}",
+            abs(skew_s) < _SKEW_S,
+            f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} ours"
+            + ("" if abs(skew_s) < _SKEW_S else "; let both follow a time server, as with `timedatectl set-ntp true`"),
+        ),
+        _forwarding(connection),
+    ]
+
+
+def require_forwarding(connection: SshConnection) -> None:
+    """Try once for each connection whether it carries a byte to a unix socket.
+
+    Raises:
+        EngineError: it does not; says what to change on the host.
+    """
+    if not connection.carries:
+        finding = _forwarding(connection)
+        if not finding.ok:
+            raise EngineError(finding.detail)
+
+
+def _version(connection: SshConnection) -> Finding:
+    """Its Python has our minor version, or there were no connection; so this is about Ropewalk."""
+    facts = connection.facts
+    python, theirs = facts["executable"], facts["ropewalk"]
+    detail = (
+        f"{python} {'.'.join(map(str, sys.version_info[:2]))} has {f'Ropewalk {theirs}' if theirs else 'no Ropewalk'}"
+    )
+    if theirs != VERSION:
+        detail += (
+            f", and here it is {VERSION}; run `{python} -m pip install ropewalk=={VERSION}` there, or set `python`"
+        )
+    return Finding(f"Python on {connection.host.entry}", theirs == VERSION, detail)
+
+
+def _forwarding(connection: SshConnection) -> Finding:
+    what = f"doors of {connection.host.entry}"
+    name = ssh_keeper.MARK + secrets.token_hex(8)
+    path = f"{connection.facts['folder']}/{name}"
+    said_before = connection.said
+    try:
+        connection.ask(
+            "start",
+            job=name,
+            run="",
+            command=[connection.facts["executable"], "-c", _ANSWERER, path],
+            environment={},
+            stdin="",
+            time_limit_s=_TRIAL_S,
+        )
+        while "listens" not in connection.ask("log", job=name) and name not in connection.endings:
+            connection.wait_for_end(name, 0.01)
+        door = connection.open_door(name, path)
+        try:
+            connection.carries = _arrives(door)
+        finally:
+            connection.shut_door(name, path)
+        connection.tell("end", job=name)
+        connection.wait_for_end(name, _TRIAL_S)
+    except EngineError as error:
+        return Finding(what, False, str(error))
+    if connection.carries:
+        return Finding(what, True, "sshd carries connections to unix sockets")
+    return Finding(what, False, no_forwarding(connection.host, connection.said.removeprefix(said_before)))
+
+
+def _arrives(door: str) -> bool:
+    with contextlib.suppress(OSError, EOFError), Client(door, "AF_UNIX") as trial:
+        return trial.poll(_TRIAL_S) and trial.recv_bytes() == b"carried"
+    return False

@@ -1,0 +1,327 @@
+"""One connection to a host: an `ssh` process, and the keeper that it runs there.
+
+    engine's threads ── orders ──► outgoing ─┐            ┌─► stdin of ssh ══ keeper
+                     ◄─ answers, endings ────┴─ a thread ─┴── stdout of ssh
+
+The thread moves lines, and says something every `server_alive_interval`, as the keeper ends its jobs when it hears
+nothing. Everything private to the connection, such as the sockets of its doors, lies in a folder that goes with ssh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropewalk.engines import ssh_command, ssh_keeper
+from ropewalk.engines.ssh_command import Host, SshOptions
+from ropewalk.engines.ssh_failures import explain, wrong_python
+from ropewalk.errors import EngineError
+
+#: Removes the folder of a connection when ssh is gone, also when we are gone by then. The words come as arguments.
+_SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
+#: What ssh takes for the end of a control path, and a little for the names of doors.
+_MORE_PATH_BYTES = 40
+_CHUNK_BYTES = 64 * 1024
+#: A host is not trusted with our memory: a line of it is never longer.
+_LINE_BYTES = 16 << 20
+_SAID_BYTES = 8 * 1024
+#: On top of `connect_timeout`: a key exchange, a login shell and the start of Python on a busy host.
+_START_S = 20.0
+_ANSWER_S = 10.0
+_END_S = 3.0
+_NO_ANSWER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, in the words of its keeper."""
+
+    code: int
+    reason: str
+    log: str
+
+
+class SshConnection:
+    """Connects in the constructor, and is of use until `gone` says why it is not. Any thread may use it."""
+
+    def __init__(self, host: Host, options: SshOptions) -> None:
+        """Connect.
+
+        Raises:
+            EngineError: the host cannot be used, and what to do.
+        """
+        self.host = host
+        self.gone = ""
+        """Why it carries nothing any more; empty while it does."""
+        self.endings: dict[str, Ending] = {}
+        """The jobs that have ended on it, by name."""
+        self.facts: dict[str, Any] = {}
+        """What the keeper said of its host; see `ssh_keeper`."""
+        self.clock_skew_s = 0.0
+        """How far the host's clock is ahead of ours; half a round trip is not known."""
+        self.carries = False
+        """Whether it has been seen to carry a connection to a unix socket; see `ssh_checks`."""
+        self._options = options
+        self._changed = threading.Condition()
+        self._outgoing = bytearray()
+        self._incoming = bytearray()
+        self._said = bytearray()
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._number = 0
+        self._greeted = self._closing = False
+        self._silent_since = time.monotonic()
+        if shutil.which("ssh") is None:
+            raise EngineError("the command ssh was not found; install the client of OpenSSH, or put it on the PATH")
+        self._folder = _private_folder()
+        self._control = f"{self._folder}/c"
+        self._process = self._run()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        self._thread = threading.Thread(target=self._carry, name=f"ropewalk-ssh-{host.name}", daemon=True)
+        self._thread.start()
+        self._wait_until_ready()
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing has been heard from the host."""
+        return time.monotonic() - self._silent_since
+
+    @property
+    def said(self) -> str:
+        """The last that ssh wrote to its standard error."""
+        return self._said.decode(errors="replace")
+
+    def ask(self, do: str, **order: object) -> Any:
+        """Give the keeper an order and return its answer.
+
+        Raises:
+            EngineError: it refused, or the connection broke or fell silent.
+        """
+        return self.answer(self.order(do, **order))
+
+    def order(self, do: str, **order: object) -> int:
+        """Give the keeper an order, and return its number, for `answer`."""
+        with self._changed:
+            self._number += 1
+            self._send(do=do, number=self._number, **order)
+            return self._number
+
+    def answer(self, number: int) -> Any:
+        """Wait for the answer to an order; as `ask`."""
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._answers or self.gone, _ANSWER_S)
+            answer = self._answers.pop(number, None)
+        if answer is None:
+            raise EngineError(self.gone or f"{self.host.entry} has not answered for {_ANSWER_S:g} s")
+        if answer["news"] == "refused":
+            raise EngineError(f"{self.host.entry}: {answer['why']}")
+        return answer["answer"]
+
+    def tell(self, do: str, **order: object) -> None:
+        """Give the keeper an order whose answer nobody wants."""
+        with self._changed:
+            self._send(do=do, number=_NO_ANSWER, **order)
+
+    def wait_for_end(self, job: str, timeout_s: float) -> None:
+        """Return when a job has ended, the connection is gone, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: job in self.endings or self.gone, timeout_s)
+
+    def open_door(self, name: str, remote: str) -> str:
+        """A unix socket here whose connections come out at one on the host; `name` is unique to this connection.
+
+        Raises:
+            EngineError: ssh refused.
+        """
+        local = f"{self._folder}/{name}"
+        done = subprocess.run(
+            ssh_command.forward(self._control, local, remote), capture_output=True, text=True, timeout=_ANSWER_S
+        )
+        if done.returncode != 0:
+            raise EngineError(self.gone or f"ssh opens no door to {remote} on {self.host.entry}: {done.stderr.strip()}")
+        return local
+
+    def shut_door(self, name: str, remote: str) -> None:
+        """Stop what `open_door` began; nothing if the connection is gone."""
+        local = f"{self._folder}/{name}"
+        if not self.gone:
+            command = ssh_command.forward(self._control, local, remote, cancel=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(command, capture_output=True, timeout=_ANSWER_S)
+        with contextlib.suppress(OSError):
+            os.unlink(local)
+
+    def close(self) -> None:
+        """End the connection, and with it every job on it; may be called twice."""
+        with self._changed:
+            self._closing = True
+            if not self.gone:
+                os.write(self._wake, b".")
+        self._thread.join(_END_S if self.silent_s < self._options.server_alive_interval * 2 else 0.1)
+        if self._thread.is_alive():
+            self._kill()
+            self._thread.join()
+
+    def _run(self) -> subprocess.Popen[bytes]:
+        command = ssh_command.connection(self.host, self._options, self._control)
+        try:
+            # Its own session: Ctrl-C in a terminal is for the launcher, which then ends its jobs in order.
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _SSH_THEN_CLEAN, "sh", self._folder, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise EngineError(f"cannot start ssh to {self.host.entry}: {error}") from error
+
+    def _wait_until_ready(self) -> None:
+        with self._changed:
+            timeout_s = self._options.connect_timeout + _START_S
+            self._changed.wait_for(lambda: self.facts or self.gone, timeout_s)
+            if self.facts and not self.gone:
+                return
+            why = self.gone or f"{self.host.entry} accepted us, but Python did not start within {timeout_s:g} s there"
+        self.close()
+        raise EngineError(why)
+
+    def _send(self, **order: object) -> None:
+        self._outgoing += json.dumps(order).encode() + b"\n"
+        if not self.gone:
+            os.write(self._wake, b".")
+
+    # What the thread does
+
+    def _carry(self) -> None:
+        process = self._process
+        assert process.stdin and process.stdout and process.stderr
+        os.set_blocking(process.stdin.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            for stream in (process.stdout, process.stderr):
+                selector.register(stream, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            why = self._carry_until_gone(selector)
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.1 if why else _END_S)
+        self._kill()
+        code = process.wait()
+        os.set_blocking(process.stderr.fileno(), False)
+        self._said += process.stderr.read() or b""
+        process.stdout.close()
+        process.stderr.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with self._changed:
+            os.close(self._wake)
+            os.close(self._woken)
+            self.gone = why or (
+                f"the connection to {self.host.entry} was closed"
+                if self._closing
+                else explain(self.host, self._options, code, self.said)
+            )
+            self._changed.notify_all()
+
+    def _carry_until_gone(self, selector: selectors.BaseSelector) -> str:
+        """Move what comes and goes; returns why it ended, or nothing when ssh itself knows."""
+        process = self._process
+        assert process.stdin and process.stdout and process.stderr
+        beaten = time.monotonic()
+        while not (self._closing and not self._outgoing):
+            if self.facts and self.silent_s > self._options.silence_s:
+                return explain(self.host, self._options, None, self.said)
+            if self.facts and time.monotonic() - beaten > self._options.server_alive_interval / 2:
+                beaten = time.monotonic()
+                self.tell("beat")
+            sends = process.stdin in selector.get_map()
+            if self._greeted and bool(self._outgoing) != sends:
+                if sends:
+                    selector.unregister(process.stdin)
+                else:
+                    selector.register(process.stdin, selectors.EVENT_WRITE)
+            for key, _ in selector.select(0.2):
+                try:
+                    if key.fileobj is process.stdin:
+                        with self._changed:
+                            del self._outgoing[: os.write(key.fd, self._outgoing[:_CHUNK_BYTES])]
+                    elif key.fileobj is process.stdout:
+                        if not (data := os.read(key.fd, _CHUNK_BYTES)):
+                            return ""
+                        if why := self._hear(data):
+                            return why
+                    elif key.fileobj is process.stderr:
+                        data = os.read(key.fd, _CHUNK_BYTES)
+                        self._said += data
+                        del self._said[:-_SAID_BYTES]
+                        if not data:
+                            selector.unregister(process.stderr)
+                    else:
+                        os.read(key.fd, 4096)
+                except BrokenPipeError:
+                    return ""
+        return ""
+
+    def _hear(self, data: bytes) -> str:
+        self._incoming += data
+        self._silent_since = time.monotonic()
+        if b"\n" not in data:
+            return "" if len(self._incoming) < _LINE_BYTES else f"{self.host.entry} sends what no keeper sends"
+        *lines, self._incoming = self._incoming.split(b"\n")
+        for line in lines:
+            if self._greeted:
+                try:
+                    self._learn(json.loads(line))
+                except (ValueError, KeyError, TypeError) as error:
+                    return f"{self.host.entry} sends what no keeper sends: {bytes(line[:100])!r} ({error!r})"
+            elif line.startswith(ssh_command.HELLO.encode()):
+                theirs, ours = line.split()[-1].decode(errors="replace"), "{}.{}".format(*sys.version_info[:2])
+                if theirs != ours:
+                    return wrong_python(self.host, self._options, theirs, ours)
+                self._send_keeper()
+            else:  # a login shell that greets
+                self._said += line + b"\n"
+        return ""
+
+    def _send_keeper(self) -> None:
+        source = Path(ssh_keeper.__file__).read_bytes()
+        with self._changed:
+            self._outgoing[:0] = b"%d\n" % len(source) + source
+            self._greeted = True
+
+    def _learn(self, news: dict[str, Any]) -> None:
+        with self._changed:
+            match news["news"]:
+                case "ready":
+                    self.facts = dict(news["facts"])
+                    self.clock_skew_s = float(self.facts["time"]) - time.time()
+                case "ended":
+                    self.endings[news["job"]] = Ending(int(news["code"]), str(news["why"]), str(news["log"]))
+                case _ if news["to"] != _NO_ANSWER:
+                    self._answers[news["to"]] = news
+                case _:
+                    pass
+            self._changed.notify_all()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _private_folder() -> str:
+    """A folder for sockets, whose paths must be short; only its owner may enter."""
+    folder = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="rw-ssh-", dir=folder if len(folder) < 107 - 16 - _MORE_PATH_BYTES else "/tmp")

@@ -1,0 +1,124 @@
+"""What `ssh` says when it fails, turned into what happened and what to do next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from ropewalk.engines.ssh_command import Host, SshOptions
+
+#: The exit status of a shell that does not find a program, or may not run it.
+_NOT_FOUND, _NOT_ALLOWED = 127, 126
+
+#: What ssh says, what it means, and what to do; the first that fits counts. Words in braces: see `explain`.
+_MEANINGS = [
+    (
+        r"Could not resolve hostname",
+        "its name does not resolve",
+        "use its IP address, or name it in {config} with `HostName`",
+    ),
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its host key is not the one that is known: it was set up anew, or somebody is in between",
+        "if it was set up anew, remove the old key with `ssh-keygen -R {name}` and accept the new one with `{login}`",
+    ),
+    (
+        r"Host key verification failed|No .* host key is known",
+        "its host key is not known here",
+        "compare and accept it once with `{login}`",
+    ),
+    (
+        r"UNPROTECTED PRIVATE KEY FILE|bad permissions",
+        "the private key can be read by others, so ssh does not use it",
+        "`chmod 600` the key",
+    ),
+    (
+        r"Permission denied|Too many authentication failures|No supported authentication",
+        "permission denied: it does not accept our key",
+        "try `{login}`; set `identity_file` and `user`, load a key that has a passphrase with `ssh-add`, or install "
+        "the key there with `ssh-copy-id`",
+    ),
+    (
+        r"Connection refused",
+        "it is there, but nobody listens at port {port}",
+        "start sshd there, or set `port`",
+    ),
+    (
+        r"No route to host|Network is unreachable|timed out|not responding",
+        "it cannot be reached",
+        "see whether it is up and its port {port} is open to this machine, or take it off `hosts`",
+    ),
+    (
+        r"Connection closed|Connection reset|kex_exchange_identification",
+        "its sshd hung up before it asked for a key",
+        "look at the log of sshd there; `MaxStartups`, `AllowUsers` and full disks are the usual reasons",
+    ),
+    (
+        r"[Bb]ad configuration option|Can't open user config file|[Bb]ad owner or permissions",
+        "the configuration of ssh is refused",
+        "mend {config}",
+    ),
+]
+
+
+def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str:
+    """Why a connection could not be made, or ended.
+
+    Args:
+        host: where it led.
+        options: of the engine.
+        code: the exit status of ssh; None when it had to be ended because it fell silent.
+        said: the standard error of ssh, and of the host when Python did not start there.
+    """
+    words = said.strip().splitlines()
+    last = f" ssh said: {words[-1].strip()}" if words else ""
+    if code == _NOT_FOUND:
+        return (
+            f"there is no Python at {options.interpreter} on {host.entry}; install it there, or set `python` in "
+            f"[engines.ssh] to the interpreter of an environment with Ropewalk.{last}"
+        )
+    if code == _NOT_ALLOWED:
+        return (
+            f"{options.interpreter} on {host.entry} may not be run by this user; set `python` in [engines.ssh].{last}"
+        )
+    for sign, meaning, remedy in _MEANINGS:
+        if re.search(sign, said):
+            facts = {
+                "name": host.name,
+                "port": host.port or options.port or 22,
+                "config": options.config_file or "~/.ssh/config",
+                "login": _login(host, options),
+            }
+            return f"the host {host.entry} is of no use: {meaning.format(**facts)}; {remedy.format(**facts)}.{last}"
+    if code is None:
+        return f"the host {host.entry} has fallen silent; see whether it is up and its network whole.{last}"
+    return f"the connection to {host.entry} ended with status {code}; try `{_login(host, options)}`.{last}"
+
+
+def wrong_python(host: Host, options: SshOptions, theirs: str, ours: str) -> str:
+    """Why a host with another minor version of Python is refused."""
+    return (
+        f"{options.interpreter} on {host.entry} is Python {theirs}, and the launcher runs {ours}; objects do not "
+        f"travel between them. Set `python` in [engines.ssh] to a Python {ours} there, or start the launcher "
+        f"with {theirs}"
+    )
+
+
+def no_forwarding(host: Host, said: str) -> str:
+    """Why a host whose sshd does not forward unix sockets is refused."""
+    words = f" ssh said: {said.strip().splitlines()[-1].strip()}" if said.strip() else ""
+    return (
+        f"sshd on {host.entry} carries no connections to unix sockets, on which links of Ropewalk run. Put "
+        "`AllowStreamLocalForwarding yes` (and no `DisableForwarding yes`) into its sshd_config, or for this user into "
+        "a `Match User` block, and reload sshd; a server older than OpenSSH 6.7 has to be renewed. The key in "
+        f"authorized_keys must not say `restrict` or `no-port-forwarding`.{words}"
+    )
+
+
+def _login(host: Host, options: SshOptions) -> str:
+    words = ["ssh"]
+    words += ["-F", options.config_file] if options.config_file else []
+    words += ["-i", options.identity_file] if options.identity_file else []
+    words += ["-p", str(port)] if (port := host.port or options.port) else []
+    user = host.user or options.user
+    return shlex.join([*words, f"{user}@{host.name}" if user else host.name])

@@ -1,0 +1,333 @@
+"""The keeper: the program on each host of the ssh engine that starts and ends jobs there, and watches the launcher.
+
+    launcher ── ssh ══ sshd ── keeper ──┬── job, in a session of its own
+       orders, a line of JSON each ───► ├── job
+       ◄─── news, a line of JSON each   └── what jobs left behind becomes the keeper's child
+
+It arrives as text over the connection, so it is one file, imports nothing but the standard library, and leaves no file
+on the host. Its standard input is the dead-man switch: when that ends (the launcher or its ssh is gone), or brings
+nothing for a while (the cable is cut, which sshd does not tell), every job ends, with all that it started.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import contextlib
+import ctypes
+import importlib.metadata
+import json
+import os
+import platform
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+RUN, JOB = "ROPEWALK_RUN_ID", "ROPEWALK_JOB"
+#: Begins the value of `JOB`: tells the jobs of this engine from those of others on the same host.
+MARK = "ssh-"
+_TAIL_BYTES = 16 * 1024
+_CHUNK_BYTES = 64 * 1024
+#: A job needs room for its socket and its log; with less than this it would fail soon, and with worse words.
+_ROOM_BYTES = 1 << 20
+#: Killed processes are gone within this time, unless they are stuck in the kernel.
+_END_S = 2.0
+_SET_CHILD_SUBREAPER, _SET_PDEATHSIG = 36, 1
+
+
+class Keeper:
+    """Carries out orders until its standard input ends or falls silent."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._jobs: dict[str, _Job] = {}
+        self._news = bytearray()
+        self._orders = bytearray()
+        self._selector = selectors.DefaultSelector()
+        self._doing: dict[str, Callable[[dict[str, Any]], object]] = {
+            "beat": lambda order: None,
+            "start": self._start,
+            "end": lambda order: self._end(order["job"], "its launcher ended it"),
+            "log": lambda order: _text(self._jobs[order["job"]].tail) if order["job"] in self._jobs else "",
+            "find": lambda order: [[run, job] for run, job in {(run, job) for _, run, job in _marked()}],
+            "kill": lambda order: _kill_marked(order["job"]),
+        }
+
+    def serve(self) -> None:
+        """Work until the launcher is gone, then end every job and return."""
+        _prctl(_SET_CHILD_SUBREAPER)
+        os.set_blocking(1, False)  # a launcher that does not listen must not keep us from noticing that it is gone
+        woken, wake = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        # Handlers, because signals that are ignored would be ignored in the jobs as well.
+        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGHUP, _nothing)
+        signal.signal(signal.SIGTERM, self._pass_on)
+        self._selector.register(0, selectors.EVENT_READ, self._hear)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
+        self._tell(news="ready", facts=_facts())
+        try:
+            self._loop()
+        finally:
+            self._end_all()
+
+    def _loop(self) -> None:
+        self._listening, heard = True, time.monotonic()
+        while self._listening and time.monotonic() - heard < self._silence_s:
+            self._watch(1, selectors.EVENT_WRITE, self._speak if self._news else None)
+            for key, _ in self._selector.select(0.5):
+                if key.fd == 0:
+                    heard = time.monotonic()
+                with contextlib.suppress(BlockingIOError):
+                    key.data()
+            self._reap()
+            for name, job in list(self._jobs.items()):
+                if time.monotonic() > job.deadline:
+                    self._end(name, "its time limit was over")
+
+    def _hear(self) -> None:
+        data = os.read(0, _CHUNK_BYTES)
+        self._listening = bool(data)
+        self._orders += data
+        *lines, self._orders = self._orders.split(b"\n") if b"\n" in data else [self._orders]
+        for line in lines:
+            order = json.loads(line)
+            try:
+                answer = self._doing[order["do"]](order)
+            except (OSError, ValueError) as error:  # ValueError: a zero byte in a word or a variable
+                self._tell(news="refused", to=order["number"], why=str(error))
+            else:
+                self._tell(news="done", to=order["number"], answer=answer)
+
+    def _tell(self, **news: object) -> None:
+        self._news += json.dumps(news).encode() + b"\n"
+
+    def _speak(self) -> None:
+        try:
+            del self._news[: os.write(1, self._news)]
+        except BrokenPipeError:
+            self._listening = False
+
+    def _watch(self, fd: int, events: int, then: Callable[[], object] | None) -> None:
+        """Call `then` when the descriptor is ready, or no more if None."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(fd)
+        if then:
+            self._selector.register(fd, events, then)
+
+    # Jobs
+
+    def _start(self, order: dict[str, Any]) -> None:
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+        if free < _ROOM_BYTES:
+            raise OSError(f"the disk of {folder} is full ({free >> 10} KiB free); make room there")
+        job = self._jobs[order["job"]] = _Job(order)  # if it cannot start, nothing is added
+        assert job.process.stdin and job.process.stdout
+        output = job.process.stdout.fileno()
+        self._watch(output, selectors.EVENT_READ, lambda: job.read() or self._watch(output, 0, None))
+        stdin = job.process.stdin
+        self._watch(stdin.fileno(), selectors.EVENT_WRITE, lambda: job.feed() or self._finish(stdin))
+
+    def _finish(self, stdin: Any) -> None:
+        if not stdin.closed:
+            self._watch(stdin.fileno(), 0, None)
+            with contextlib.suppress(OSError):
+                stdin.close()
+
+    def _end(self, name: str, why: str) -> None:
+        job = self._jobs.get(name)
+        if job is not None:
+            job.why = job.why or why
+            job.deadline = float("inf")
+            job.kill()
+
+    def _reap(self) -> None:
+        jobs = {job.process.pid: name for name, job in self._jobs.items()}
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in jobs:
+                    self._over(jobs[ended.si_pid])
+                else:  # left behind by a job
+                    os.waitpid(ended.si_pid, 0)
+
+    def _over(self, name: str) -> None:
+        job = self._jobs.pop(name)
+        job.kill()  # before it is reaped: until then nobody else can have the number of its group
+        _kill_marked(name)
+        if not self._jobs:
+            _kill_until_gone(lambda: _descendants(os.getpid()))  # what hid from its mark
+        assert job.process.stdout
+        with contextlib.suppress(BlockingIOError):
+            while job.read():
+                pass
+        self._watch(job.process.stdout.fileno(), 0, None)
+        job.process.stdout.close()
+        self._finish(job.process.stdin)
+        code = job.process.wait()
+        self._tell(news="ended", job=name, code=code, why=job.why or job.who_killed(code), log=_text(job.tail))
+
+    def _end_all(self) -> None:
+        for job in self._jobs.values():
+            job.kill()
+        for name in self._jobs:
+            _kill_marked(name)
+        _kill_until_gone(lambda: _descendants(os.getpid()))
+
+    def _pass_on(self, number: int, _: object) -> None:
+        """The host is being shut down: its jobs may use the time that is left."""
+        for job in self._jobs.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.process.pid, number)
+
+
+class _Job:
+    def __init__(self, order: dict[str, Any]) -> None:
+        command, *arguments = order["command"]
+        self.process = subprocess.Popen(
+            [os.path.expanduser(command), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            env={**os.environ, **order["environment"], RUN: order["run"], JOB: order["job"]},
+            start_new_session=True,
+            preexec_fn=lambda: _prctl(_SET_PDEATHSIG, signal.SIGKILL),  # we have one thread
+        )
+        assert self.process.stdin and self.process.stdout
+        os.set_blocking(self.process.stdin.fileno(), False)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self._left = memoryview(base64.b64decode(order["stdin"]))
+        self._oom_kills = _oom_kills()
+        self.deadline = time.monotonic() + (order["time_limit_s"] or float("inf"))
+        self.tail = bytearray()
+        self.why = ""
+
+    def read(self) -> bool:
+        """Take some output; False at its end. Raises BlockingIOError when there is none at the moment."""
+        assert self.process.stdout
+        data = os.read(self.process.stdout.fileno(), _CHUNK_BYTES)
+        self.tail += data
+        del self.tail[:-_TAIL_BYTES]
+        return bool(data)
+
+    def feed(self) -> bool:
+        """Hand over some of its standard input; False when there is no more to give, or nobody takes it."""
+        assert self.process.stdin
+        try:
+            self._left = self._left[os.write(self.process.stdin.fileno(), self._left[:_CHUNK_BYTES]) :]
+        except BrokenPipeError:
+            return False
+        return bool(self._left)
+
+    def kill(self) -> None:
+        """End it with its group and its descendants, in whatever session they are."""
+        descendants = _descendants(self.process.pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        _kill(descendants)
+
+    def who_killed(self, code: int) -> str:
+        """What is known of the signal that ended it; nothing if none did."""
+        if code >= 0:
+            return ""
+        if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            return "its host ran out of memory, and the kernel killed it"
+        return f"ended by signal {-code} on its host, which did not come from its launcher"
+
+
+def _facts() -> dict[str, object]:
+    """What the engine wants to know of the host."""
+    try:
+        ropewalk = importlib.metadata.version("ropewalk")
+    except importlib.metadata.PackageNotFoundError:
+        ropewalk = ""
+    return {
+        "name": platform.node(),
+        "executable": sys.executable,
+        "ropewalk": ropewalk,
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "time": time.time(),
+        "folder": tempfile.gettempdir(),
+        "free": shutil.disk_usage(tempfile.gettempdir()).free,
+    }
+
+
+def _text(data: bytes | bytearray) -> str:
+    return data.decode(errors="replace")
+
+
+def _oom_kills() -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _marked() -> Iterator[tuple[int, str, str]]:
+    """This user's processes that belong to a job of this engine: pid, run and job."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+            if folder.stat().st_uid == os.geteuid():
+                pairs = (word.partition(b"=") for word in (folder / "environ").read_bytes().split(b"\0"))
+                facts = {name: value.decode(errors="replace") for name, _, value in pairs if name.startswith(b"ROPEW")}
+                job = facts.get(JOB.encode(), "")
+                if job.startswith(MARK):
+                    yield int(folder.name), facts.get(RUN.encode(), ""), job
+
+
+def _kill_marked(job: str) -> None:
+    _kill_until_gone(lambda: [pid for pid, _, of in _marked() if of == job])
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = collections.defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                children[int(parent)].append(int(stat.parent.name))
+    found: list[int] = []
+    ask = [pid]
+    while ask:
+        found += (more := children[ask.pop()])
+        ask += more
+    return found
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _kill_until_gone(find: Callable[[], list[int]]) -> None:
+    """Kill what `find` finds until it finds nothing: a process may have been starting another."""
+    deadline = time.monotonic() + _END_S
+    while (pids := find()) and time.monotonic() < deadline:
+        _kill(pids)
+        time.sleep(0.002)
+
+
+def _nothing(number: int, frame: object) -> None: ...
+
+
+def _prctl(option: int, value: int = 1) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # not Linux
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    Keeper(silence_s=float(sys.argv[1])).serve()
