@@ -337,7 +337,7 @@ class EngineConformance(EngineUnderTest):
         try:
             with self._engine() as (engine, run):
                 spec = self._spec(
-                    "import sys, time; print(len(sys.stdin.read())); time.sleep(600)", stdin=secret.encode()
+                    "import sys, time; print(len(sys.stdin.read()), flush=True); time.sleep(600)", stdin=secret.encode()
                 )
                 id = engine.submit(spec, 1, run, "a")[0]
                 self._wait_for(lambda: str(len(secret)) in engine.logs(id), "the job to have read its secret")
