@@ -14,15 +14,16 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
 
-from ropewalk import settings
-from ropewalk.cli import script
-from ropewalk.engines import make_engine
-from ropewalk.errors import EngineError, SettingsError
+from ropewalk.cli import placing, script
+from ropewalk.cli.dry_run import describe_jobs
+from ropewalk.errors import CodeRefused, EngineError, SettingsError
+from ropewalk.settings import Settings
 
 # How long the second signal waits for the processes to be killed. Should the interrupted code hold a lock that this
 # needs, then the agents end by themselves as soon as this process is gone.
@@ -37,13 +38,18 @@ def run(
     module: Annotated[
         str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="Where its processes run (default: this machine).")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Size of the pools that name none (default: the usable CPUs).")
-    ] = None,
-    mode: Annotated[
-        str | None, typer.Option(help="Run programs as threads or processes (default: processes).", metavar="MODE")
-    ] = None,
+    engine: placing.Engine = None,
+    option: placing.Options = None,
+    workers: placing.Workers = None,
+    mode: placing.Mode = None,
+    cpus: placing.Cpus = None,
+    gpus: placing.Gpus = None,
+    memory: placing.Memory = None,
+    time: placing.Time = None,
+    hosts: placing.Hosts = None,
+    advertise: placing.Advertise = None,
+    code: placing.Code = None,
+    dry_run: placing.DryRun = False,
 ) -> None:
     """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
@@ -56,20 +62,14 @@ def run(
     given = list(arguments or [])
     if module is not None and file is not None:
         given.insert(0, file)  # with -m there is no file: it was the script's first argument
-    if engine is not None:
-        try:
-            make_engine(engine).close()
-        except EngineError as error:
-            raise _refuse(str(error)) from None
-        os.environ["ROPEWALK_ENGINE"] = engine
-    if workers is not None:
-        os.environ["ROPEWALK_WORKERS"] = str(workers)
-    if mode is not None:
-        try:
-            settings.load({"mode": mode}, {}, [])
-        except SettingsError as error:
-            raise _refuse(str(error)) from None
-        os.environ["ROPEWALK_MODE"] = mode
+    placed = placing.place_or_refuse(
+        "run", engine=engine, option=option, workers=workers, mode=mode, cpus=cpus, gpus=gpus, memory=memory, time=time,
+        hosts=hosts, advertise=advertise, code=code,
+    )  # fmt: skip
+    os.environ.update(placed.variables)
+    if dry_run:
+        show_dry_run("run", placed.settings, file if module is None else None)
+        return
 
     signals = Signals()
     signals.install()
@@ -79,10 +79,10 @@ def run(
         elif file is not None:
             program = script.load_file(file)
         else:
-            raise _refuse("name a file to run, or a module with -m; see ropewalk run --help")
+            raise placing.refusal("run", "name a file to run, or a module with -m; see ropewalk run --help")
         script.execute(program, given)
     except script.NotAProgram as error:
-        raise _refuse(str(error)) from None
+        raise placing.refusal("run", str(error)) from None
     except (SystemExit, typer.Exit):
         raise  # the script's own exit code is ours
     except KeyboardInterrupt as error:
@@ -94,7 +94,7 @@ def run(
 
 
 class RunCommand(TyperCommand):
-    """The command line of `run`; it knows the usual mistake: an option of the script in front of the `--`."""
+    """The command line of `run` and `submit`; knows the usual mistake: an option of the script in front of the `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer brings its own click, whose types are private
         try:
@@ -102,16 +102,24 @@ class RunCommand(TyperCommand):
         except Exception as error:
             option = getattr(error, "option_name", None)  # only "no such option" and its kin have one
             if isinstance(option, str) and "no such option" in str(error).lower():
-                raise _refuse(
-                    f"there is no option {option} of ropewalk run; options of the script stand behind --, as in "
-                    f"ropewalk run FILE -- {option} ... (see ropewalk run --help)"
+                name = ctx.info_name
+                raise placing.refusal(
+                    name,
+                    f"there is no option {option} of ropewalk {name}; options of the script stand behind --, as in "
+                    f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)",
                 ) from None
             raise
 
 
-def _refuse(message: str) -> typer.Exit:
-    typer.echo(f"ropewalk run: {message}", err=True)
-    return typer.Exit(2)
+def show_dry_run(command: str, chosen: Settings, file: str | None) -> None:
+    """Print what would be asked of the engine for a script that is not run."""
+    workers = os.environ.get("ROPEWALK_WORKERS", "")
+    try:
+        path = None if file is None else Path(script.load_file(file).path)
+        for line in describe_jobs(chosen, int(workers) if workers.isdecimal() else None, path):
+            typer.echo(line)
+    except (script.NotAProgram, EngineError, SettingsError, CodeRefused) as error:
+        raise placing.refusal(command, str(error)) from None
 
 
 class Signals:

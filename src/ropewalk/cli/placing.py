@@ -1,0 +1,113 @@
+"""Where a script's processes run and what they get: the options that `ropewalk run` and `ropewalk submit` share.
+
+They are settings: each becomes a variable ROPEWALK_* of the script's process, and wins over files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ropewalk import settings
+from ropewalk.engines import make_engine
+from ropewalk.engines.options import words_to_options
+from ropewalk.errors import EngineError, SettingsError
+
+_PLACE, _SHARE = "Where", "What each process gets"
+
+Engine = Annotated[
+    str | None, typer.Option(help="Where its processes run (default: this machine).", rich_help_panel=_PLACE)
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", rich_help_panel=_PLACE, show_default=False,
+        help="An option of the engine, such as partition=gpu; may be repeated.",
+    ),
+]  # fmt: skip
+Hosts = Annotated[
+    int | None,
+    typer.Option(min=1, rich_help_panel=_PLACE, help="How many agents are asked for (default: as many as it takes)."),
+]
+Advertise = Annotated[
+    str | None,
+    typer.Option(metavar="IP", rich_help_panel=_PLACE, help="The address at which other hosts reach this one."),
+]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        metavar="bundle|shared", rich_help_panel=_PLACE,
+        help="How the project's code comes to other hosts: sent, or found on a shared file system (default: bundle).",
+    ),
+]  # fmt: skip
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Size of the pools that name none (default: the usable CPUs).")
+]
+Mode = Annotated[
+    str | None, typer.Option(help="Run programs as threads or processes (default: processes).", metavar="MODE")
+]
+Cpus = Annotated[float | None, typer.Option(help="CPUs (default: 1).", rich_help_panel=_SHARE)]
+Gpus = Annotated[int | None, typer.Option(min=0, help="GPUs (default: none).", rich_help_panel=_SHARE)]
+Memory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Memory, such as 8G or 512Mi.", rich_help_panel=_SHARE)
+]
+Time = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="When the engine ends it: 2h, 1:30:00, or seconds.", rich_help_panel=_SHARE),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be sent to the engine, and how often; run nothing.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """The settings of a script, and the variables that tell it of those which were given here."""
+
+    settings: settings.Settings
+    variables: dict[str, str]
+
+
+def place(*, option: list[str] | None, time: str | None, workers: int | None, **given: Any) -> Placing:
+    """Make settings of what was given on the command line, over the environment and files.
+
+    Raises:
+        SettingsError: a value cannot be; names it.
+        EngineError: there is no such engine, or it cannot be used here.
+    """
+    given = {name: value for name, value in {**given, "time_limit_s": time}.items() if value is not None}
+    options = words_to_options(option or [])
+    if options:
+        given["engine_options"] = options
+    if not given:
+        return Placing(settings.current(), _workers(workers))
+    settings.load(given, {}, [])  # what was given here is judged first, and named as an argument
+    chosen = settings.current(**given)
+    if "engine" in given or options:
+        make_engine(chosen.engine, chosen.engine_options).close()
+    variables = {settings.PREFIX + name.upper(): str(value) for name, value in given.items()}
+    if options or os.environ.get("ROPEWALK_ENGINE_OPTIONS"):  # those of another engine shall not reach this one
+        variables["ROPEWALK_ENGINE_OPTIONS"] = json.dumps(dict(chosen.engine_options), default=str)
+    return Placing(chosen, variables | _workers(workers))
+
+
+def _workers(workers: int | None) -> dict[str, str]:
+    return {} if workers is None else {"ROPEWALK_WORKERS": str(workers)}
+
+
+def place_or_refuse(command: str, **given: Any) -> Placing:
+    """As `place`; what is wrong ends the command."""
+    try:
+        return place(**given)
+    except (SettingsError, EngineError) as error:
+        raise refusal(command, str(error)) from None
+
+
+def refusal(command: str, message: str) -> typer.Exit:
+    """Wrong usage of a command: say why; raise what is returned."""
+    typer.echo(f"ropewalk {command}: {message}", err=True)
+    return typer.Exit(2)
