@@ -18,6 +18,7 @@ from ropewalk.errors import EngineError, UnknownEngine
 #: A new engine is one file and one line here: `module:Class`, called with the engine's options.
 ENGINES: dict[str, str] = {
     "local": "ropewalk.engines.local:LocalEngine",
+    "ray": "ropewalk.engines.ray:RayEngine",
     "ssh": "ropewalk.engines.ssh:SshEngine",
 }
 _GROUP = "ropewalk.engines"

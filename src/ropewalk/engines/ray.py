@@ -1,0 +1,373 @@
+"""The ray engine: jobs as actors in placement groups of a Ray cluster that runs already.
+
+A job is one actor that starts the agent's command as a process of its own. The launcher must run on a node of the
+cluster (its own machine may be one: `ray start --address=...`), because Ray's client speaks with the Ray of its host.
+Ray itself is imported in the driver only, a process beside the launcher; see `ray_driver`.
+
+Who can read Ray's traffic can run code in its cluster, for the token travels on it: where the network is not trusted,
+switch Ray's own encryption on (RAY_USE_TLS=1). We never call `ray stop`, which ends every Ray of a machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.options import read_options
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
+
+#: The driver answers within this time, also while a part of the cluster is cut off; it waits up to 3 s for actors.
+_ANSWER_S = 15.0
+_END_S = 5.0
+_PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """What `[engines.ray]` may say, named as Ray names it."""
+
+    address: str = "auto"
+    """`IP:PORT` of the head; `auto` takes RAY_ADDRESS or the Ray that runs on this machine."""
+    namespace: str = "ropewalk"
+    """Where the actors have their names; leftovers are looked for in it."""
+    placement: str = "SPREAD"
+    """How the jobs of one request are placed: SPREAD, PACK, STRICT_SPREAD or STRICT_PACK."""
+    resources: dict[str, str] = field(default_factory=dict[str, str])
+    """Custom resources that each job asks for, beside CPUs, GPUs and memory: `a=1,b=0.5`."""
+    runtime_env: str = ""
+    """Ray's runtime environment for the actors, as JSON: `{"pip": ["numpy"]}`."""
+    python: str = ""
+    """The interpreter on the nodes; the one that Ray's own workers run on if empty."""
+    auth: str = "token"
+    """`token` or `disabled`; the same as in the cluster, for Ray finds it out only by failing."""
+    token_path: str = ""
+    """A file with the cluster's token; by default RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token."""
+    connect_s: float = 60.0
+    """How long it may take to connect to the cluster."""
+    silence_s: float = 30.0
+    """A job ends when its actor was not asked for news for this long, because the launcher is cut off."""
+
+    def __post_init__(self) -> None:
+        """Refuse what Ray would refuse later, or in a cluster's log.
+
+        Raises:
+            ValueError: an option cannot have its value.
+        """
+        if self.placement not in _PLACEMENTS:
+            raise ValueError(f"placement is {', '.join(_PLACEMENTS)}; not {self.placement!r}")
+        if self.auth not in ("token", "disabled"):
+            raise ValueError(f"auth is token or disabled, as the cluster was started; not {self.auth!r}")
+        for name in ("connect_s", "silence_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")
+        for name, amount in self.resources.items():
+            if name in ("CPU", "GPU", "memory"):
+                raise ValueError(f"resources are custom ones; {name} follows from what a process asks for")
+            with contextlib.suppress(ValueError):
+                if float(amount) > 0:
+                    continue
+            raise ValueError(f"resources has {name}={amount}; an amount is a number above 0")
+        if self.runtime_env:
+            try:
+                is_table = isinstance(json.loads(self.runtime_env), dict)
+            except ValueError:
+                is_table = False
+            if not is_table:
+                raise ValueError(f"runtime_env is a JSON object, not {self.runtime_env!r}")
+
+
+class RayEngine(Engine):
+    """Asks the driver; starts it at the first question and ends it with `close`, when no job is left."""
+
+    name = "ray"
+    reach = Reach.NETWORK
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.options = read_options(self.name, RayOptions, options or {})
+        # A name without a folder: the actor puts the folder of its own interpreter at the head of the path.
+        self.python = self.options.python or "python"
+        self._lock = threading.Lock()
+        self._driver: _DriverProcess | None = None
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        order = {
+            "command": list(spec.command),
+            "environment": dict(spec.environment),
+            "stdin": base64.b64encode(spec.stdin).decode(),
+            "run": run_id,
+            "time_limit_s": spec.time_limit_s,
+        }
+        for name, value in spec.environment.items():
+            if "\0" in name + value:
+                raise EngineError(f"the environment of a job cannot have a zero byte, as {name} has")
+        asked = self._bundle(spec.resources)
+        return self._ask(
+            "submit",
+            run=run_id,
+            request=request_id,
+            bundle=asked,
+            actor=self._actor(spec.resources),
+            orders=[order] * count,
+            strategy=self.options.placement,
+        )
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        states: dict[str, Any] = self._ask("poll", ids=list(ids))
+        return {id: JobStatus(JobState(state), code, why) for id, (state, code, why) in states.items()}
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        self._ask("cancel", ids=list(ids))
+
+    def find(self, run_id: str) -> list[str]:
+        return self.runs().get(run_id, [])
+
+    def runs(self) -> dict[str, list[str]]:
+        runs: dict[str, list[str]] = {}
+        for run, id in self._ask("find"):
+            runs.setdefault(run, []).append(id)
+        return runs
+
+    def logs(self, id: str) -> str:
+        return self._ask("log", id=id)
+
+    def render(self, spec: JobSpec) -> str:
+        sent = {
+            "placement_group": {"strategy": self.options.placement, "bundle": self._bundle(spec.resources)},
+            "actor": {"namespace": self.options.namespace, "max_restarts": 0, **self._actor(spec.resources)},
+            "runtime_env": json.loads(self.options.runtime_env or "{}"),
+            "command": list(spec.command),
+            "environment": dict(sorted(spec.environment.items())),
+            "time_limit_s": spec.time_limit_s,
+        }
+        return json.dumps(sent, indent=2)
+
+    def check(self) -> list[Finding]:
+        options = self.options
+        try:
+            version = self._start_driver().ray_version
+            nodes: list[dict[str, Any]] = self._ask("nodes")
+        except EngineError as error:
+            return [Finding("Ray cluster", False, str(error))]
+        sizes = ", ".join(f"{node['ip']} ({node['resources'].get('CPU', 0):g} CPUs)" for node in nodes)
+        tls = os.environ.get("RAY_USE_TLS") == "1"
+        return [
+            Finding("Ray", True, f"version {version}, Python {sys.version.split()[0]}, as in the cluster"),
+            Finding("Ray cluster", bool(nodes), f"{len(nodes)} nodes: {sizes}"),
+            Finding(
+                "Ray authentication",
+                options.auth == "token",
+                "by token"
+                if options.auth == "token"
+                else "disabled: whoever reaches the cluster can run code in it. Start it with RAY_AUTH_MODE=token",
+            ),
+            Finding(
+                "Ray encryption",
+                True,
+                "RAY_USE_TLS=1"
+                if tls
+                else "off: who can read this network can take over the cluster. RAY_USE_TLS=1 switches it on",
+            ),
+        ]
+
+    def per_job(self, process: Resources) -> int | None:
+        """As many as make the most of the nodes: the large share of equal nodes, a smaller one of unequal ones."""
+        bundle = self._bundle(process, with_custom=False)
+        nodes: list[dict[str, Any]] = self._ask("nodes")
+        fits = [min(int(node["resources"].get(name, 0) // n) for name, n in bundle.items()) for node in nodes]
+        shares = sorted({fit for fit in fits if fit})
+        if not shares:
+            largest = {name: max((node["resources"].get(name, 0) for node in nodes), default=0) for name in bundle}
+            raise EngineError(
+                f"no node of the Ray cluster can hold a process that asks for {bundle} (CPUs, GPUs, bytes of memory); "
+                f"its {len(nodes)} nodes have at most {largest}. Ask for less, or add a node"
+            )
+
+        def held(share: int) -> int:
+            one_each = self.options.placement == "STRICT_SPREAD"
+            return sum(min(fit // share, 1) if one_each else fit // share for fit in fits) * share
+
+        return max(shares, key=lambda share: (held(share), share))
+
+    def most_jobs(self) -> int | None:
+        return max(1, len(self.hosts())) if self.options.placement == "STRICT_SPREAD" else None
+
+    def hosts(self) -> list[str]:
+        return [node["ip"] for node in self._ask("nodes")]
+
+    def close(self) -> None:
+        with self._lock:
+            driver = self._driver
+        if driver is None:
+            return
+        with contextlib.suppress(EngineError):
+            if driver.is_alive and driver.ask({"do": "live"}):
+                return  # the jobs end with the driver, which is ended by the launcher's end or the next `close`
+        with self._lock:
+            self._driver = None
+        driver.end()
+
+    def _bundle(self, resources: Resources, *, with_custom: bool = True) -> dict[str, float]:
+        bundle: dict[str, float] = {"CPU": resources.cpus}
+        if resources.gpus:
+            bundle["GPU"] = resources.gpus
+        if resources.memory_bytes:
+            bundle["memory"] = resources.memory_bytes
+        if with_custom:
+            bundle |= {name: float(amount) for name, amount in self.options.resources.items()}
+        return bundle
+
+    def _actor(self, resources: Resources) -> dict[str, Any]:
+        """What the actor asks for of its place: all of it."""
+        actor: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
+        if resources.memory_bytes:
+            actor["memory"] = resources.memory_bytes
+        if self.options.resources:
+            actor["resources"] = {name: float(amount) for name, amount in self.options.resources.items()}
+        return actor
+
+    def _ask(self, do: str, **facts: object) -> Any:
+        driver = self._start_driver()
+        return driver.ask({"do": do, **facts})
+
+    def _start_driver(self) -> _DriverProcess:
+        with self._lock:
+            if self._driver is not None and not self._driver.is_alive:
+                self._driver.end()  # its jobs ended with it, and will be LOST to the new one
+                self._driver = None
+            if self._driver is None:
+                self._driver = _DriverProcess(self.options, self._popen)
+            return self._driver
+
+    def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
+        """Start the driver; the tests do it on another machine."""
+        return cast("subprocess.Popen[bytes]", subprocess.Popen(argv, **popen_arguments))
+
+
+class _DriverProcess:
+    """The driver, and the pipes on which it is asked and answers."""
+
+    def __init__(self, options: RayOptions, popen: Any) -> None:
+        self._options = options
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the driver
+        self._heard = b""
+        # A session of its own: Ctrl-C is for the launcher, which ends the driver when it is time.
+        self._process: subprocess.Popen[bytes] = popen(
+            [sys.executable, "-m", "ropewalk.engines.ray_driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **_environment(options)},
+            start_new_session=True,
+        )
+        facts = {
+            "address": options.address,
+            "namespace": options.namespace,
+            "runtime_env": json.loads(options.runtime_env or "{}"),
+            "python": options.python,
+            "silence_s": options.silence_s,
+        }
+        try:
+            self.ray_version: str = self.ask(facts, options.connect_s)
+        except BaseException as error:
+            self.end()
+            if isinstance(error, EngineError):
+                raise EngineError(
+                    f"cannot connect to Ray at {options.address}: {_advice(str(error), options)}"
+                ) from None
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, question: Mapping[str, object], patience_s: float = _ANSWER_S) -> Any:
+        """Ask one question and wait for the answer.
+
+        Raises:
+            EngineError: it cannot be done, or the driver has ended, or it does not answer and was ended.
+        """
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        reply = json.loads(self._read_line(time.monotonic() + patience_s, patience_s))
+        if "refused" in reply:
+            raise EngineError(reply["refused"])
+        return reply["answer"]
+
+    def _read_line(self, deadline: float, patience_s: float) -> bytes:
+        assert self._process.stdout
+        output = self._process.stdout.fileno()
+        while b"\n" not in self._heard:
+            if not select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                self.end()
+                raise EngineError(f"Ray did not answer within {patience_s:g} s")
+            data = os.read(output, 1 << 20)
+            if not data:
+                raise EngineError(f"the driver of Ray has ended: {self._last_words()}")
+            self._heard += data
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line
+
+    def _last_words(self) -> str:
+        if self._errors.closed:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()[-1000:] or "it said nothing"
+
+    def end(self) -> None:
+        """End it, gently if it will. May be called twice."""
+        assert self._process.stdin and self._process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+def _environment(options: RayOptions) -> dict[str, str]:
+    """Ray's own settings; the mode must be said in every process, for it changes what Ray does without a word."""
+    environment = {"RAY_AUTH_MODE": options.auth, "RAY_USAGE_STATS_ENABLED": "0"}
+    if options.auth == "token":
+        if options.token_path:
+            environment["RAY_AUTH_TOKEN_PATH"] = os.path.expanduser(options.token_path)
+        elif not any(os.environ.get(name) for name in _TOKENS) and not Path("~/.ray/auth_token").expanduser().exists():
+            raise EngineError(
+                "there is no token for the Ray cluster: set token_path, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or put "
+                "it into ~/.ray/auth_token; or set auth=disabled, if the cluster was started with RAY_AUTH_MODE=disabled"
+            )
+    return environment
+
+
+def _advice(words: str, options: RayOptions) -> str:
+    """What Ray said, and what to do about it."""
+    low = words.lower()
+    if "no module named 'ray'" in low:
+        return "the package ray is not installed; pip install 'ropewalk[ray]', with the version of the cluster"
+    if "version mismatch" in low:
+        return f"{words} Install the Python and the ray of the cluster here"
+    if "token" in low or "unauthenticated" in low:
+        return f"{words}; the option auth is {options.auth}, and must be as in the cluster, with the same token"
+    return (
+        f"{words}; is it right, and is this machine a node of it? Ray's client needs a Ray on its own machine: "
+        "`ray start --address=...` adds this one, or run the launcher on a node"
+    )

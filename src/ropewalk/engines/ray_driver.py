@@ -1,0 +1,490 @@
+"""The driver: the process beside the launcher that speaks with Ray, and the actor that it puts on a node for each job.
+
+    launcher ── RayEngine ══ driver ──── actor ── keeper ──┬── job
+       a line of JSON each way     gRPC     orders, news   └── what it left behind
+
+Ray's client lives for one cluster at a time in a process, starts threads, prints, takes signals and gives its memory
+back when it ends; none of this happens to the user's process. The actor is not detached: it ends with the driver, the
+driver with the launcher, and the keeper (see `ssh_keeper`) with the actor. Whoever dies first, the job dies too.
+
+Ray tells of a lost node after 14 to 64 s, and of a cut one not at all while it is cut. So each actor is asked once a
+second, and one that does not answer is called lost here; and an actor that is not asked ends its job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, BinaryIO, cast
+
+#: Begins the names of our actors: PREFIX run / request / number.
+PREFIX = "ropewalk-"
+#: A call that asks an actor for news waits there this long for some.
+_PATIENCE_S = 1.0
+#: An actor that has not answered for this long is called lost.
+_LOST_S = 4.0
+#: What is asked of an actor for the user, such as its job's output, comes within this time or not at all.
+_ANSWER_S = 3.0
+#: Nobody but the actor's own machine may read its job's secrets.
+_SECRET_VARIABLES = ("RAY_AUTH_TOKEN",)
+
+
+class JobActor:
+    """Runs on a node. Owns the keeper of one job, passes orders to it and news from it.
+
+    It travels by value, so it may use nothing of this module but imports.
+    """
+
+    def __init__(self, silence_s: float) -> None:
+        self._news = bytearray()
+        self._over = False
+        self._changed = threading.Condition()
+        self._heard = time.monotonic()
+        self._silence_s = silence_s
+
+    def start(self, python: str) -> tuple[str, int]:
+        """Start the keeper; return where this is: the node's address and the number of this process."""
+        environment = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
+        # Ray sets it to the CPUs of the whole job, which the job's processes are to share.
+        environment.pop("OMP_NUM_THREADS", None)
+        # `python` is the one that runs here, unless the engine's options name another.
+        environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environment.get("PATH", os.defpath)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the keeper
+        keeper = [python or sys.executable, "-m", "ropewalk.engines.ssh_keeper", "inf"]
+        # As a child of nobody here: Ray kills the children of an actor at its end, and a killed keeper ends nothing.
+        shell = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh", *keeper]
+        started = subprocess.Popen(
+            shell,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            start_new_session=True,
+        )
+        started.wait()
+        self._keeper = started
+        for act in (self._read, self._watch):
+            threading.Thread(target=act, daemon=True).start()
+        ray = importlib.import_module("ray")
+        return str(ray.util.get_node_ip_address()), os.getpid()
+
+    def talk(self, orders: bytes, patience_s: float) -> tuple[bytes, str | None]:
+        """Give orders to the keeper; return its news and, when it has ended, its last words."""
+        self._heard = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):
+            stdin = cast(BinaryIO, self._keeper.stdin)
+            stdin.write(orders)
+            stdin.flush()
+        with self._changed:
+            self._changed.wait_for(lambda: self._news or self._over, patience_s)
+            news, self._news = bytes(self._news), bytearray()
+            if not self._over:
+                return news, None
+        self._errors.seek(0)
+        return news, self._errors.read().decode(errors="replace")[-2000:]
+
+    def _read(self) -> None:
+        for line in cast(BinaryIO, self._keeper.stdout):
+            with self._changed:
+                self._news += line
+                self._changed.notify_all()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        while time.monotonic() - self._heard < self._silence_s:
+            time.sleep(0.5)
+        os._exit(1)  # the driver is gone, or cut off: the keeper sees that we are gone
+
+
+@dataclasses.dataclass
+class Group:
+    """A placement group: places for jobs of the same size. A place that a job left can be used again."""
+
+    run: str
+    bundle: dict[str, float]
+    handle: Any
+    places: list[Job | None]
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """One actor and what is known of its job."""
+
+    name: str
+    group: Group
+    actor: Any
+    order: bytes
+    """What starts it, with its secrets; forgotten when it is sent."""
+    state: str = "pending"
+    code: int | None = None
+    why: str = ""
+    log: str = ""
+    place: str = ""
+    heard: float = 0.0
+    answered: int = 0
+    """The number of the last order that the keeper carried out."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs any more, as far as Ray and its keeper know."""
+        return self.state in ("ended", "lost")
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it should have answered by now."""
+        return self.state == "running" and time.monotonic() - self.heard > _LOST_S
+
+
+class Driver:
+    """Answers the engine's questions, one at a time, and hears of its jobs in between."""
+
+    def __init__(self, ray: Any, facts: Mapping[str, Any]) -> None:
+        self._ray = ray
+        self._facts = facts
+        self._actor_class = ray.remote(JobActor)
+        self._jobs: dict[str, Job] = {}
+        self._groups: list[Group] = []
+        self._requests: dict[tuple[str, str], list[str]] = {}
+        self._news: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._numbers = 0
+
+    def serve(self, questions: BinaryIO, answers: BinaryIO) -> None:
+        """Work until the engine is gone, or closes and has no jobs."""
+        doing: dict[str, Callable[..., object]] = {
+            "submit": self._submit,
+            "poll": self._poll,
+            "cancel": self._cancel,
+            "find": self._find,
+            "log": self._log,
+            "nodes": self._nodes,
+            "live": lambda: sum(not job.is_over for job in self._jobs.values()),
+        }
+
+        def answer(line: bytes) -> None:
+            question = json.loads(line)
+            try:
+                reply = {"answer": doing[question.pop("do")](**question)}
+            except Refused as error:
+                reply = {"refused": str(error)}
+            except Exception as error:  # Ray's own errors are of many kinds; the engine tells the user
+                reply = {"refused": f"Ray could not do that: {error}", "trace": traceback.format_exc()}
+            answers.write(json.dumps(reply).encode() + b"\n")
+            answers.flush()
+
+        def read() -> None:
+            for line in questions:
+                self._news.put(lambda line=line: answer(line))
+            self._news.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while (event := self._news.get()) is not None:
+            event()
+
+    # Questions
+
+    def _submit(
+        self,
+        run: str,
+        request: str,
+        bundle: dict[str, float],
+        actor: dict[str, Any],
+        orders: Sequence[dict[str, Any]],
+        strategy: str,
+    ) -> list[str]:
+        if (run, request) in self._requests:
+            return self._requests[run, request]
+        names = [f"{PREFIX}{quoted(run)}/{quoted(request)}/{number}" for number in range(len(orders))]
+        self._refuse_what_never_fits(bundle, len(orders), strategy)
+        free = [
+            (group, place)
+            for group in self._groups
+            if (group.run, group.bundle) == (run, bundle)
+            for place, job in enumerate(group.places)
+            if job is None
+        ][: len(orders)]
+        if num_new := len(orders) - len(free):
+            handle = self._ray.util.placement_group([bundle] * num_new, strategy=strategy)
+            group = Group(run, bundle, handle, [None] * num_new)
+            self._groups.append(group)
+            free += [(group, place) for place in range(num_new)]
+        jobs: list[Job] = []
+        try:
+            for name, (group, place), order in zip(names, free, orders, strict=True):
+                jobs.append(self._start(name, group, place, actor, order))
+        except ValueError as error:  # somebody else has an actor of that name
+            for job in jobs:
+                self._give_back(job, "lost", "")
+            raise Refused(str(error)) from error
+        finally:
+            self._remove_empty_groups()
+        self._jobs |= {job.name: job for job in jobs}
+        self._requests[run, request] = names
+        return names
+
+    def _poll(self, ids: Sequence[str]) -> dict[str, tuple[str, int | None, str]]:
+        self._hear_what_is_there()
+        foreign = self._foreign() if set(ids) - self._jobs.keys() else []
+        return {id: self._status(id, foreign) for id in ids}
+
+    def _status(self, id: str, foreign: Sequence[str]) -> tuple[str, int | None, str]:
+        job = self._jobs.get(id)
+        if job is None:
+            return ("running", None, "of another launcher") if id in foreign else ("lost", None, "no such job")
+        if job.is_silent:
+            silence_s = time.monotonic() - job.heard
+            return "lost", None, f"its actor {job.place} has not answered for {silence_s:.1f} s; {self._node(job)}"
+        if job.state != "pending":
+            return job.state, job.code, job.why or job.place
+        return "pending", None, self._waits_for(job.group)
+
+    def _cancel(self, ids: Sequence[str]) -> None:
+        jobs = [self._jobs[id] for id in ids if id in self._jobs and not self._jobs[id].is_over]
+        for job in jobs:
+            if job.state == "running" and not job.is_silent:
+                self._talk(job, "end")
+            else:
+                self._give_back(job, "ended", "cancelled before it began" if job.state == "pending" else "cancelled")
+        self._hear_until(lambda: all(job.is_over for job in jobs), _ANSWER_S)
+        for job in jobs:
+            if not job.is_over:
+                self._give_back(job, "ended", "cancelled; its actor did not say that it has ended")
+        for name in set(ids) & set(self._foreign()) if set(ids) - self._jobs.keys() else ():
+            with contextlib.suppress(ValueError):  # it has just ended
+                self._ray.kill(self._ray.get_actor(name), no_restart=True)
+
+    def _find(self) -> list[tuple[str, str]]:
+        """Run and id of all jobs that have not ended, also those of other launchers."""
+        self._hear_what_is_there()
+        mine = [job.name for job in self._jobs.values() if not job.is_over and not job.is_silent]
+        return [(run_of(name), name) for name in [*mine, *self._foreign()]]
+
+    def _log(self, id: str) -> str:
+        self._hear_what_is_there()
+        job = self._jobs.get(id)
+        if job is None:
+            return ""
+        if job.state == "running" and not job.is_silent:
+            number = self._talk(job, "log")
+            self._hear_until(lambda: job.is_over or job.answered >= number, _ANSWER_S)
+        return job.log
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"ip": node["NodeManagerAddress"], "name": node["NodeManagerHostname"], "resources": node["Resources"]}
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
+
+    # Jobs
+
+    def _start(self, name: str, group: Group, place: int, actor: dict[str, Any], order: dict[str, Any]) -> Job:
+        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group.handle, place)
+        made = self._actor_class.options(
+            name=name,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=4,
+            scheduling_strategy=strategy,
+            **actor,
+        ).remote(self._facts["silence_s"])
+        job = Job(name, group, made, json.dumps({**order, "do": "start", "number": 0, "job": name}).encode() + b"\n")
+        group.places[place] = job
+        self._when_done(job, made.start.remote(self._facts["python"]), self._started)
+        return job
+
+    def _started(self, job: Job, where: tuple[str, int]) -> None:
+        job.place = f"on node {where[0]} (process {where[1]})"
+        order, job.order = job.order, b""
+        if not job.is_over:
+            job.heard = time.monotonic()
+            job.state = "running"
+            self._send(job, order, _PATIENCE_S, self._heard_and_ask)
+
+    def _heard_and_ask(self, job: Job, reply: tuple[bytes, str | None]) -> None:
+        self._heard(job, reply)
+        if not job.is_over:
+            self._send(job, b"", _PATIENCE_S, self._heard_and_ask)
+
+    def _heard(self, job: Job, reply: tuple[bytes, str | None]) -> None:
+        job.heard = time.monotonic()
+        lines, last_words = reply
+        for line in lines.splitlines():
+            news = json.loads(line)
+            if news["news"] == "ended":
+                job.code, job.log = news["code"], news["log"]
+                self._give_back(job, "ended", news["why"] or signal_words(news["code"]))
+            elif news["news"] == "refused":
+                job.code = 127
+                self._give_back(job, "ended", f"it could not be started {job.place}: {news['why']}")
+            elif news["news"] == "done" and news["to"]:
+                job.log = news["answer"] if isinstance(news["answer"], str) else job.log
+                job.answered = max(job.answered, news["to"])
+        if last_words is not None and not job.is_over:
+            self._give_back(job, "lost", f"its keeper {job.place} has ended; its last words: {last_words.strip()}")
+
+    def _talk(self, job: Job, do: str) -> int:
+        """Send an order by a call of its own, which does not wait behind the one that waits for news."""
+        self._numbers += 1
+        line = json.dumps({"do": do, "job": job.name, "number": self._numbers}).encode() + b"\n"
+        self._send(job, line, _PATIENCE_S, self._heard)
+        return self._numbers
+
+    def _send(self, job: Job, orders: bytes, patience_s: float, then: Callable[[Job, Any], None]) -> None:
+        self._when_done(job, job.actor.talk.remote(orders, patience_s), then)
+
+    def _when_done(self, job: Job, reference: Any, then: Callable[[Job, Any], None]) -> None:
+        future: Future[Any] = reference.future()
+
+        def happened() -> None:
+            if job.is_over:
+                return
+            try:
+                result = future.result()
+            except Exception as error:  # of many kinds, all of them mean that the actor cannot be spoken with
+                if "Unavailable" in type(error).__name__:  # it may come back, and is asked again; or it stays silent
+                    self._send(job, b"", _PATIENCE_S, self._heard_and_ask)
+                else:
+                    self._give_back(job, "lost", f"its actor {job.place} is gone: {first_lines(error)}")
+            else:
+                then(job, result)
+
+        future.add_done_callback(lambda _: self._news.put(happened))
+
+    def _give_back(self, job: Job, state: str, why: str) -> None:
+        job.state, job.why = state, why
+        job.order = b""
+        with contextlib.suppress(Exception):  # it is gone already, in one way or another
+            self._ray.kill(job.actor, no_restart=True)
+        job.group.places = [None if other is job else other for other in job.group.places]
+        self._remove_empty_groups()
+
+    def _remove_empty_groups(self) -> None:
+        for group in [group for group in self._groups if not any(group.places)]:
+            self._groups.remove(group)
+            self._ray.util.remove_placement_group(group.handle)
+
+    # What Ray knows
+
+    def _foreign(self) -> list[str]:
+        names = self._ray.util.list_named_actors()
+        return [name for name in names if name.startswith(PREFIX) and name not in self._jobs]
+
+    def _waits_for(self, group: Group) -> str:
+        state = self._ray.util.placement_group_table(group.handle).get("state", "unknown")
+        if state == "CREATED":
+            return "its actor is being started"
+        free = {name: self._ray.available_resources().get(name, 0) for name in group.bundle}
+        return f"waits for {len(group.places)} places with {group.bundle}; free in the whole cluster: {free} ({state})"
+
+    def _node(self, job: Job) -> str:
+        states = {node["NodeManagerAddress"]: node["Alive"] for node in self._ray.nodes()}
+        alive = any(alive and f"node {ip} " in job.place for ip, alive in states.items())
+        return f"Ray calls its node {'alive' if alive else 'dead'}"
+
+    def _refuse_what_never_fits(self, bundle: Mapping[str, float], count: int, strategy: str) -> None:
+        nodes = self._nodes()
+        fitting = [node for node in nodes if all(node["resources"].get(name, 0) >= n for name, n in bundle.items())]
+        if not fitting:
+            largest = {name: max((node["resources"].get(name, 0) for node in nodes), default=0) for name in bundle}
+            raise Refused(
+                f"no node of the Ray cluster can hold a job with {bundle}; the largest of its {len(nodes)} nodes have "
+                f"{largest}. Ask for less, or add a node"
+            )
+        if strategy == "STRICT_SPREAD" and count > len(fitting):
+            raise Refused(
+                f"placement STRICT_SPREAD wants {count} nodes with {bundle}, but the Ray cluster has {len(fitting)}; "
+                "use fewer hosts, or placement SPREAD"
+            )
+
+    # Events
+
+    def _hear_what_is_there(self) -> None:
+        self._hear_until(lambda: self._news.empty(), 1.0)
+
+    def _hear_until(self, condition: Callable[[], bool], patience_s: float) -> None:
+        """Take in news until a condition is true; no question comes while one is being answered."""
+        deadline = time.monotonic() + patience_s
+        while not condition() and (left_s := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                event = self._news.get(timeout=left_s)
+                if event is None:  # the engine is gone
+                    self._news.put(None)
+                    return
+                event()
+
+
+class Refused(Exception):
+    """What was asked cannot be done, in words for the user."""
+
+
+def quoted(text: str) -> str:
+    """A run or request as it stands in an actor's name."""
+    return urllib.parse.quote(text, safe="")
+
+
+def run_of(name: str) -> str:
+    """The run that an actor's name tells."""
+    return urllib.parse.unquote(name.removeprefix(PREFIX).split("/")[0])
+
+
+def signal_words(code: int) -> str:
+    """How a job ended, if by a signal."""
+    return f"ended by signal {-code}" if code < 0 else ""
+
+
+def first_lines(error: Exception) -> str:
+    """Ray's errors are pages long; what happened stands at the beginning."""
+    return " ".join(line.strip() for line in str(error).splitlines()[:8] if line.strip())[:500]
+
+
+def main() -> None:
+    """Connect as the first line on stdin says, and serve."""
+    # Ray and what it starts print; the engine reads what stands on the standard output.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    questions = sys.stdin.buffer
+    facts = json.loads(questions.readline())
+
+    def say(**words: object) -> None:
+        answers.write(json.dumps(words).encode() + b"\n")
+        answers.flush()
+
+    try:
+        ray: Any = importlib.import_module("ray")
+        importlib.import_module("ray.util.scheduling_strategies")
+        ray.init(
+            address=facts["address"],
+            namespace=facts["namespace"],
+            runtime_env=facts["runtime_env"],
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except Exception as error:  # of many kinds; the engine says what to do
+        say(refused=f"{type(error).__name__}: {first_lines(error)}")
+        return
+    say(answer=ray.__version__)
+    try:
+        Driver(ray, facts).serve(questions, answers)
+    finally:
+        threading.Timer(_ANSWER_S, os._exit, [1]).start()  # a cut cluster does not say farewell
+        ray.shutdown()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
