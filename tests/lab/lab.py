@@ -18,6 +18,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from tests.lab.machine import Machine, Result, counters, processes_in
 PAYLOAD_BYTES = 1000
 #: How long a frame may wait for its turn on a slow link; what does not fit is dropped, as in a router.
 QUEUE_S = 0.1
+#: How many frames wait for the relay at most.
+QUEUED_FRAMES = 10_000
 
 _TUNSETIFF = 0x400454CA
 _IFF_TAP_WITHOUT_INFO = 0x0002 | 0x1000
@@ -50,6 +53,8 @@ class Link:
     uplink: str = ""
     """The device that leads on from there to br0 or the router: the port itself, or the far end of the relay."""
     relay: subprocess.Popen[str] | None = None
+    is_slow: bool = False
+    is_behind_nat: bool = False
     delay_s: float = 0.0
     loss: float = 0.0
     received_at_cut: int | None = None
@@ -143,6 +148,8 @@ class Lab:
             self._assert_payload_crossed(machine, "cut off")
         link = self._links[machine]
         self._ip(f"link set {link.port} nomaster")
+        # What had passed the switch before may still wait in the queue of the cable.
+        time.sleep(QUEUE_S if link.is_slow else 0.005)
         link.received_at_cut = machine.bytes_received()
 
     def heal(self, machine: Machine) -> None:
@@ -157,6 +164,7 @@ class Lab:
     def slow(self, machine: Machine, rate_bit_s: float) -> None:
         """Let at most this many bits a second through, in each direction."""
         self._note(f"slow({machine.name}, {rate_bit_s:g})", machine)
+        self._links[machine].is_slow = True
         burst = max(4096, int(rate_bit_s / 8 * 0.005))
         shape = f"root tbf rate {int(rate_bit_s)}bit burst {burst} latency {int(QUEUE_S * 1000)}ms"
         self._in_switch(lambda: _tc(f"qdisc replace dev {self._links[machine].port} {shape}"))
@@ -164,13 +172,19 @@ class Lab:
 
     def lossy(self, machine: Machine, probability: float) -> None:
         """Lose each frame with this probability, in each direction; the same ones in each run of a test."""
-        self._note(f"lossy({machine.name}, {probability:g})", machine)
+        if probability:
+            self._note(f"lossy({machine.name}, {probability:g})", machine)
         self._links[machine].loss = probability
         self._set_relay(machine)
 
     def delay(self, machine: Machine, seconds: float) -> None:
-        """Let each frame arrive this much later, in each direction; a round trip takes twice as much."""
-        self._note(f"delay({machine.name}, {seconds:g})", machine)
+        """Let each frame arrive this much later, in each direction; a round trip takes twice as much.
+
+        TCP takes a sudden delay of an open connection for congestion, and keeps it slow for a while: to measure
+        throughput, set it before dialling.
+        """
+        if seconds:
+            self._note(f"delay({machine.name}, {seconds:g})", machine)
         self._links[machine].delay_s = seconds
         self._set_relay(machine)
 
@@ -188,8 +202,9 @@ class Lab:
         before is lost.
         """
         link = self._links[machine]
-        if link.bridge.startswith("r") or (link.relay is not None and link.uplink == link.port):
+        if link.is_behind_nat:
             raise ValueError(f"{machine} is behind a NAT already")
+        link.is_behind_nat = True
         number, public = link.number, machine.ip
         inside = f"192.168.{number}"
         router = _new_network()
@@ -243,12 +258,14 @@ class Lab:
         self._closed = True
         for machine in self._links:
             machine.kill()
+        left = [words for machine in self._links for words in processes_in(machine.inodes)]
+        for machine in self._links:
+            machine.close()
         for link in self._links.values():
             if link.relay is not None:
                 _end(link.relay)
         for descriptor in (self._switch, *self._routers):
             os.close(descriptor)
-        left = [words for machine in self._links for words in processes_in(machine.inodes)]
         assert not left, "the lab left behind:\n" + "\n".join(left)
 
     def _made_a_difference(self, condition: Condition) -> bool:
@@ -259,7 +276,7 @@ class Lab:
         self._conditions.append(Condition(words, machine, _crossed(machine)))
 
     def _assert_payload_crossed(self, machine: Machine, what: str) -> None:
-        crossed = min(machine.bytes_received(), machine.bytes_sent())
+        crossed = _crossed(machine)
         assert crossed >= PAYLOAD_BYTES, (
             f"{machine} is to be {what}, but only {crossed} bytes crossed its wire so far; what the test did went "
             "another way, and would not notice. If that is meant, say idle=True"
@@ -291,8 +308,9 @@ class Lab:
         self._ip(
             f"link add w{number} type bridge",
             f"link set w{number} up",
-            f"link set a{number} master w{number} up",
-            f"link set b{number} master {link.bridge} up",
+            # Long queues: a relay that waits for a processor must not become a lossy link.
+            f"link set a{number} master w{number} txqueuelen {QUEUED_FRAMES} up",
+            f"link set b{number} master {link.bridge} txqueuelen {QUEUED_FRAMES} up",
         )
         if link.received_at_cut is None:
             self._ip(f"link set {link.port} master w{number}")

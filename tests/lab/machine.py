@@ -158,8 +158,6 @@ class Machine:
         if self._plugged:
             return
         self._plugged = True
-        for descriptor in self._namespaces:
-            os.close(descriptor)
         self._init.send_signal(signal.SIGKILL)
         with self._lock:
             processes = self._processes
@@ -172,6 +170,12 @@ class Machine:
                 if stream is not None:
                     with contextlib.suppress(OSError):  # what was still to be written to a dead process
                         stream.close()
+
+    def close(self) -> None:
+        """Kill it, and let go of its namespaces; until then nothing else in the kernel has their numbers."""
+        self.kill()
+        while self._namespaces:
+            os.close(self._namespaces.pop())
 
 
 def counters(pid: int | None) -> dict[str, tuple[int, int]]:
