@@ -261,7 +261,7 @@ def test_a_run_folder_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_agent_that_cannot_start_fails_the_pool_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ropewalk.processes.session._TICK_S", 0.02)
+    monkeypatch.setattr("ropewalk.processes.fleet._TICK_S", 0.02)
     monkeypatch.setattr("sys.executable", "/bin/false")
     begun = time.monotonic()
     with ropewalk.Pool(1) as pool, pytest.raises(ropewalk.StartFailed, match=r"no agent stays up.*exit code 1"):

@@ -19,13 +19,20 @@ from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import DIAL_S, dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.passport import Passport
 
 
 class Caller:
     """What the clients of one process share: links, the loop, the directory."""
 
     def __init__(
-        self, loop: Loop, directory: Directory, run_id: str, process_id: str, handover: Handover | None = None
+        self,
+        loop: Loop,
+        directory: Directory,
+        run_id: str,
+        process_id: str,
+        handover: Handover | None = None,
+        passport: Passport | None = None,
     ) -> None:
         self.loop = loop
         self.directory = directory
@@ -34,6 +41,7 @@ class Caller:
         self.threads = Threads("ropewalk-call")
         self._run_id = run_id
         self._process_id = process_id
+        self._passport = passport
         self._conversations: dict[str, Conversation] = {}
         self.closed = ""
         """Why this process calls no more; empty while it does."""
@@ -51,7 +59,7 @@ class Caller:
         if self.closed:
             raise ProgramStopped(self.closed)
         credentials = Credentials(self._run_id, self._process_id, place.token)
-        link = dial(parse_address(place.address), credentials, CALLS, timeout_s=timeout_s)
+        link = dial(parse_address(place.address), credentials, CALLS, passport=self._passport, timeout_s=timeout_s)
         if self.handover:
             self.handover.join(link)
         made = Conversation(link, self.loop, name)

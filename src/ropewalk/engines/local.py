@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ class LocalEngine(Engine):
     reach = Reach.HERE
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.python = sys.executable
         read_options(self.name, LocalOptions, options or {})
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}

@@ -353,6 +353,14 @@ class Dispatcher:
                 self._replace(worker, failure.reason, StartFailed)
             self.changed.notify_all()
 
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        with self.lock:
+            worker = self.workers.get(id)
+            if worker and not worker.stopping:  # its place is taken on another host; what it runs it may finish
+                self.scaling.leaving(worker.rank)
+                self._drain(worker)
+                self._fill_up()
+
     def on_event(self, text: str) -> None:
         self.events.append(text)
 

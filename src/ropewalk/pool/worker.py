@@ -77,7 +77,7 @@ _SPILL_MAX_BYTES = 8 * 1024
 
 def main(context: ProcessContext) -> None:
     """The entry of a worker process."""
-    link = dial(parse_address(context.owner_address), context.credentials, POOL)
+    link = dial(parse_address(context.owner_address), context.credentials, POOL, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
     Worker(context, link).run()
 

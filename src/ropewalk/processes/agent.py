@@ -4,6 +4,10 @@
                                     │  ├─ worker   (its child: sees the death, holds its pipes and its page)
        nested session ◀── link ─────┘  └─ worker
 
+The launcher may be on another host. Then the agent has a folder of its own, speaks TLS
+with the launcher or is dialled by it (`meeting.py`), unpacks the project's files, ends when the
+launcher falls silent, and tells when the host is about to be taken away.
+
 One thread, one loop. The agent never unpickles anything and never runs user code. It
 starts processes through a fork server, relays their output, samples what they use,
 ends those that hang or were stopped, holds the host's blobs, and on a death reports
@@ -29,15 +33,19 @@ import psutil
 
 from ropewalk import injection
 from ropewalk.engines.resources import usable_cpus
-from ropewalk.errors import LinkClosed
+from ropewalk.errors import LinkClosed, RopewalkError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.blob_shelf import BlobShelf
+from ropewalk.processes.code_shelf import CodeShelf
 from ropewalk.processes.fork_channel import ForkChannel
+from ropewalk.processes.gpus import Gpus
 from ropewalk.processes.hosted_process import HostedProcess
+from ropewalk.processes.meeting import Meeting, make_folder
 from ropewalk.processes.messages import (
     CONTROL,
     AgentBoot,
     AgentUp,
+    Draining,
     DropBlob,
     Exited,
     ForkReply,
@@ -51,6 +59,7 @@ from ropewalk.processes.messages import (
     Ping,
     Pong,
     PutBlob,
+    PutCode,
     Recall,
     Report,
     Sample,
@@ -62,6 +71,7 @@ from ropewalk.processes.messages import (
 )
 from ropewalk.processes.out_of_memory import count_kills, evidence
 from ropewalk.processes.page import CURRENT
+from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import AllowList, Credentials
@@ -73,6 +83,8 @@ _SAMPLE_S = 1.0
 _LIMIT_CHECK_S = 0.05
 #: A process that stays stopped (SIGSTOP) this long is replaced.
 STOPPED_LIMIT_S = 3.0
+#: What runs on a host that is about to be taken away is given so long; Slurm and Kubernetes give 30 s.
+DRAIN_S = 25.0
 #: A process whose task ran out of time has this long to print its stacks.
 _STACK_DUMP_S = 0.1
 #: At its own end, an agent takes so long at most to see the last of its descendants go.
@@ -90,6 +102,7 @@ class Agent:
     def __init__(self, boot: AgentBoot) -> None:
         self._boot = boot
         self._host = platform.node()
+        self._folder = boot.folder or make_folder(boot.door)
         self._loop = Loop()
         self._members = AllowList()
         self._processes: dict[str, HostedProcess] = {}
@@ -102,11 +115,16 @@ class Agent:
         self._orphans_wait = False
         self._last_sample = time.monotonic()
         self._memory_kills = count_kills()
+        self._code = CodeShelf(Path(self._folder))
+        self._gpus = Gpus(os.environ)
+        self._meeting: Meeting | None = None
+        self._lease: Lease | None = None
+        self._draining = False
         self._launcher: Link | None = None
         self._told_to_end = False
         self._listener = UnixListener(
             self._loop,
-            os.path.join(boot.folder, f"{boot.agent_id}.sock"),
+            os.path.join(self._folder, f"{boot.agent_id}.sock"),
             boot.run_id,
             self._members,
             CONTROL,
@@ -122,6 +140,7 @@ class Agent:
             GetBlob: lambda link, received: self._blobs.get(link, received.message.id),
             OutputSeen: self._output_seen,
             Ping: lambda link, received: self._tell(link, Pong()),
+            PutCode: lambda link, received: self._put_code(received),
             Shutdown: self._shut_down,
         }
 
@@ -130,7 +149,8 @@ class Agent:
         bootstrap.adopt_orphans()
         bootstrap.name_thread("rw-agent")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self._loop.stop())
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: self._loop.call_soon(lambda: self._asked_to_leave(number)))
         signal.signal(signal.SIGCHLD, lambda _number, _frame: self._loop.call_soon(self._reap))
         try:
             self._fork_channel(())
@@ -142,15 +162,29 @@ class Agent:
 
     def _join_launcher(self) -> None:
         self._watch_launcher()
-        launcher = dial(
-            parse_address(self._boot.address),
-            Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret),
-            CONTROL,
-        )
-        self._launcher = launcher
         self._listener.open()
+        if self._boot.launcher_pid:
+            credentials = Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret)
+            self._met(dial(parse_address(self._boot.address), credentials, CONTROL))
+            return
+        self._meeting = Meeting(self._boot, self._loop, self._folder, self._met)
+        self._actions |= self._meeting.actions
+        self._meeting.begin()
+
+    def _met(self, launcher: Link) -> None:
+        """The launcher is there."""
+        if self._launcher:  # it came twice: the first time stands
+            launcher.close()
+            return
+        self._launcher = launcher
         self._serve("launcher", launcher)
-        self._tell(launcher, AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus()))
+        meeting = self._meeting
+        up = AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus())
+        if meeting:
+            meeting.launcher = launcher
+            up = msgspec.structs.replace(up, ip=meeting.ip, dialled=meeting.dialled)
+            self._lease = Lease(self._boot.lease_s, time.monotonic())
+        self._tell(launcher, up)
 
     # Owners
 
@@ -158,6 +192,8 @@ class Agent:
         self._loop.add_link(link, lambda received: self._act(link, received), lambda _why: self._owner_gone(link))
 
     def _act(self, link: Link, received: Received) -> None:
+        if self._lease and link is self._launcher:
+            self._lease.heard(time.monotonic())
         self._actions[type(received.message)](link, received)
 
     def _owner_gone(self, link: Link) -> None:
@@ -169,9 +205,26 @@ class Agent:
         self._blobs.forget(link)
         self._output_under_way.pop(link, None)
 
-    def _shut_down(self, link: Link, _received: Received) -> None:
+    def _shut_down(self, link: Link, _received: Received | None) -> None:
         self._told_to_end = self._told_to_end or link is self._launcher
         self._owner_gone(link)
+
+    def _asked_to_leave(self, number: int) -> None:
+        """A signal to the agent itself: on the launcher's host an order, elsewhere the engine's notice."""
+        if self._launcher is None or self._boot.launcher_pid:
+            self._loop.stop()
+        elif not self._draining:
+            self._draining = True
+            why = f"the engine sent {signal.Signals(number).name}"
+            self._tell(self._launcher, Draining(why, DRAIN_S))
+            self._loop.call_later(DRAIN_S, self._loop.stop)
+            self._leave_when_idle()
+
+    def _leave_when_idle(self) -> None:
+        if self._processes:
+            self._loop.call_later(_LIMIT_CHECK_S, self._leave_when_idle)
+        else:
+            self._shut_down(self._launcher, None)  # type: ignore[arg-type]
 
     def _watch_launcher(self) -> None:
         """End with the launcher even if a forked child of it keeps our link open."""
@@ -203,8 +256,27 @@ class Agent:
             return
         self._processes[start.id] = process
         self._members.admit(start.id, start.secret)
-        request = ForkRequest(start, self._boot.run_id, str(self._listener.address), os.getpid(), self._host)
+        request = ForkRequest(
+            self._at_home(start),
+            self._boot.run_id,
+            str(self._listener.address),
+            os.getpid(),
+            self._host,
+            host_id=self._boot.agent_id if self._meeting else "",
+            ip=self._meeting.ip if self._meeting else "",
+        )
         self._fork_channel(start.preload).request(request, process.child_fds())
+
+    def _at_home(self, start: StartProcess) -> StartProcess:
+        """The request in terms of this host: its GPUs, and where the project's files are here."""
+        start = self._gpus.give(start)
+        return self._code.arrange(start) if start.code else start
+
+    def _put_code(self, received: Received) -> None:
+        try:
+            self._code.put(received.message.id, bytes(received.parts[0]))
+        except (OSError, RopewalkError) as error:
+            self._host_event(f"the project's files could not be unpacked in {self._folder}: {error}")
 
     def _crowded(self, start: StartProcess) -> str:
         counts: dict[str, int] = {}
@@ -219,7 +291,7 @@ class Agent:
         )
 
     def _output_folder(self) -> Path | None:
-        folder = Path(self._boot.log_folder or os.path.join(self._boot.folder, "output"))
+        folder = Path(self._boot.log_folder or os.path.join(self._folder, "output"))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
@@ -330,6 +402,7 @@ class Agent:
         self._tell(process.owner, exited)
 
     def _forget(self, process: HostedProcess) -> None:
+        self._gpus.take_back(process.start.id)
         self._processes.pop(process.start.id, None)
         if process.pid:
             self._by_pid.pop(process.pid, None)
@@ -373,8 +446,10 @@ class Agent:
                 with contextlib.suppress(psutil.Error):
                     child.kill()
             self._wait_for_some()
-        if not self._told_to_end and _ends_soon(self._boot.launcher_pid):
-            shutil.rmtree(self._boot.folder, ignore_errors=True)  # nobody else is left to do it
+        if self._meeting:
+            self._meeting.close()
+        if not self._boot.folder or (not self._told_to_end and _ends_soon(self._boot.launcher_pid)):
+            shutil.rmtree(self._folder, ignore_errors=True)  # ours, or nobody else is left to do it
 
     def _wait_for_some(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -424,6 +499,9 @@ class Agent:
                 self._kill(process, f"it had been stopped (SIGSTOP) for {now - process.stopped_since:.0f} s")
         for link, those in samples.items():
             self._tell(link, Samples(those))
+        if self._lease and self._lease.state(now) is Liveness.LOST:
+            print(f"the launcher was silent for {self._lease.silent_s(now):.0f} s; this agent ends", flush=True)
+            self._loop.stop()
         self._loop.call_later(_SAMPLE_S, self._sample)
 
     def _recall(self, link: Link, received: Received) -> None:

@@ -26,10 +26,12 @@ from typing import NoReturn
 from ropewalk import injection
 from ropewalk.engines.resources import blas_threads_environment
 from ropewalk.errors import TransportError
+from ropewalk.processes.detour import detour_through
 from ropewalk.processes.messages import ForkRequest
 from ropewalk.processes.page import TaskPage, join_barriers
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.passport import Passport
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,6 +49,8 @@ class ProcessContext:
     agent_address: str
     folder: str
     page: TaskPage
+    passport: Passport | None = None
+    """Where this process is, in a run of several hosts."""
 
 
 #: The context of this process if an agent started it; None in a launcher.
@@ -153,6 +157,15 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     join_barriers()
 
 
+def _passport(request: ForkRequest) -> Passport | None:
+    if not request.host_id:
+        return None
+    start = request.start
+    certificate = start.certificate.unpacked() if start.certificate else None
+    credentials = Credentials(request.run_id, start.id, start.secret)
+    return Passport(request.host_id, request.ip, certificate, detour_through(request.agent_address, credentials))
+
+
 def _call_entry(request: ForkRequest, page_fd: int) -> int:
     global current
     start = request.start
@@ -167,6 +180,7 @@ def _call_entry(request: ForkRequest, page_fd: int) -> int:
         agent_address=request.agent_address,
         folder=os.path.dirname(parse_address(request.agent_address).path),  # type: ignore[union-attr]
         page=page,
+        passport=_passport(request),
     )
     module, _, function = start.entry.partition(":")
     try:

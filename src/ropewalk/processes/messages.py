@@ -9,8 +9,6 @@ process ──▶ agent    GetBlob NeedWay    agent ──▶ process    BlobHer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from ropewalk.processes.page import PageReport
@@ -29,9 +27,6 @@ class Certificate(msgspec.Struct, array_like=True, frozen=True):
 
     def __repr__(self) -> str:
         return f"Certificate({self.fingerprint[:16]}...)"
-
-    def __rich_repr__(self) -> Iterator[str]:
-        yield self.fingerprint
 
     @classmethod
     def of(cls, certificate: ProcessCertificate) -> Certificate:
@@ -319,6 +314,8 @@ class AgentBoot(msgspec.Struct, frozen=True):
     certificate: Certificate | None = None
     launcher_secret: str = ""
     """What the launcher shows if it has to dial."""
+    launcher_ticket: str = ""
+    """What it shows at the switchboard then."""
     launcher_fingerprint: str = ""
     door: str = ""
     """Where to wait for the launcher, if the engine carries its connections; a socket in a folder to make."""

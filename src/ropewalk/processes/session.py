@@ -1,6 +1,6 @@
 """Sessions: the launcher's side of agents and processes.
 
-    Pool, Program, Trainer ──lease──▶ Session ──engine──▶ agents ──▶ processes
+    Pool, Program, Trainer ──lease──▶ Session ──▶ fleet ──engine──▶ agents ──▶ processes
                                          │ one loop: control links, data links, directory, credentials
 
 There is one session per launcher and engine. It opens when its first user needs a
@@ -22,7 +22,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,54 +32,55 @@ import msgspec
 
 from ropewalk import injection
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import Engine, JobSpec, JobState
+from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import Resources, usable_cpus
-from ropewalk.errors import EngineError, LinkClosed, PoolClosed, StartFailed, TransportError
+from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
 from ropewalk.processes import bootstrap
+from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
+from ropewalk.processes.fleet import LAUNCHER, Agent, Fleet, Home
 from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.messages import (
     CONTROL,
-    AgentBoot,
-    AgentUp,
+    Certificate,
+    Draining,
     DropBlob,
     Exited,
     HostEvent,
+    NeedWay,
     NotStarted,
     Output,
     OutputSeen,
     Peek,
-    Ping,
     PutBlob,
+    PutCode,
     Recall,
+    RelayAt,
     Report,
     Sample,
     Samples,
-    Shutdown,
     SignalProcess,
     Started,
     StartProcess,
 )
 from ropewalk.processes.output import Console
 from ropewalk.processes.page import IDLE, PageReport
+from ropewalk.processes.ways import Ways
 from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
-from ropewalk.supervision.liveness import Lease, Liveness
-from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget
-from ropewalk.transport.address import parse_address
-from ropewalk.transport.blobs import BlobRef
-from ropewalk.transport.client import dial
-from ropewalk.transport.credentials import AllowList, Credentials, create_run_folder
+from ropewalk.transport.blobs import BlobRef, open_parts
+from ropewalk.transport.credentials import AllowList, Credentials, ProcessCertificate, create_run_folder
+from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.server import UnixListener
+from ropewalk.transport.passport import Passport
 
 logger = logging.getLogger(__name__)
 
-_TICK_S = 0.5
-#: An agent gets this long from its submission to its first word.
-_AGENT_START_S = 60.0
-#: How long agents may take to end their processes and themselves when the session ends.
-_END_S = 3.0
+#: Processes that are asked for within this time share the agents that they need.
+_GATHER_S = 0.02
+#: Who closes a session second waits so long for the first one.
+_END_S = 6.0
 #: A process whose link has closed but which does not die is ended after this long.
 _SILENT_S = 2.0
 
@@ -131,6 +131,9 @@ class Owner(Protocol):
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         """The process could not be started."""
 
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        """The host of a process is about to be taken away; what the process does may still take so long."""
+
     def on_event(self, text: str) -> None:
         """Something happened to a host of this session, such as the loss of an agent."""
 
@@ -143,24 +146,11 @@ class _Process:
     spec: ProcessSpec
     owner: Owner
     credentials: Credentials
-    agent: _Agent | None = None
+    certificate: ProcessCertificate | None = None
+    agent: Agent | None = None
     link: Link | None = None
     pid: int = 0
     sample: Sample | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Agent:
-    id: str
-    lease: Lease
-    job: str = ""
-    link: Link | None = None
-    pid: int = 0
-    host: str = ""
-    submitted: float = field(default_factory=time.monotonic)
-    blobs: dict[str, list[Owner]] = field(default_factory=dict[str, list[Owner]])
-    """Blobs that were sent there, with those who need them."""
-    processes: dict[str, _Process] = field(default_factory=dict[str, _Process])
 
 
 class Session:
@@ -174,10 +164,27 @@ class Session:
     Args:
         engine: where agents run; the setting `engine` by default. Ignored inside a
             process of a session, which joins the session it runs in.
+        hosts: how many agents; by default as many as the processes need.
+        engine_options: the engine's own options, on top of those in the settings.
+        advertise: the IP address by which other hosts reach this one, if there are several.
+        settings: all of these at once, instead.
+
+    Raises:
+        SettingsError: a setting has a value that it cannot have.
     """
 
-    def __init__(self, engine: str | None = None, *, settings: Settings | None = None) -> None:
-        self.settings = settings or current_settings(engine=engine)
+    def __init__(
+        self,
+        engine: str | None = None,
+        *,
+        hosts: int | None = None,
+        engine_options: Mapping[str, object] | None = None,
+        advertise: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or current_settings(
+            engine=engine, hosts=hosts, engine_options=engine_options, advertise=advertise
+        )
         self.pid = os.getpid()
         self._parent = bootstrap.current
         self._lock = threading.RLock()
@@ -193,13 +200,14 @@ class Session:
         self._loop: Loop  # from `_open` on: making a session opens no descriptors
         self._members = AllowList()
         self._console = Console()
-        self._numbers = itertools.count(1)
-        self._agents: dict[str, _Agent] = {}
         self._processes: dict[str, _Process] = {}
         self._waiting: list[str] = []
-        self._agent_budget = RestartBudget()
-        self._engine: Engine | None = None
-        self._engine_lock = threading.Lock()
+        self._fleet: Fleet | JoinedAgent
+        self._passport: Passport | None = None
+        self._issue: Callable[[str], ProcessCertificate] | None = None
+        self._code: Bundle | None = None
+        self._ways: Ways | None = None
+        self._wanting = False
         self.folder = Path()
         self.run_id = ""
 
@@ -274,12 +282,13 @@ class Session:
         # Unique at the agent: sessions of several processes may share it, and their pools may have the same names.
         id = f"{spec.name}#{os.getpid()}-{next(_process_numbers)}"
         credentials = Credentials.create(self.run_id, id)
+        certificate = self._issue(id) if self._issue else None
         with self._lock:
             self._check_gives_processes()
-            self._members.admit(id, credentials.secret)
+            self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
             self._owners.add(owner)
-            self._processes[id] = _Process(spec, owner, credentials)
-        self._loop.call_soon(lambda: self._place(id))
+            self._processes[id] = _Process(spec, owner, credentials, certificate)
+        self._fleet.prepare(spec.resources, lambda problem: self._prepared(id, problem))
         return id
 
     def signal(self, id: str, number: int) -> None:
@@ -311,14 +320,17 @@ class Session:
             holders = agent.blobs.setdefault(ref.id, [])
             if not holders:
                 with contextlib.suppress(LinkClosed):
-                    agent.link.send(PutBlob(ref), fds=[fd])
+                    if agent.link.stream.carries_fds:
+                        agent.link.send(PutBlob(ref), fds=[fd])
+                    else:
+                        agent.link.send(PutBlob(ref), open_parts(os.dup(fd), ref.lengths, writable=False))
             if process.owner not in holders:
                 holders.append(process.owner)
 
     def drop_blob(self, blob_id: str, owner: Owner) -> None:
         """An owner's processes need a blob no more; hosts forget it with its last owner."""
         with self._lock:
-            for agent in list(self._agents.values()):
+            for agent in list(self._fleet.agents.values()):
                 holders = agent.blobs.get(blob_id)
                 if not holders or owner not in holders:
                     continue
@@ -346,7 +358,11 @@ class Session:
 
     def agent_pids(self) -> list[int]:
         """The process ids of the agents of this session."""
-        return [agent.pid for agent in list(self._agents.values()) if agent.pid]
+        return [agent.pid for agent in list(self._fleet.agents.values()) if agent.pid] if self._opened else []
+
+    def hosts(self) -> list[Agent]:
+        """The agents that are up, as they are now."""
+        return [agent for agent in list(self._fleet.agents.values()) if agent.link] if self._opened else []
 
     def close(self) -> None:
         """End every process and agent and remove the run folder; may be called twice, but not from the loop.
@@ -359,7 +375,7 @@ class Session:
             first, self._closed = not self._closed, True
         if not first:
             # Perhaps it just ends for idleness, in a thread that the end of the interpreter would cut short.
-            self._ended.wait(2 * _END_S)
+            self._ended.wait(_END_S)
             return
         try:
             if self._opened:
@@ -373,13 +389,11 @@ class Session:
         # First, so that nobody takes the ends of its processes for deaths, and has them replaced.
         failure = PoolClosed("the session was closed while a pool or a program still used it; end these first")
         self._on_loop(lambda: self._fail(failure))
-        for agent in list(self._agents.values()):
-            if agent.link:
-                with contextlib.suppress(LinkClosed):
-                    agent.link.send(Shutdown())
-        self._end_agents()
+        self._fleet.close()
         self._on_loop(self._report_ends)
         self._on_loop(self._listener.close)
+        if self._ways:
+            self._on_loop(self._ways.close)
         self._loop.stop()
         if self._loop.thread:
             self._loop.thread.join(5.0)
@@ -405,8 +419,9 @@ class Session:
     def kill(self) -> None:
         """End everything at once, without asking and without waiting for words."""
         if self._opened and self.pid == os.getpid():
-            for agent in list(self._agents.values()):
-                if agent.pid and self._parent is None:
+            self._fleet.kill()
+            for agent in list(self._fleet.agents.values()):
+                if agent.pid and self._parent is None and self.settings.engine == "local":
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(agent.pid, signal.SIGKILL)
             self._remove_folder()
@@ -416,6 +431,8 @@ class Session:
         self._closed = True
         if self._opened:
             self._listener.forget()
+            if self._ways:
+                self._ways.forget()
             self._loop.forget()
 
     # Opening and ending
@@ -430,93 +447,64 @@ class Session:
             self.folder = Path(self._parent.folder)
             socket_name = f"s{os.getpid()}-{next(_session_numbers)}.sock"
         self._loop = Loop()
+        engine: Engine | None = None
         try:
-            self._listener = UnixListener(
-                self._loop, str(self.folder / socket_name), self.run_id, self._members, CONTROL, self._linked
+            if self._parent is None:
+                engine = make_engine(self.settings.engine, self.settings.engine_options)
+                if engine.reach is not Reach.HERE:
+                    self._prepare_for_hosts(engine)
+            self._listener = HostListener(
+                self._loop,
+                str(self.folder / socket_name),
+                self._passport,
+                self.run_id,
+                self._members,
+                CONTROL,
+                self._linked,
             )
+            if engine is None:
+                assert self._parent
+                self._fleet = JoinedAgent(self._parent, self._loop, self)
+            else:
+                home = Home(
+                    self.run_id, self.folder, self.settings, self._listener.address, self._passport, self._issue
+                )
+                self._fleet = Fleet(engine, home, self._loop, self._members, self)
+                if self._passport:
+                    self._ways = Ways(self._fleet, self._loop, self._listener, self._passport.ip, self._tell_owners)
             self._opened = True
             self._loop.call_soon(self._listener.open)
-            self._loop.call_soon(self._tick)
             self._loop.start("ropewalk-session")
             _registry_add(self)
-            if self._parent is None:
-                self._engine = make_engine(self.settings.engine)
-                self._submit_agent()
-            else:
-                self._join_agent(self._parent)
-        except (OSError, EngineError, TransportError) as error:
+            self._fleet.open()
+        except (OSError, EngineError, SettingsError, TransportError, CodeRefused) as error:
             if not self._opened:
                 self._loop.forget()
-            if isinstance(error, EngineError | TransportError):
+                self._remove_folder()
+            if not isinstance(error, OSError) or isinstance(error, TransportError):
                 raise
             raise StartFailed(f"the session could not be opened in {self.folder}: {error}") from error
 
-    def _submit_agent(self) -> None:
-        agent = _Agent(f"agent-{next(self._numbers)}", Lease(self.settings.lease_s, time.monotonic()))
-        credentials = Credentials.create(self.run_id, agent.id)
-        self._members.admit(agent.id, credentials.secret)
-        boot = AgentBoot(
-            run_id=self.run_id,
-            agent_id=agent.id,
-            secret=credentials.secret,
-            address=str(self._listener.address),
-            folder=str(self.folder),
-            launcher_pid=os.getpid(),
-            max_processes=self.settings.max_processes,
-            log_folder=str(self.settings.logs or ""),
-        )
-        spec = JobSpec(
-            command=[sys.executable, "-m", "ropewalk.processes.agent"],
-            name="ropewalk-agent",
-            environment=_import_environment(),
-            stdin=msgspec.json.encode(boot),
-            folder=str(self.folder),
-        )
-        self._agents[agent.id] = agent
-        assert self._engine
-        with self._engine_lock:
-            if self._closed:
-                return
-            agent.job = self._engine.submit(spec, 1, self.run_id, agent.id)[0]
+    def _prepare_for_hosts(self, engine: Engine) -> None:
+        """Get ready to be reached by other hosts, and to send them the project's files."""
+        ip = ""
+        if engine.reach is Reach.NETWORK:
+            # Only a run of several hosts loads these.
+            from ropewalk.transport.authority import RunAuthority
+            from ropewalk.transport.interfaces import choose_advertised
 
-    def _join_agent(self, parent: bootstrap.ProcessContext) -> None:
-        link = dial(parse_address(parent.agent_address), parent.credentials, CONTROL)
-        agent = _Agent("agent", Lease(self.settings.lease_s, time.monotonic()), link=link, host=parent.host)
-        self._agents[agent.id] = agent
-        self._loop.call_soon(lambda: self._agent_linked(agent, link))
+            ip = choose_advertised(self.settings.advertise, engine.hosts())
+            self._issue = RunAuthority.create(self.run_id).issue
+        self._passport = Passport(LAUNCHER, ip, self._issue(LAUNCHER) if self._issue else None)
+        if self.settings.code == "bundle":
+            main = getattr(sys.modules.get("__main__"), "__file__", None)
+            project = find_project(Path(main) if main else None, Path(_working_folder()))
+            self._code = make_bundle(project, self.settings.code_limit)
 
     def _end_if_idle(self) -> None:
         with self._lock:
             if self._users == 0 and not self._kept_open and not self._closed:
                 threading.Thread(target=self.close, name="ropewalk-session-end", daemon=True).start()
-
-    def _end_agents(self) -> None:
-        """Wait for agents to end by themselves, then end them."""
-        if self._engine is None:
-            return  # a joined agent belongs to the session of our launcher
-        jobs = [agent.job for agent in self._agents.values() if agent.job]
-        deadline = time.monotonic() + _END_S
-        with self._engine_lock, contextlib.suppress(EngineError):
-            jobs += [job for job in self._engine.find(self.run_id) if job not in jobs]  # lost ones that still run
-            while time.monotonic() < deadline:
-                states = self._engine.poll(jobs)
-                if all(status.state in (JobState.ENDED, JobState.LOST) for status in states.values()):
-                    break
-                time.sleep(0.005)
-            self._engine.cancel(jobs)
-            self._engine.close()
-
-    def _ask_engine(self, call: Callable[[Engine], None]) -> None:
-        """Make a call to the engine from a thread of its own: it may block, and the loop may not."""
-        engine = self._engine
-        assert engine
-
-        def ask() -> None:
-            with self._engine_lock:
-                if not self._closed:
-                    call(engine)
-
-        threading.Thread(target=ask, name="ropewalk-engine", daemon=True).start()
 
     def _remove_folder(self) -> None:
         if self._parent is None and self.folder != Path():
@@ -525,9 +513,9 @@ class Session:
     # The loop's side
 
     def _linked(self, id: str, link: Link) -> None:
-        agent = self._agents.get(id)
+        agent = self._fleet.agents.get(id)
         if agent:
-            self._agent_linked(agent, link)
+            self._fleet.linked(agent, link)
             return
         process = self._processes.get(id)
         if process is None or self._failure:  # its owner has been told that nothing comes any more
@@ -542,25 +530,12 @@ class Session:
         )
         process.owner.on_link(id, link)
 
-    def _agent_linked(self, agent: _Agent, link: Link) -> None:
-        agent.link = link
-        self._loop.add_link(
-            link, lambda received: self._heard(agent, received), lambda why: self._agent_lost(agent, why)
-        )
-        if self._closed:  # it came up while the session was ending, and would be waited for
-            with contextlib.suppress(LinkClosed):
-                link.send(Shutdown())
-        elif self._parent is not None:
-            self._place_waiting()
+    def on_agent_up(self, agent: Agent) -> None:
+        self._place_waiting()
 
-    def _heard(self, agent: _Agent, received: Received) -> None:
-        agent.lease.heard(time.monotonic())
+    def on_heard(self, agent: Agent, received: Received) -> None:
         message = received.message
         match message:
-            case AgentUp():
-                agent.pid, agent.host = message.pid, message.host
-                self._agent_budget.ready(time.monotonic())
-                self._place_waiting()
             case Samples():
                 for sample in message.samples:
                     if sample.id in self._processes:
@@ -569,6 +544,14 @@ class Session:
                 self._show(agent, message)
             case HostEvent():
                 self._tell_owners(f"{agent.host}: {message.text}")
+            case Draining():
+                self._drain(agent, message)
+            case NeedWay():
+                if self._ways:
+                    self._ways.need(agent, message)
+            case RelayAt():
+                if self._ways:
+                    self._ways.relay_at(message)
             case Started() | NotStarted() | Exited() | Report():
                 process = self._processes.get(message.id)
                 if process:
@@ -600,24 +583,31 @@ class Session:
         with self._lock:
             process = self._processes.pop(id, None)
         if process and process.agent:
-            process.agent.processes.pop(id, None)
+            self._fleet.release(process.agent, id)
 
     def _unlink(self, id: str) -> None:
         process = self._processes.get(id)
         if process and process.link:
             self._loop.remove_link(process.link)
 
+    def _prepared(self, id: str, problem: EngineError | None) -> None:
+        process = self._processes.get(id)
+        if process and problem:
+            self._forget_process(id)
+            process.owner.on_not_started(id, NotStarted(id, str(problem), limit=True))
+        elif process:
+            self._place(id)
+            self._want_soon()
+
     def _place(self, id: str) -> None:
         process = self._processes.get(id)
         if process is None:
             return
-        ready = [agent for agent in self._agents.values() if agent.link and (agent.pid or self._parent)]
-        if not ready:
+        agent = self._fleet.place(id, process.spec.resources)
+        if agent is None:
             self._waiting.append(id)
             return
-        agent = min(ready, key=lambda agent: len(agent.processes))
         process.agent = agent
-        agent.processes[id] = process
         spec = process.spec
         message = StartProcess(
             id=id,
@@ -631,15 +621,43 @@ class Session:
             folder=_working_folder(),
             path=tuple(path or os.getcwd() for path in sys.path),
             task_limit_s=spec.task_limit_s,
+            gpus=spec.resources.gpus,
+            certificate=Certificate.of(process.certificate) if process.certificate else None,
+            code=self._code.id if self._code else "",
+            code_root=self._code.root if self._code else "",
         )
         assert agent.link
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
+            if self._code and self._code.id not in agent.codes:
+                agent.codes.add(self._code.id)
+                agent.link.send(PutCode(self._code.id), [self._code.data])
             agent.link.send(message)
 
     def _place_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for id in waiting:
             self._place(id)
+        self._want_soon()
+
+    def _want_soon(self) -> None:
+        """Ask for agents for all that wait, a moment later: processes are asked for one by one."""
+        if self._waiting and not self._wanting:
+            self._wanting = True
+            self._loop.call_later(_GATHER_S, self._want)
+
+    def _want(self) -> None:
+        self._wanting = False
+        self._waiting = [id for id in self._waiting if id in self._processes]
+        self._fleet.want([self._processes[id].spec.resources for id in self._waiting])
+
+    def _drain(self, agent: Agent, notice: Draining) -> None:
+        """A host is about to be taken away: nothing new goes there, and what it does is finished or handed on."""
+        agent.draining = notice.why
+        self._tell_owners(f"{agent.host} is being taken away ({notice.why}); its processes finish what they do")
+        for id in list(agent.processes):
+            process = self._processes.get(id)
+            if process:
+                process.owner.on_draining(id, notice.why, notice.left_s)
 
     def _tell_agent_of(self, id: str, message: msgspec.Struct) -> None:
         process = self._processes.get(id)
@@ -647,81 +665,23 @@ class Session:
             with contextlib.suppress(LinkClosed):
                 process.agent.link.send(message)
 
-    def _agent_lost(self, agent: _Agent, why: str) -> None:
+    def on_agent_lost(self, agent: Agent, why: str) -> None:
         """One event, however many processes it takes with it."""
-        self._agents.pop(agent.id, None)
-        self._members.retire(agent.id)
-        if self._closed:
-            return
-        text = f"the agent on {agent.host or 'a host'} (pid {agent.pid}) is gone: {why}"
-        self._tell_owners(f"{text}; its {len(agent.processes)} processes are replaced")
-        for id, process in list(agent.processes.items()):
-            self._process_gone(id, process, _gone_with_agent(id, process.pid, text), host_lost=True)
-        if self._parent is not None:
-            # The kernel ends us with the agent, in a moment. An error now would become the result of a task that
-            # runs again elsewhere; it is for the case that the agent lives and only its link is lost.
-            error = StartFailed(f"{text}; this process ends with it")
-            self._loop.call_later(_ORPHAN_S, lambda: self._fail(error))
-            return
-        self._ask_engine(lambda engine: engine.cancel([agent.job]))
-        match self._agent_budget.died(time.monotonic(), healthy=agent.pid != 0, cause=why):
-            case Restart(delay_s):
-                self._loop.call_later(delay_s, lambda: None if self._closed else self._submit_agent_later())
-            case GiveUp(reason, _):
-                self._fail(StartFailed(f"no agent stays up: {reason}. The last one: {why}"))
+        self._tell_owners(f"{why}; its {len(agent.processes)} processes are replaced")
+        for id in list(agent.processes):
+            process = self._processes.get(id)
+            if process:
+                self._process_gone(id, process, _gone_with_agent(id, process.pid, why), host_lost=True)
 
-    def _submit_agent_later(self) -> None:
-        def submit() -> None:
-            try:
-                if not self._closed:
-                    self._submit_agent()
-            except (EngineError, OSError) as error:
-                failure = StartFailed(f"no new agent could be submitted: {error}")
-                self._loop.call_soon(lambda: self._fail(failure))
+    def on_happened(self, text: str) -> None:
+        if text:
+            self._tell_owners(text)
+        self._place_waiting()
 
-        threading.Thread(target=submit, name="ropewalk-engine", daemon=True).start()
+    def on_no_agents(self, error: Exception) -> None:
+        self._fail(error)
 
-    def _tick(self) -> None:
-        if self._closed:
-            return
-        now = time.monotonic()
-        for agent in list(self._agents.values()):
-            if agent.link is None:
-                self._check_start(agent, now)
-                continue
-            with contextlib.suppress(LinkClosed):
-                agent.link.send(Ping())
-            if agent.lease.state(now) is Liveness.LOST:
-                silent = f"nothing was heard of it for {agent.lease.silent_s(now):.0f} s"
-                self._loop.remove_link(agent.link)
-                self._agent_lost(agent, silent)
-        self._loop.call_later(_TICK_S, self._tick)
-
-    def _check_start(self, agent: _Agent, now: float) -> None:
-        """An agent that has not spoken yet may have died on the way."""
-        if not agent.job or self._engine is None:
-            return
-
-        def check(engine: Engine) -> None:
-            status = engine.poll([agent.job])[agent.job]
-            late = now - agent.submitted > _AGENT_START_S
-            if late or status.state in (JobState.ENDED, JobState.LOST):
-                said = self._job_log(agent)
-                why = f"it ended with exit code {status.exit_code} before it was up" if not late else "it never came up"
-                self._loop.call_soon(lambda: self._never_up(agent, f"{why}. It said: {said or 'nothing'}"))
-
-        self._ask_engine(check)
-
-    def _never_up(self, agent: _Agent, why: str) -> None:
-        if agent.id in self._agents and agent.link is None:
-            self._agent_lost(agent, why)
-
-    def _job_log(self, agent: _Agent) -> str:
-        with contextlib.suppress(EngineError):
-            return self._engine.logs(agent.job).strip()[-2000:] if self._engine else ""
-        return ""
-
-    def _show(self, agent: _Agent, output: Output) -> None:
+    def _show(self, agent: Agent, output: Output) -> None:
         process = self._processes.get(output.id)
         who = f"{process.spec.group} {process.spec.rank}@{agent.host}" if process else f"{output.id}@{agent.host}"
 
@@ -769,15 +729,6 @@ def _working_folder() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "/"
-
-
-def _import_environment() -> dict[str, str]:
-    """What a fresh interpreter needs to find this package, where it is not installed for it."""
-    root = str(Path(__file__).resolve().parents[2])
-    if root.endswith("site-packages"):
-        return {}
-    inherited = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{root}{os.pathsep}{inherited}" if inherited else root}
 
 
 # The sessions of this process

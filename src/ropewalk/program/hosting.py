@@ -236,6 +236,11 @@ class ProcessHosting(Hosting):
         if name:
             self._target.ended(name, None, f"could not be started: {failure.reason}")
 
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        name = self._names.get(id)
+        if name:  # it is asked to end, and started again on another host as after a loss
+            self._target.happened(f"{name.unit}.{name.replica} has {left_s:.0f} s to end: {why}")
+
     def on_event(self, text: str) -> None:
         self._target.happened(text)
 

@@ -54,10 +54,11 @@ from ropewalk.program.node_context import NodeContext
 from ropewalk.program.running_unit import RunningNode, RunningUnit
 from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.failures import failure_of
+from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.passport import Passport
 from ropewalk.transport.ports import free_port
-from ropewalk.transport.server import UnixListener
 
 _LOOK_S = 0.1
 #: A node that is asked to stop may go on calling others for this part of its grace, and at most so long.
@@ -82,6 +83,7 @@ class NodeHost:
         key: who may call it; see `credentials.TokenList`.
         say: tells the launcher something; from any thread.
         handover: by which calls hand objects over as they are, if all nodes of the program are here.
+        passport: where this process is, in a run of several hosts.
     """
 
     def __init__(
@@ -93,12 +95,14 @@ class NodeHost:
         key: str,
         say: Say,
         handover: Handover | None = None,
+        passport: Passport | None = None,
     ) -> None:
         self.say = say
         self._handover = handover
         self.loop = Loop()
         self.server = CallServer(self.loop)
         self._run_id, self._host_id = run_id, host_id
+        self._passport = passport
         self.leave: Callable[[], object] = lambda: None
         """Ends a process in which a unit has failed, but whose first node does not end; a thread is left alone."""
         self._checkpoints = Path()
@@ -107,9 +111,10 @@ class NodeHost:
         self._early_wishes: dict[UnitName, StopUnit] = {}
         self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
         self._news = threading.Condition()
-        self._listener = UnixListener(
+        self._listener = HostListener(
             self.loop,
             os.path.join(folder, socket_name),
+            passport,
             run_id,
             TokenList(key),
             CALLS,
@@ -146,7 +151,8 @@ class NodeHost:
             ProgramStopped: the unit is being ended.
         """
         if unit.replica == 0:
-            at = RendezvousAt(unit.unit, unit.generation, "127.0.0.1", free_port("127.0.0.1"))
+            ip = self._passport.ip if self._passport and self._passport.ip else "127.0.0.1"
+            at = RendezvousAt(unit.unit, unit.generation, ip, free_port(ip))
             self.say(OfferRendezvous(at))
             return at
         due = time.monotonic() + _RENDEZVOUS_S
@@ -181,7 +187,8 @@ class NodeHost:
         """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
         self._checkpoints = Path(start.checkpoints)
         view = View(lambda name: self.say(Locate(name)), self.loop.hand_over)
-        unit = RunningUnit(start.name, view, Caller(self.loop, view, self._run_id, self._host_id, self._handover))
+        caller = Caller(self.loop, view, self._run_id, self._host_id, self._handover, self._passport)
+        unit = RunningUnit(start.name, view, caller)
         unit.nodes = [
             RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))
             for node, facts in zip(nodes, start.nodes, strict=True)

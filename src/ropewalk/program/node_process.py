@@ -32,7 +32,7 @@ _KINDS = NODES
 
 def main(context: ProcessContext) -> None:
     """The entry of a process in which one unit runs."""
-    link = dial(parse_address(context.owner_address), context.credentials, PROGRAM)
+    link = dial(parse_address(context.owner_address), context.credentials, PROGRAM, passport=context.passport)
     received = link.receive()
     if received is None or not isinstance(received.message, StartUnit):
         return  # the program was stopped before this process was there
@@ -42,7 +42,8 @@ def main(context: ProcessContext) -> None:
         with contextlib.suppress(LinkClosed):  # the loop notices by itself
             link.send(message)
 
-    host = NodeHost(context.folder, f"n{os.getpid()}.sock", start.run_id, start.host_id, start.key, say)
+    socket_name = f"n{os.getpid()}.sock"
+    host = NodeHost(context.folder, socket_name, start.run_id, start.host_id, start.key, say, passport=context.passport)
     os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.forget()))
     host.leave = lambda: _leave(link)
     host.loop.start("ropewalk-node", deputies=True)

@@ -8,7 +8,7 @@ import socket
 import time
 
 from ropewalk.errors import FrameError, LinkClosed, TransportError, TransportRefused
-from ropewalk.transport.address import Address, TlsAddress, UnixAddress
+from ropewalk.transport.address import Address, HostAddress, TlsAddress, UnixAddress
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.frames import MEMBER, STRANGER
 from ropewalk.transport.handshake import CODEC, accept_answer, hello
@@ -16,6 +16,7 @@ from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.switchboard import Socket
 
 #: Another host is given this long to answer directly, before a detour is asked for.
 DIRECT_S = 3.0
@@ -50,8 +51,38 @@ def dial(
         LinkClosed: nobody answers at the address, or not in time.
     """
     deadline = time.monotonic() + timeout_s
-    stream = _connect(address, passport, deadline)
-    link = Link(stream, CODEC, str(address), STRANGER)
+    return _greet(_connect(address, passport, deadline), str(address), credentials, codec, deadline)
+
+
+def dial_over(
+    sock: socket.socket,
+    tls: TlsAddress | None,
+    credentials: Credentials,
+    codec: Codec,
+    *,
+    passport: Passport | None = None,
+    timeout_s: float = DIAL_S,
+) -> Link:
+    """As `dial`, over a connection that is there already and leads to another host.
+
+    Args:
+        sock: ours from now on.
+        tls: says which certificate must answer; None if something in between protects the bytes, as ssh does.
+        credentials: as in `dial`.
+        codec: as in `dial`.
+        passport: as in `dial`.
+        timeout_s: seconds for the handshakes.
+
+    Raises:
+        TransportRefused, LinkClosed: as in `dial`.
+    """
+    deadline = time.monotonic() + timeout_s
+    stream = _speak_tls(sock, tls, passport, deadline) if tls else PlainStream(sock, carries_fds=False)
+    return _greet(stream, str(tls or "the other host"), credentials, codec, deadline)
+
+
+def _greet(stream: Stream, address: str, credentials: Credentials, codec: Codec, deadline: float) -> Link:
+    link = Link(stream, CODEC, address, STRANGER)
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
         try:
@@ -62,7 +93,7 @@ def dial(
             raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
         if answer is None:
             raise LinkClosed(f"{address} closed the connection during the handshake; is the launcher still running?")
-        accept_answer(answer.message, str(address))
+        accept_answer(answer.message, address)
         on_error.pop_all()
     link.relabel(codec, MEMBER)
     return link
@@ -98,18 +129,34 @@ def _connect(address: Address, passport: Passport | None, deadline: float) -> St
 
 
 def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
+    return PlainStream(_connect_unix_socket(address, deadline))
+
+
+def _connect_unix_socket(address: UnixAddress, deadline: float) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         while True:
             sock.settimeout(_left_s(deadline))
             try:
                 sock.connect(address.path)
-                return PlainStream(sock)
+                return sock
             except BlockingIOError:
                 time.sleep(min(_KNOCK_S, _left_s(deadline)))
     except OSError as error:
         sock.close()
         raise LinkClosed(f"nobody answers at {address}: {error}") from error
+
+
+def connect_to_neighbour(address: HostAddress, timeout_s: float = DIAL_S) -> Socket:
+    """A bare connection to a process of this host, for somebody on another one: to its TLS port if it has one.
+
+    Raises:
+        LinkClosed: nobody answers there.
+    """
+    deadline = time.monotonic() + timeout_s
+    if address.tls:
+        return _connect_tcp(address.tls, deadline)
+    return _connect_unix_socket(address.unix, deadline)
 
 
 def _connect_tcp(address: TlsAddress, deadline: float) -> socket.socket:

@@ -1,0 +1,46 @@
+"""The GPUs of a host share: a process that asks for some gets its own, and sees no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from ropewalk.processes.messages import StartProcess
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+class Gpus:
+    """Which process has which GPU.
+
+    Args:
+        environment: of the agent; an engine that gave it some of a host's GPUs has named them there.
+        driver: the folder in which the kernel's driver lists all of them.
+    """
+
+    def __init__(self, environment: Mapping[str, str], driver: Path = _DRIVER) -> None:
+        named = environment.get(VISIBLE)
+        if named is not None:
+            self._free = [name.strip() for name in named.split(",") if name.strip()]
+        else:
+            self._free = [str(number) for number in range(len(list(driver.iterdir())))] if driver.is_dir() else []
+        self.count = len(self._free)
+        self._given: dict[str, list[str]] = {}
+
+    def give(self, start: StartProcess) -> StartProcess:
+        """The request with the process's own GPUs in its environment, as many as are free.
+
+        Unchanged if it asks for none, names some itself, or the host has none.
+        """
+        if not self.count or not start.gpus or VISIBLE in start.environment:
+            return start
+        given, self._free = self._free[: start.gpus], self._free[start.gpus :]
+        self._given[start.id] = given
+        return msgspec.structs.replace(start, environment={**start.environment, VISIBLE: ",".join(given)})
+
+    def take_back(self, id: str) -> None:
+        """A process has ended; may be called twice."""
+        self._free = sorted([*self._free, *self._given.pop(id, [])])

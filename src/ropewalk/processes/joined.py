@@ -1,0 +1,99 @@
+"""The agent that a session inside a process of another session joins, instead of a fleet of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError, LinkClosed, StartFailed
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.fleet import Agent, Crew
+from ropewalk.processes.messages import CONTROL, Shutdown
+from ropewalk.processes.sizing import Share
+from ropewalk.supervision.liveness import Lease
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.link import Link
+from ropewalk.transport.loop import Loop
+
+#: A process whose agent is gone is given this long to be gone too.
+_ORPHAN_S = 1.0
+#: There is no lease between neighbours: the kernel tells.
+_FOR_EVER_S = 1e9
+
+
+class JoinedAgent:
+    """The agent of this very host, with the interface of a fleet.
+
+    Args:
+        parent: the process that we are.
+        loop: of the session.
+        crew: the session.
+    """
+
+    def __init__(self, parent: ProcessContext, loop: Loop, crew: Crew) -> None:
+        self._parent = parent
+        self._loop = loop
+        self._crew = crew
+        self._agent = Agent(
+            "agent",
+            Share(None, Resources()),
+            Lease(_FOR_EVER_S, time.monotonic()),
+            parent.credentials,
+            host=parent.host,
+        )
+        self.agents: dict[str, Agent] = {}
+
+    def open(self) -> None:
+        """Join it.
+
+        Raises:
+            TransportError: it does not answer.
+        """
+        link = dial(parse_address(self._parent.agent_address), self._parent.credentials, CONTROL)
+        self.agents[self._agent.id] = self._agent
+        self._loop.call_soon(lambda: self.linked(self._agent, link))
+
+    def linked(self, agent: Agent, link: Link) -> None:
+        """It answers."""
+        agent.link = link
+        self._loop.add_link(link, lambda received: self._crew.on_heard(agent, received), self._lost)
+        self._crew.on_agent_up(agent)
+
+    def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
+        """Nothing is to be asked of an engine."""
+        self._loop.call_soon(lambda: then(None))
+
+    def place(self, id: str, resources: Resources) -> Agent | None:
+        """All processes go to this host."""
+        if self._agent.link is None:
+            return None
+        self._agent.processes[id] = resources
+        return self._agent
+
+    def want(self, waiting: list[Resources]) -> None:
+        """No other agent can be had from here."""
+
+    def release(self, agent: Agent, id: str) -> None:
+        """A process is gone."""
+        agent.processes.pop(id, None)
+
+    def close(self) -> None:
+        """Have our processes ended; the agent itself is not ours to end."""
+        if self._agent.link:
+            with contextlib.suppress(LinkClosed):
+                self._agent.link.send(Shutdown())
+
+    def kill(self) -> None:
+        """The agent is not ours to end."""
+
+    def _lost(self, why: str) -> None:
+        text = f"the agent on {self._agent.host or 'a host'} is gone: {why}"
+        self.agents.clear()
+        self._crew.on_agent_lost(self._agent, text)
+        # The kernel ends us with the agent, in a moment. An error now would become the result of a task that
+        # runs again elsewhere; it is for the case that the agent lives and only its link is lost.
+        error = StartFailed(f"{text}; this process ends with it")
+        self._loop.call_later(_ORPHAN_S, lambda: self._crew.on_no_agents(error))

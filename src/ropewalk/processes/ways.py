@@ -1,0 +1,191 @@
+"""Ways between processes that cannot reach each other; the launcher knows all hosts, so it decides.
+
+    both can dial:           a ──▶ switchboard of a third agent (or of the launcher) ◀── b
+    launcher dials agents:   a ─▶ its agent's switchboard ◀── launcher ──▶ b's agent's switchboard ◀─ b
+    to the launcher itself:  a ─▶ its agent's switchboard ◀── launcher
+
+Only connections are brought together here. What flows through them is TLS from end to end, or goes through the
+engine's own connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from ropewalk.errors import EngineError, LinkClosed, TransportError, TransportRefused
+from ropewalk.processes.fleet import LAUNCHER, Agent, Fleet
+from ropewalk.processes.messages import MeetAt, NeedWay, NoWay, OpenRelay, RelayAt
+from ropewalk.transport.address import HostAddress, parse_address
+from ropewalk.transport.host_listener import HostListener
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.switchboard import Socket, Switchboard, new_ticket
+
+logger = logging.getLogger(__name__)
+
+_MEET_S = 15.0
+#: A switchboard may not have heard of a ticket yet that it is shown.
+_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A pair of hosts without a direct way, and what its connections go through."""
+
+    source: str
+    target: str
+    through: str
+
+
+class Ways:
+    """Brings processes of different hosts together; everything is called on the loop's thread.
+
+    Args:
+        fleet: the hosts.
+        loop: of the session.
+        listener: where the launcher itself is reached.
+        ip: the launcher's own address for others; empty if it has none.
+        tell: told of each pair of hosts that needs a detour, once.
+    """
+
+    def __init__(
+        self, fleet: Fleet, loop: Loop, listener: HostListener, ip: str, tell: Callable[[str], object]
+    ) -> None:
+        self._fleet = fleet
+        self._loop = loop
+        self._listener = listener
+        self._ip = ip
+        self._tell_people = tell
+        self._board: Switchboard | None = None
+        self._tcp: tuple[str, int] | None = None
+        self._pending: dict[str, tuple[Agent, Agent, str]] = {}
+        self._tried: dict[tuple[str, str], int] = {}
+        self.known: list[Way] = []
+
+    def need(self, source: Agent, wish: NeedWay) -> None:
+        """A process on a host wants to reach an address."""
+        to = parse_address(wish.to)
+        if not isinstance(to, HostAddress):
+            _tell(source, NoWay(wish.ticket, f"{wish.to} names no host of this run"))
+        elif to.host == LAUNCHER:
+            self._to_launcher(source, wish.ticket)
+        else:
+            target = self._fleet.agents.get(to.host)
+            if target is None or target.link is None:
+                _tell(source, NoWay(wish.ticket, f"the host {to.host} is gone"))
+            elif source.dialled and target.dialled:
+                self._through_launcher(source, target, wish)
+            else:
+                self._through_relay(source, target, wish)
+
+    def relay_at(self, place: RelayAt) -> None:
+        """A switchboard is ready for two sides."""
+        source, target, to = self._pending.pop(place.ticket, (None, None, ""))
+        if source and target:
+            _tell(source, MeetAt(place.ticket, place.ip, place.port, ""))
+            _tell(target, MeetAt(place.ticket, place.ip, place.port, to))
+
+    def close(self) -> None:
+        """End what goes through this process."""
+        if self._board:
+            self._board.close()
+
+    def forget(self) -> None:
+        """In a forked child: close our copies and nothing else."""
+        if self._board:
+            self._board.forget()
+
+    def _to_launcher(self, source: Agent, ticket: str) -> None:
+        if not source.dialled:
+            _tell(source, NoWay(ticket, "the launcher is reached directly from there, or not at all"))
+            return
+        _tell(source, MeetAt(ticket, "", 0, ""))
+        self._fetch([(source, ticket)], lambda sides: self._listener.adopt(sides[0]))
+
+    def _through_launcher(self, source: Agent, target: Agent, wish: NeedWay) -> None:
+        second = new_ticket()
+        _tell(source, MeetAt(wish.ticket, "", 0, ""))
+        _tell(target, MeetAt(second, "", 0, wish.to))
+
+        def splice(sides: list[Socket]) -> None:
+            board = self._own_board()
+            board.expect(wish.ticket, _MEET_S)
+            for side in sides:
+                board.bring(wish.ticket, side)
+
+        self._fetch([(source, wish.ticket), (target, second)], splice)
+        self._note(source, target, "the launcher")
+
+    def _through_relay(self, source: Agent, target: Agent, wish: NeedWay) -> None:
+        relays = [agent for agent in self._fleet.agents.values() if agent.up and agent.ip]
+        relays = [agent for agent in relays if agent not in (source, target)]
+        # Each time another one: who can reach whom is only known by trying.
+        number = self._tried[source.id, target.id] = self._tried.get((source.id, target.id), -1) + 1
+        turn = number % (len(relays) + bool(self._ip)) if relays or self._ip else 0
+        if turn < len(relays):
+            relay = relays[turn]
+            self._pending[wish.ticket] = source, target, wish.to
+            self._loop.call_later(_MEET_S, lambda: self._pending.pop(wish.ticket, None))
+            _tell(relay, OpenRelay(wish.ticket))
+            self._note(source, target, relay.label)
+        elif self._ip:
+            board = self._own_board()
+            if self._tcp is None:
+                self._tcp = board.listen_tcp(self._ip)
+            board.expect(wish.ticket, _MEET_S)
+            self._pending[wish.ticket] = source, target, wish.to
+            self.relay_at(RelayAt(wish.ticket, *self._tcp))
+            self._note(source, target, "the launcher")
+        else:
+            _tell(source, NoWay(wish.ticket, f"no host of this run reaches both {source.label} and {target.label}"))
+
+    def _fetch(self, sides: list[tuple[Agent, str]], then: Callable[[list[Socket]], object]) -> None:
+        """Come to the switchboards of agents that must be dialled, in a thread."""
+
+        def fetch() -> None:
+            reached: list[Socket] = []
+            for agent, ticket in sides:
+                try:
+                    reached.append(self._come(agent, ticket))
+                except (TransportError, EngineError, OSError) as error:
+                    logger.warning("no connection through %s: %s", agent.label, error)
+                    for sock in reached:
+                        sock.close()
+                    return
+            self._loop.call_soon(lambda: then(reached))
+
+        threading.Thread(target=fetch, name="ropewalk-way", daemon=True).start()
+
+    def _come(self, agent: Agent, ticket: str) -> Socket:
+        deadline = time.monotonic() + _MEET_S
+        while True:
+            try:
+                return self._fleet.reach_board(agent, ticket, deadline - time.monotonic())
+            except TransportRefused:
+                if time.monotonic() + _AGAIN_S > deadline:
+                    raise
+                time.sleep(_AGAIN_S)
+
+    def _own_board(self) -> Switchboard:
+        if self._board is None:
+            self._board = Switchboard(self._loop)
+        return self._board
+
+    def _note(self, source: Agent, target: Agent, through: str) -> None:
+        way = Way(source.id, target.id, through)
+        if way not in self.known:
+            self.known.append(way)
+            if not (source.dialled and target.dialled):
+                self._tell_people(f"{source.label} has no direct way to {target.label}: through {through}")
+
+
+def _tell(agent: Agent, message: msgspec.Struct) -> None:
+    if agent.link:
+        with contextlib.suppress(LinkClosed):
+            agent.link.send(message)
