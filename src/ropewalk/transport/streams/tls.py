@@ -82,16 +82,17 @@ class TlsStream(Stream):
         """Take over a connected socket. Nothing is sent.
 
         Args:
-            sock: connected, TCP; the stream owns it from now on.
+            sock: connected; the stream owns it from now on. TCP, or a unix socket that leads to another host.
             context: from `server_context` or `client_context`.
             server_side: whether this side accepted the connection.
         """
         sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._sock = sock
         self._peer = _name_of_peer(sock)
         self._closed = False
@@ -375,6 +376,8 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _name_of_peer(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return "a peer behind a relay"
     try:
         host, port = sock.getpeername()[:2]
     except OSError:
