@@ -17,9 +17,11 @@ from ropewalk.errors import EngineError, UnknownEngine
 
 #: A new engine is one file and one line here: `module:Class`, called with the engine's options.
 ENGINES: dict[str, str] = {
+    "kubernetes": "ropewalk.engines.kubernetes:KubernetesEngine",
     "local": "ropewalk.engines.local:LocalEngine",
     "ray": "ropewalk.engines.ray:RayEngine",
     "ssh": "ropewalk.engines.ssh:SshEngine",
+    "slurm": "ropewalk.engines.slurm:SlurmEngine",
 }
 _GROUP = "ropewalk.engines"
 

@@ -39,6 +39,7 @@ from ropewalk.errors import EngineError
 _CANCEL_GRACE_S = 1
 #: A node that lives has ended a pod by then; one that is lost never does.
 _CANCEL_WAIT_S = 8.0
+_LAST_WORDS_S = 1.5
 _FIRST_LIST_S = 10.0
 #: Older knowledge is none: better to say why.
 _STALE_S = 30.0
@@ -64,7 +65,8 @@ class KubernetesEngine(Engine):
         self._known: dict[str, KnownPod] = {}
         """Our own jobs, by id: what the watches of their runs knew when they were closed."""
         self._watches: dict[str, PodWatch] = {}
-        self._cancelled: set[str] = set()
+        self._cancelled: dict[str, str] = {}
+        """Jobs that we have ended, and what they had printed: their pods are gone, and their output with them."""
 
     @functools.cached_property
     def _api(self) -> KubernetesApi:
@@ -100,7 +102,7 @@ class KubernetesEngine(Engine):
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
             alive = self._alive(ids)
-            self._cancelled.update(alive)
+            self._cancelled.update(zip(alive, self._each(self._last_words, alive), strict=True))
             with self._explained("delete pods"):
                 list(self._each(lambda id: self._delete(id, _CANCEL_GRACE_S), alive))
                 deadline = time.monotonic() + _CANCEL_WAIT_S
@@ -126,7 +128,7 @@ class KubernetesEngine(Engine):
             return retrying(lambda: self._api.read_log(id, manifests.CONTAINER), patience_s=3.0)
         except ApiError as error:
             if error.status in (400, 404):  # it has not started, or it is gone
-                return ""
+                return self._cancelled.get(id, "")
             raise explain(error, f"give the log of pod {id}", self._api) from error
 
     def render(self, spec: JobSpec) -> str:
@@ -197,6 +199,11 @@ class KubernetesEngine(Engine):
                 if error.reason != "AlreadyExists":
                     raise
         return pod
+
+    def _last_words(self, id: str) -> str:
+        with contextlib.suppress(ApiError):  # a lost node never says them
+            return self._api.read_log(id, manifests.CONTAINER, timeout_s=_LAST_WORDS_S)
+        return ""
 
     def _delete(self, id: str, grace_s: int) -> str:
         retrying(lambda: self._api.delete_pod(id, grace_s))

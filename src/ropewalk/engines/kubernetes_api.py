@@ -151,9 +151,10 @@ class KubernetesApi:
             self._http.HTTPError,
         )
 
-    def read_log(self, name: str, container: str) -> str:
-        """The end of what a container printed."""
-        options = {"container": container, "tail_lines": _LOG_LINES} | _RAW
+    def read_log(self, name: str, container: str, timeout_s: float = _READ_S) -> str:
+        """The end of what a container printed; its node is asked for it, and may not answer."""
+        options: dict[str, Any] = {"container": container, "tail_lines": _LOG_LINES, "_preload_content": False}
+        options["_request_timeout"] = (_CONNECT_S, timeout_s)
         answer = self._request(lambda core: core.read_namespaced_pod_log(name, self.namespace, **options))
         tail = b""
         try:

@@ -5,6 +5,7 @@ Pure functions over pods as the API writes them.
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from ropewalk.engines.engine import JobState, JobStatus
@@ -35,7 +36,8 @@ def status(pod: Manifest) -> JobStatus:
     ended: Manifest | None = container.get("terminated")
     if phase in ("Succeeded", "Failed") or ended is not None:
         code = _exit_code(int(ended["exitCode"])) if ended is not None else None
-        return JobStatus(JobState.ENDED, code, _why_it_ended(told, ended or {}))
+        why = _why_it_ended(told, ended or Manifest())
+        return JobStatus(JobState.ENDED, code, why or (_signal(-code, pod) if code is not None and code < 0 else ""))
     if phase == "Pending":
         return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container))
     return JobStatus(JobState.RUNNING, reason=_trouble(pod, told))
@@ -63,6 +65,13 @@ def _container(told: Manifest) -> Manifest:
 
 def _exit_code(code: int) -> int:
     return 128 - code if 128 < code <= 128 + _LAST_SIGNAL else code
+
+
+def _signal(number: int, pod: Manifest) -> str:
+    try:
+        return f"ended by {signal.Signals(number).name}{_where(pod)}"
+    except ValueError:
+        return f"ended by signal {number}{_where(pod)}"
 
 
 def _why_it_ended(told: Manifest, ended: Manifest) -> str:
