@@ -61,13 +61,23 @@ class Machine:
     def visit(self, act: Callable[[], Result]) -> Result:
         """Call `act` in a thread of this process that is in the machine, and return its result.
 
-        Sockets that it makes belong to the machine's network and go on doing so; the thread sees the machine's files.
+        The thread sees the machine's files, and no process of the tests in /proc, not even itself.
         """
+        return self._move_into(self._namespaces, act)
+
+    def on_wire(self, act: Callable[[], Result]) -> Result:
+        """Call `act` in a thread of this process that is in the machine's network, and return its result.
+
+        Sockets that it makes belong to that network and go on doing so; files and processes are those of the tests.
+        """
+        return self._move_into([self._namespaces[namespaces.KINDS.index("net")]], act)
+
+    def _move_into(self, spaces: Sequence[int], act: Callable[[], Result]) -> Result:
         if self._plugged:
             raise RuntimeError(f"machine {self.name} was plugged; nothing can be started in it any more")
 
         def act_inside() -> Result:
-            namespaces.enter(self._namespaces)
+            namespaces.enter(spaces)
             return act()
 
         return namespaces.in_thread(act_inside)
@@ -135,11 +145,11 @@ class Machine:
 
     def listen(self, port: int = 0) -> socket.socket:
         """A listening TCP socket at the machine's address, for use in the process of the tests."""
-        return self.visit(lambda: socket.create_server((self.ip, port)))
+        return self.on_wire(lambda: socket.create_server((self.ip, port)))
 
     def connect(self, ip: str, port: int, timeout_s: float = 5.0) -> socket.socket:
         """A TCP connection from this machine, for use in the process of the tests."""
-        return self.visit(lambda: socket.create_connection((ip, port), timeout=timeout_s))
+        return self.on_wire(lambda: socket.create_connection((ip, port), timeout=timeout_s))
 
     def bytes_received(self) -> int:
         """Bytes that came to it over the wire so far."""

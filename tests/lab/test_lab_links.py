@@ -221,6 +221,7 @@ def test_behind_a_nat_a_machine_cannot_be_dialled(lab: Lab) -> None:
     lab.nat(launcher)
     with launcher.listen() as server, connected(launcher, worker) as (dialled, accepted):
         carry(dialled, accepted, MEBIBYTE)  # an open connection opens no door for new ones
+        other.run(["ip", "route", "add", f"{launcher.ip}/32", "via", public])  # nor does knowing the way
         for ip in (public, launcher.ip):
             for dialler in (worker, other):
                 with pytest.raises(OSError, match=r"timed out|unreachable"):
