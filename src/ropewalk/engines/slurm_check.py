@@ -1,0 +1,115 @@
+"""What stands in the way of using Slurm here, for `ropewalk doctor --engine slurm`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from ropewalk.engines.engine import Finding
+from ropewalk.engines.slurm_commands import run_command, words_of
+from ropewalk.engines.slurm_folder import SharedFolder
+from ropewalk.engines.slurm_nodes import Node, describe
+from ropewalk.engines.slurm_script import SlurmOptions
+from ropewalk.errors import EngineError
+
+_COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
+#: Credentials of Slurm (munge) are worth nothing between clocks that differ by more than five minutes.
+_MOST_SKEW_S = 60.0
+_LEAST_FREE = 64 << 20
+
+
+def check_cluster(options: SlurmOptions, folder: SharedFolder, nodes: Callable[[], list[Node]]) -> list[Finding]:
+    """All findings; `nodes` gives the nodes that the options leave, or raises an EngineError that says why none."""
+    missing = [command for command in _COMMANDS if shutil.which(command) is None]
+    if missing:
+        advice = (
+            f"not on the PATH: {', '.join(missing)}. Run the launcher on a login node of the cluster or inside of a "
+            "job, load Slurm's module, or install the commands (Debian: apt install slurm-client)"
+        )
+        return [Finding("commands of Slurm", False, advice), *_folder(folder)]
+    findings = [Finding("commands of Slurm", True, os.path.dirname(shutil.which("sbatch") or ""))]
+    for probe in (_version, _controller, _clock, _queue):
+        findings.append(probe(options.timeout_s))
+    findings += _partition(nodes)
+    findings.append(_accounts(options.timeout_s))
+    return [*findings, *_folder(folder)]
+
+
+def _said(argv: Sequence[str], timeout_s: float) -> tuple[bool, str]:
+    try:
+        return True, run_command(argv, timeout_s=timeout_s).strip()
+    except EngineError as error:
+        return False, words_of(error) or str(error)
+
+
+def _version(timeout_s: float) -> Finding:
+    ok, words = _said(["sbatch", "--version"], timeout_s)
+    return Finding("version of Slurm", ok, words if ok else f"{words}; is SLURM_CONF set, if this cluster needs it?")
+
+
+def _controller(timeout_s: float) -> Finding:
+    ok, words = _said(["scontrol", "ping"], timeout_s)
+    is_up = ok and re.search(r"\bUP\b", words) is not None
+    advice = "slurmctld must run and be reachable from here, on the port SlurmctldPort of slurm.conf"
+    return Finding("controller", is_up, words if is_up else f"{words or 'no answer'}; {advice}")
+
+
+def _clock(timeout_s: float) -> Finding:
+    ok, words = _said(["scontrol", "show", "config"], timeout_s)
+    match = re.search(r"as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", words)
+    if not ok or not match:
+        return Finding("clock", ok, "the controller does not tell its time" if ok else words)
+    skew_s = datetime.fromisoformat(match[1]).timestamp() - time.time()
+    if abs(skew_s) <= _MOST_SKEW_S:
+        return Finding("clock", True, f"{abs(skew_s):.0f} s from the controller's")
+    advice = "Slurm's credentials and our certificates need clocks that agree: use chrony or ntpd on both"
+    return Finding("clock", False, f"{skew_s:+.0f} s from the controller's; {advice}")
+
+
+def _queue(timeout_s: float) -> Finding:
+    ok, words = _said(["squeue", "--noheader", "--user", str(os.getuid())], timeout_s)
+    advice = "munge must run here with the cluster's key (munge -n | unmunge)"
+    return Finding("own jobs", ok, f"{len(words.splitlines())} in the queue" if ok else f"{words}; {advice}")
+
+
+def _partition(nodes: Callable[[], list[Node]]) -> Iterator[Finding]:
+    try:
+        found = nodes()
+    except EngineError as error:
+        yield Finding("partition", False, str(error))
+        return
+    names = ", ".join(sorted({node.partition for node in found}))
+    usable = [node for node in found if node.is_usable]
+    yield Finding("partition", True, f"{names}: {len(found)} nodes, with up to {describe(found)}")
+    closed = "" if any(node.is_open for node in found) else " (the partition is closed)"
+    advice = "" if usable else f"{closed}: jobs will wait until there are some; sinfo --list-reasons says why"
+    yield Finding("usable nodes", bool(usable), f"{len(usable)} of {len(found)}{advice}")
+
+
+def _accounts(timeout_s: float) -> Finding:
+    if shutil.which("sacct") is None or not _said(["sacct", "--noheader", "--format=JobID"], timeout_s)[0]:
+        return Finding("accounts of jobs", True, "none kept here; the end of a job is known for MinJobAge seconds only")
+    return Finding("accounts of jobs", True, "kept, sacct answers")
+
+
+def _folder(folder: SharedFolder) -> Iterator[Finding]:
+    try:
+        place = folder.prepare(f"check-{os.urandom(4).hex()}", "check", 1, b"-")
+    except EngineError as error:
+        yield Finding("shared folder", False, str(error))
+        return
+    folder.remove_run(place.parent.name.removeprefix("ropewalk-"))
+    free = shutil.disk_usage(folder.path).free
+    if free < _LEAST_FREE:
+        yield Finding("shared folder", False, f"{folder.path} has only {free >> 20} MiB free: make room there")
+    elif folder.is_local():
+        words = f"{folder.path} is on {folder.kind()}, which hosts do not share by themselves: if nodes do not see it"
+        yield Finding("shared folder", True, f"{words}, choose another with the option folder")
+    else:
+        yield Finding(
+            "shared folder", True, f"{folder.path} ({folder.kind() or 'unknown kind'}, {free >> 20} MiB free)"
+        )

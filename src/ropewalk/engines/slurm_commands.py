@@ -1,0 +1,120 @@
+"""Runs the commands of Slurm: argv lists, a time limit, plain C locale, and few of the launcher's variables.
+
+The launcher's environment stays here: it may hold secrets, and what a launcher inside of an allocation has in
+`SLURM_*` would mislead both the commands and the jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ropewalk.errors import EngineError
+
+#: All that commands, and through `sbatch --export=ALL` jobs, see of the launcher's environment.
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+#: Words of a controller that is busy, starts, or is away for a moment: the same question may succeed later.
+_PASSING = (
+    "unable to contact slurm controller",
+    "socket timed out",
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "zero bytes were transmitted",
+    "transport endpoint is not connected",
+    "resource temporarily unavailable",
+    "temporarily unable to accept job",
+    "in standby mode",
+    "invalid protocol version: uninitialized",
+)
+_PAUSE_S = 0.5
+_MOST_WORDS = 2000
+
+
+def run_command(argv: Sequence[str], *, stdin: str = "", timeout_s: float = 20.0) -> str:
+    """Run one command and return what it printed.
+
+    Raises:
+        EngineError: it is missing, failed, or did not answer in time. The error's `is_passing` says whether asking
+            again may help, and `words` is what the command said.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=_environment(os.environ),
+            cwd=_folder(),
+        )
+    except FileNotFoundError:
+        raise EngineError(
+            f"there is no {argv[0]} on the PATH; run the launcher where Slurm's commands are (a login node, or inside "
+            f"of a job), load their module, or install them (Debian: apt install slurm-client)",
+            is_passing=False,
+            words="",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise EngineError(
+            f"{argv[0]} did not answer within {timeout_s:g} s; is slurmctld up (scontrol ping)? A busy cluster may "
+            f"need a larger option timeout_s",
+            is_passing=True,
+            words="",
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in a word
+        raise EngineError(f"cannot run {argv[0]}: {error}", is_passing=False, words="") from error
+    if done.returncode:
+        words = (done.stderr.strip() or done.stdout.strip())[:_MOST_WORDS]
+        is_passing = any(word in words.lower() for word in _PASSING)
+        advice = "; slurmctld does not answer, scontrol ping tells more" if is_passing else ""
+        raise EngineError(
+            f"{argv[0]} failed with exit code {done.returncode}: {words or 'it said nothing'}{advice}",
+            is_passing=is_passing,
+            words=words,
+        )
+    return done.stdout
+
+
+def ask(argv: Sequence[str], *, timeout_s: float = 20.0) -> str:
+    """Run a command that changes nothing, again and again while the controller is away for a moment.
+
+    Raises:
+        EngineError: as `run_command`, at the latest after about twice `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return run_command(argv, timeout_s=timeout_s)
+        except EngineError as error:
+            if not is_passing(error) or time.monotonic() + _PAUSE_S > deadline:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def is_passing(error: EngineError) -> bool:
+    """Whether the same command may succeed a moment later."""
+    return bool(getattr(error, "is_passing", False))
+
+
+def words_of(error: EngineError) -> str:
+    """What the command itself said."""
+    return str(getattr(error, "words", ""))
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: environ[name] for name in _KEPT if name in environ}
+    # Long lists of array tasks are cut by default.
+    return kept | {"LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}
+
+
+def _folder() -> str:
+    """Where jobs start: the launcher's own folder, as users of sbatch expect."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed under us
+        return str(Path("/"))

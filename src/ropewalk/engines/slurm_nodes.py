@@ -1,0 +1,185 @@
+"""What the nodes of a Slurm cluster have, and how many jobs they can ever hold.
+
+Slurm accepts a request that no node can fulfil and lets it wait for ever. These functions find that out before
+anything is sent, from what sinfo says of the nodes as they are configured, busy or not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.engines.resources import Resources
+
+#: `--format` of sinfo, as `read_sinfo` expects it; a vertical bar stands in none of them.
+SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%f|%G"
+
+_GPU = re.compile(r"gpu(?::([^:,(]+))??:(\d+)(?:\([^)]*\))?(?:,|$)")
+_UNUSABLE = ("down", "drain", "fail", "maint", "unk", "inval", "perfctrs", "future", "error")
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One host in one partition."""
+
+    name: str
+    partition: str
+    is_default: bool
+    """Whether its partition is the one that is used when none is named."""
+    address: str
+    """An IP address or a host name."""
+    cpus: int
+    memory_mib: int | None
+    """None where the cluster does not say."""
+    gpus: int
+    state: str
+    is_open: bool
+    """Whether its partition starts jobs."""
+    time_limit_s: float | None
+    features: frozenset[str]
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether jobs can start on it today, once it is free."""
+        return self.is_open and not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
+
+    def holds(self, each: Resources) -> int:
+        """How many shares of that size it has."""
+        most = [self.cpus // max(1, each.cpus) if each.cpus >= 1 else math.floor(self.cpus / each.cpus)]
+        if each.gpus:
+            most.append(self.gpus // each.gpus)
+        if each.memory_bytes and self.memory_mib is not None:
+            most.append(self.memory_mib // math.ceil(each.memory_bytes / _MIB))
+        return int(min(most))
+
+
+def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
+    """Read the output of `sinfo --all --Node --exact --noheader --format=SINFO_FORMAT`; other lines are passed over.
+
+    Args:
+        text: what sinfo printed.
+        gpu_type: count GPUs of this type only, if given.
+    """
+    nodes: list[Node] = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) != len(SINFO_FORMAT.split("|")):
+            continue
+        name, partition, address, cpus, memory, state, available, limit, features, gres = fields
+        if not cpus.rstrip("+").isdecimal():
+            continue
+        mib = int(memory.rstrip("+")) if memory.rstrip("+").isdecimal() else 0
+        nodes.append(
+            Node(
+                name=name,
+                partition=partition.rstrip("*"),
+                is_default=partition.endswith("*"),
+                address=address,
+                cpus=int(cpus.rstrip("+")),
+                memory_mib=mib if mib > 1 else None,  # 1 is what Slurm says of a cluster that did not configure it
+                gpus=sum(int(count) for kind, count in _GPU.findall(gres) if not gpu_type or kind == gpu_type),
+                state=state.lower(),
+                is_open=available == "up",
+                time_limit_s=read_time(limit),
+                features=frozenset(features.split(",")) - {"(null)", ""},
+            )
+        )
+    return nodes
+
+
+def best_share(nodes: Sequence[Node], process: Resources) -> int:
+    """How many processes one job should host so that the nodes together can host the most.
+
+    The largest node alone would be a bad measure: with one node of 128 CPUs among a hundred of 4, jobs of 128
+    processes would all wait for the one. Of shares that are equally good, the largest: fewer jobs, fewer agents.
+
+    Returns:
+        0 if no node can host even one.
+    """
+    places = [node.holds(process) for node in nodes]
+    shares = sorted(set(places) - {0}, reverse=True)
+    return max(shares, key=lambda share: sum(place // share * share for place in places), default=0)
+
+
+def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False) -> int:
+    """How many jobs of that size fit on the nodes at the same time."""
+    places = [node.holds(job) for node in nodes]
+    return sum(min(place, 1) if is_exclusive else place for place in places)
+
+
+def describe(nodes: Sequence[Node]) -> str:
+    """The largest numbers that a node has, in words."""
+    cpus = max((node.cpus for node in nodes), default=0)
+    words = [f"{cpus} CPU{'s' * (cpus != 1)}"]
+    memories = [node.memory_mib for node in nodes if node.memory_mib is not None]
+    if memories:
+        words.append(f"{max(memories)} MiB of memory")
+    gpus = max((node.gpus for node in nodes), default=0)
+    words.append(f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU")
+    return ", ".join(words)
+
+
+def describe_request(job: Resources) -> str:
+    """What a job asks for, in the same words."""
+    cpus = math.ceil(job.cpus)
+    words = [f"{cpus} CPU{'s' * (cpus != 1)}"]
+    if job.memory_bytes:
+        words.append(f"{mib_of(job)} MiB of memory")
+    if job.gpus:
+        words.append(f"{job.gpus} GPU{'s' * (job.gpus != 1)}")
+    return ", ".join(words)
+
+
+def mib_of(job: Resources) -> int:
+    """The memory that a job asks for in Slurm's unit, rounded up; 0 if it asks for none."""
+    return math.ceil((job.memory_bytes or 0) / _MIB)
+
+
+def read_time(text: str) -> float | None:
+    """Read a time limit as Slurm writes it: "30" (minutes), "10:00", "2:00:00", "1-12:00:00"; None if it is endless.
+
+    Raises:
+        ValueError: it is not such a time.
+    """
+    if text.lower() in ("infinite", "unlimited", "n/a", "not_set", ""):
+        return None
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
+        raise ValueError(f"a time is written minutes, hours:minutes:seconds or days-hours:minutes, not {text!r}")
+    days, first, second, third = (int(part) if part else None for part in match.groups())
+    if days is not None:  # days-hours:minutes:seconds
+        return float(days * 86400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0))
+    if third is not None:
+        return float((first or 0) * 3600 + (second or 0) * 60 + third)
+    return float((first or 0) * 60 + (second or 0))
+
+
+def write_time(seconds: float) -> str:
+    """A time as Slurm reads it, in whole minutes, because Slurm knows no smaller limits."""
+    minutes = max(1, math.ceil(seconds / 60))
+    return f"{minutes // 60}:{minutes % 60:02}:00"
+
+
+def expand_names(text: str) -> list[str]:
+    """The names in a list of nodes, such as "n[1-3,07-08],login".
+
+    Example:
+        >>> expand_names("n[08-10],gpu")
+        ['n08', 'n09', 'n10', 'gpu']
+    """
+    names: list[str] = []
+    for word in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", word)
+        if match is None:
+            names.append(word.strip())
+            continue
+        before, inside, after = match.groups()
+        for part in inside.split(","):
+            first, _, last = part.partition("-")
+            ends = expand_names(after) or [""]
+            for number in range(int(first), int(last or first) + 1):
+                names += [f"{before.strip()}{number:0{len(first)}}{end}" for end in ends]
+    return names

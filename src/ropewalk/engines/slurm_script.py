@@ -1,0 +1,201 @@
+"""What is sent to Slurm, as text: the options of sbatch, the flags of a job, and its batch script.
+
+Everything here is a pure function, so that it can be shown (`--dry-run`) and compared before anything is sent.
+Options travel as flags and not as `#SBATCH` lines: flags win over variables such as SBATCH_EXPORT, and no text of
+a user can break out of them.
+
+The script hands over the credentials and then becomes the agent:
+
+    folder/0.stdin (0600) ── opened, then removed ──▶ standard input ──▶ exec python -m ropewalk.processes.agent
+
+As the agent takes the place of the shell, signals that Slurm sends to the batch shell (`--signal=B:USR1`, SIGTERM)
+reach the agent itself, and its exit code is the job's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from dataclasses import dataclass, field
+
+from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.slurm_nodes import expand_names, mib_of, read_time, write_time
+
+#: Flags of sbatch that the engine itself decides; another value would break what it promises.
+_OURS = frozenset(
+    [
+        "--array",
+        "--export",
+        "--export-file",
+        "--get-user-env",
+        "--output",
+        "--error",
+        "--input",
+        "--parsable",
+        "--wrap",
+        "--wait",
+        "--job-name",
+        "--requeue",
+        "--no-requeue",
+        "--nodes",
+        "--ntasks",
+        "--ntasks-per-node",
+        "--cpus-per-task",
+        "--signal",
+        "--hold",
+        "--test-only",
+        "--clusters",
+        "--quiet",
+        "--help",
+        "--usage",
+        "--version",
+    ]
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A job that finds no credentials ends with it (EX_CONFIG of sysexits.h).
+_NO_CREDENTIALS = 78
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """The options of the engine `slurm`; those without a comment are the flags of sbatch of the same name."""
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    exclude: str = ""
+    nodelist: str = ""
+    gres: str = ""
+    """More of what nodes have, such as "nvme:1"; GPUs are asked for by the resources of processes."""
+    gpu_type: str = ""
+    """The type of the GPUs, such as "a100"."""
+    exclusive: bool = False
+    """Whether each job has its node for itself."""
+    mem: str = ""
+    """Memory of a job when its processes ask for none, such as "8G"."""
+    time: str = ""
+    """Time limit of a job when the run sets none, such as "2:00:00"; else the partition's default."""
+    processes_per_job: int | None = None
+    """The most processes in one job; None fills nodes."""
+    notice_s: int = 60
+    """The agent is told by SIGUSR1 so many seconds before its job reaches the time limit; 0 for no notice."""
+    folder: str = "~/.ropewalk/slurm"
+    """A folder that all hosts share, for credentials and the output of jobs."""
+    python: str = sys.executable
+    """The Python interpreter on the nodes."""
+    setup: list[str] = field(default_factory=list[str])
+    """Lines of shell before the agent starts, such as "module load python"; the script is then a login shell."""
+    extra: list[str] = field(default_factory=list[str])
+    """More flags of sbatch, such as "--mail-type=END"."""
+    timeout_s: float = 20.0
+    """A command of Slurm may take so long."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            words = [*self.setup, *self.extra] if isinstance(value, list) else [str(value)]
+            if any(re.search(r"[\x00-\x1f\x7f]", word) for word in words):
+                raise ValueError(f"{name} must hold no control characters such as a line break, not {value!r}")
+        if "\\" in self.folder:
+            raise ValueError(f"folder must hold no backslash, which Slurm would take for its own, not {self.folder!r}")
+        if self.time:
+            read_time(self.time)
+        if self.timeout_s <= 0 or self.notice_s < 0 or (self.processes_per_job or 1) < 1:
+            raise ValueError("timeout_s and processes_per_job must be above 0, and notice_s 0 or more")
+        if len(expand_names(self.nodelist)) > 1:
+            raise ValueError(
+                f"nodelist={self.nodelist} names several nodes, and Slurm would give all of them to each job; name "
+                "one, or use exclude, constraint or reservation to choose among nodes"
+            )
+        for word in self.extra:
+            if not re.match(r"--[a-z]", word):
+                raise ValueError(f"extra must hold long flags of sbatch, such as --mail-type=END, not {word!r}")
+            if word.split("=")[0] in _OURS:
+                raise ValueError(f"extra must not hold {word}: the engine sets it itself")
+
+
+def job_flags(options: SlurmOptions, spec: JobSpec) -> list[str]:
+    """The flags of sbatch that say what one job is and gets.
+
+    Raises:
+        ValueError: the option `mem` is no size.
+    """
+    wanted = {
+        "nodes": "1",
+        "ntasks": "1",
+        "cpus-per-task": str(math.ceil(spec.resources.cpus)),
+        "mem": f"{mib_of(spec.resources)}M" if spec.resources.memory_bytes else options.mem,
+        "gres": ",".join(filter(None, [_gpus(options, spec), options.gres])),
+        "time": write_time(spec.time_limit_s) if spec.time_limit_s is not None else options.time,
+        "signal": f"B:USR1@{options.notice_s}" if options.notice_s else "",
+    }
+    for name in ("partition", "account", "qos", "constraint", "reservation", "exclude", "nodelist"):
+        wanted[name] = getattr(options, name)
+    flags = [f"--{name}={value}" for name, value in wanted.items() if value]
+    if options.exclusive:
+        flags.append("--exclusive")
+    # A restart is always a fresh submission. The environment of sbatch itself is nearly empty, see run_command.
+    return [*flags, "--no-requeue", "--export=ALL", *options.extra]
+
+
+def _gpus(options: SlurmOptions, spec: JobSpec) -> str:
+    if not spec.resources.gpus:
+        return ""
+    return ":".join(filter(None, ["gpu", options.gpu_type, str(spec.resources.gpus)]))
+
+
+def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) -> str:
+    """The script of each job of a request.
+
+    Args:
+        options: of the engine.
+        spec: what to run; its `stdin` does not appear.
+        run_id: for the job's environment.
+        folder: where the files with the standard inputs lie, if there is one to hand over.
+
+    Raises:
+        ValueError: the environment holds what no shell can set.
+    """
+    lines = [
+        "#!/bin/bash -l" if options.setup else "#!/bin/bash",
+        f"# A job of Ropewalk, run {run_id}. What is secret comes on its standard input and is not part of this text.",
+        "unset LC_ALL SLURM_BITSTR_LEN SLURM_JWT",
+        "# A notice that comes before the agent listens must not end it.",
+        "trap '' USR1",
+        "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin} HOME=${HOME:-~}",
+        *_hand_over(spec, folder),
+        *options.setup,
+        *_exports({**spec.environment, "ROPEWALK_RUN_ID": run_id}),
+        f"exec {shlex.join(spec.command)}" + (" <&3 3<&-" if spec.stdin else " </dev/null"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _hand_over(spec: JobSpec, folder: str) -> list[str]:
+    if not spec.stdin:
+        return []
+    return [
+        f"credentials={shlex.quote(folder)}/${{SLURM_ARRAY_TASK_ID:-0}}.stdin",
+        'if ! [ -r "$credentials" ]; then',
+        '    echo "ropewalk: $HOSTNAME does not see $credentials. Either hosts do not share that folder (see the option'
+        ' folder of the engine slurm), or this job was started before, which needs a fresh submission." >&2',
+        f"    exit {_NO_CREDENTIALS}",
+        "fi",
+        'exec 3<"$credentials"',
+        'rm -f -- "$credentials"',
+    ]
+
+
+def _exports(environment: dict[str, str]) -> list[str]:
+    for name, value in environment.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise ValueError(f"the variable {name!r}, or its value, is nothing that a shell can set")
+    return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+
+
+def shown(flags: list[str], script: str) -> str:
+    """The whole as a command that could be typed."""
+    return f"{shlex.join(['sbatch', *flags])} <<'END'\n{script}END\n"
