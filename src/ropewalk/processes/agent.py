@@ -590,7 +590,10 @@ def main() -> None:
     """Run an agent: its boot facts come on standard input, so that no secret is in argv."""
     boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
     injection.load("agent")
-    Agent(boot).run()
+    try:
+        Agent(boot).run()
+    except (RopewalkError, OSError) as error:  # its launcher shows it to people as what the agent said last
+        sys.exit(f"this agent on {platform.node()} cannot run: {error}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import os
 import re
 import threading
@@ -54,6 +55,12 @@ _END_S = 3.0
 _POLL_HERE_S, _POLL_S = 0.005, 0.2
 #: An agent without processes is given back after this long, if the engine gives another one when it is needed.
 _IDLE_S = 30.0
+#: Agents that come up within this time of each other share the processes evenly.
+_SPREAD_S = 5.0
+#: Losses within this time count as one event.
+_ONE_EVENT_S = 1.0
+#: No agent is submitted for this long when too many did not stay up, or were refused by the engine.
+_PAUSE_S, _REFUSED_S = 60.0, 5.0
 #: How often the engine is asked about agents that have not spoken yet.
 _CHECK_HERE_S, _CHECK_S = 0.5, 1.0
 #: What an agent prints that could not reach the launcher and waits to be dialled.
@@ -119,7 +126,7 @@ class Crew(Protocol):
         """It is gone, with all its processes; one event."""
 
     def on_happened(self, text: str) -> None:
-        """Something that people should know."""
+        """Something that people should know, if there are words; processes that wait may be placed now."""
 
     def on_no_agents(self, error: Exception) -> None:
         """None is left, and none comes any more."""
@@ -165,6 +172,7 @@ class Fleet:
         self._most = home.settings.hosts or engine.most_jobs()
         self._closed = False
         self._paused_until = 0.0
+        self._last_loss = -_ONE_EVENT_S
         self._launcher_secret = os.urandom(32).hex()
         self._ticket = new_ticket()
         """What the launcher shows at the switchboard of an agent that it dials."""
@@ -204,11 +212,23 @@ class Fleet:
 
         self._in_thread(ask)
 
-    def place(self, id: str, resources: Resources) -> Agent | None:
-        """The agent that shall host a process, or None: it has to wait."""
+    def place(self, id: str, resources: Resources, total: int) -> Agent | None:
+        """The agent that shall host a process, or None: it has to wait.
+
+        Args:
+            id: of the process.
+            resources: what it asks for.
+            total: how many processes there are, with those that wait: agents that come up first leave some to others.
+        """
         ready = [agent for agent in self.agents.values() if agent.up]
         fitting = [agent for agent in ready if fits(agent.share, agent.processes.values(), resources, self._per_job)]
-        if not fitting and not self._may_come():
+        young = time.monotonic() - _SPREAD_S
+        coming = sum(not agent.pid and agent.submitted > young for agent in self.agents.values())
+        coming += len(self._submitting)
+        if coming:
+            even = math.ceil(total / (len(ready) + coming))
+            fitting = [agent for agent in fitting if len(agent.processes) < even]
+        if not fitting and not coming and not self._may_come():
             fitting = ready  # crowded is better than never
         if not fitting:
             return None
@@ -255,7 +275,7 @@ class Fleet:
     def _not_submitted(self, left: list[Share], error: Exception) -> None:
         for share in left:
             self._submitting.remove(share)
-        self._paused_until = time.monotonic() + 5.0
+        self._paused_until = time.monotonic() + _REFUSED_S
         if self._closed:
             return
         if any(agent.link for agent in self.agents.values()):
@@ -468,6 +488,9 @@ class Fleet:
                 self._link_lost(agent, link, f"nothing was heard of it for {agent.lease.silent_s(now):.1f} s")
             elif self._idles(agent, now):
                 self.dismiss(agent)
+        if self._home.settings.hosts:
+            self.want([])
+        self._crew.on_happened("")
         self._loop.call_later(_TICK_S, self._tick)
 
     def _idles(self, agent: Agent, now: float) -> bool:
@@ -506,28 +529,20 @@ class Fleet:
         self._in_thread(lambda: self._end_job(agent))
         if planned:
             return
-        match self._budget.died(time.monotonic(), healthy=agent.pid != 0, cause=why):
+        now = time.monotonic()
+        if now - self._last_loss < _ONE_EVENT_S:
+            return  # part of what was counted just now: a switch that failed, a partition that was drained
+        self._last_loss = now
+        match self._budget.died(now, healthy=agent.pid != 0, cause=why):
             case Restart(delay_s):
-                self._paused_until = time.monotonic() + delay_s
-                self._loop.call_later(delay_s, lambda: self._replace(agent.share))
+                self._paused_until = now + delay_s
             case GiveUp(reason, _):
-                self._paused_until = time.monotonic() + 60.0
+                self._paused_until = now + _PAUSE_S
                 if not any(other.link for other in self.agents.values()):
                     error = StartFailed(f"no agent stays up: {reason}. The last one: {why}")
                     self._crew.on_no_agents(error)
                 else:
                     self._crew.on_happened(f"agents are not replaced for a minute: {reason}")
-
-    def _replace(self, share: Share) -> None:
-        self._paused_until = 0.0
-        if self._closed:
-            return
-        if self._here or self._home.settings.hosts or self._most:
-            now = len(self.agents) + len(self._submitting)
-            if now < (self._most or 1):
-                self._submitting.append(share)
-                self._in_thread(lambda: self._submit_all([share]))
-        self._crew.on_happened("")  # those that wait may ask again
 
     def _end_job(self, agent: Agent) -> None:
         with self._lock, contextlib.suppress(EngineError):

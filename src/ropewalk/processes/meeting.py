@@ -95,10 +95,13 @@ class Meeting:
         if self._boot.door:
             self._wait_to_be_dialled("")
             return
-        from ropewalk.transport.interfaces import source_ip_towards  # only a run of several hosts loads it
+        from ropewalk.transport.interfaces import local_ips, source_ip_towards  # only a run of several hosts loads it
 
         assert launcher.tls
-        self.ip = source_ip_towards(launcher.tls.ip)
+        try:
+            self.ip = source_ip_towards(launcher.tls.ip)
+        except OSError:  # no route: the launcher may find one in the other direction
+            self.ip = next(iter(local_ips()), "127.0.0.1")
         credentials = Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret)
         passport = Passport(self._boot.agent_id, self.ip, self._certificate)
         try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
@@ -360,6 +361,11 @@ class Session:
         """The process ids of the agents of this session."""
         return [agent.pid for agent in list(self._fleet.agents.values()) if agent.pid] if self._opened else []
 
+    @property
+    def passport(self) -> Passport | None:
+        """Where this process is in a run of several hosts; None if there is one host."""
+        return self._passport if self._parent is None else self._parent.passport
+
     def hosts(self) -> list[Agent]:
         """The agents that are up, as they are now."""
         return [agent for agent in list(self._fleet.agents.values()) if agent.link] if self._opened else []
@@ -471,7 +477,9 @@ class Session:
                 )
                 self._fleet = Fleet(engine, home, self._loop, self._members, self)
                 if self._passport:
-                    self._ways = Ways(self._fleet, self._loop, self._listener, self._passport.ip, self._tell_owners)
+                    ways = Ways(self._fleet, self._loop, self._listener, self._passport.ip, self._tell_owners)
+                    self._passport = dataclasses.replace(self._passport, detour=ways.reach)
+                    self._ways = ways
             self._opened = True
             self._loop.call_soon(self._listener.open)
             self._loop.start("ropewalk-session")
@@ -603,7 +611,7 @@ class Session:
         process = self._processes.get(id)
         if process is None:
             return
-        agent = self._fleet.place(id, process.spec.resources)
+        agent = self._fleet.place(id, process.spec.resources, len(self._processes))
         if agent is None:
             self._waiting.append(id)
             return
@@ -676,7 +684,8 @@ class Session:
     def on_happened(self, text: str) -> None:
         if text:
             self._tell_owners(text)
-        self._place_waiting()
+        if self._waiting:
+            self._place_waiting()
 
     def on_no_agents(self, error: Exception) -> None:
         self._fail(error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -84,6 +85,32 @@ class Ways:
             else:
                 self._through_relay(source, target, wish)
 
+    def reach(self, to: HostAddress, timeout_s: float) -> Socket:
+        """A connection from the launcher itself to a process that it cannot dial; in a thread that may block.
+
+        Raises:
+            TransportError, EngineError, OSError: there is no way.
+        """
+        target = self._fleet.agents.get(to.host)
+        if target is None or target.link is None:
+            raise LinkClosed(f"the host {to.host} is gone")
+        ticket = new_ticket()
+        if target.dialled:
+            _tell(target, MeetAt(ticket, "", 0, str(to)))
+            return self._come(target, ticket, timeout_s)
+        come: queue.SimpleQueue[Socket] = queue.SimpleQueue()
+
+        def invite() -> None:
+            board, (ip, port) = self._board_at()
+            board.claim(ticket, come.put)
+            _tell(target, MeetAt(ticket, ip, port, str(to)))
+
+        self._loop.call_soon(invite)
+        try:
+            return come.get(timeout=timeout_s)
+        except queue.Empty:
+            raise LinkClosed(f"{target.label} did not come to the launcher's switchboard in {timeout_s:g} s") from None
+
     def relay_at(self, place: RelayAt) -> None:
         """A switchboard is ready for two sides."""
         source, target, to = self._pending.pop(place.ticket, (None, None, ""))
@@ -135,12 +162,10 @@ class Ways:
             _tell(relay, OpenRelay(wish.ticket))
             self._note(source, target, relay.label)
         elif self._ip:
-            board = self._own_board()
-            if self._tcp is None:
-                self._tcp = board.listen_tcp(self._ip)
+            board, place = self._board_at()
             board.expect(wish.ticket, _MEET_S)
             self._pending[wish.ticket] = source, target, wish.to
-            self.relay_at(RelayAt(wish.ticket, *self._tcp))
+            self.relay_at(RelayAt(wish.ticket, *place))
             self._note(source, target, "the launcher")
         else:
             _tell(source, NoWay(wish.ticket, f"no host of this run reaches both {source.label} and {target.label}"))
@@ -162,8 +187,8 @@ class Ways:
 
         threading.Thread(target=fetch, name="ropewalk-way", daemon=True).start()
 
-    def _come(self, agent: Agent, ticket: str) -> Socket:
-        deadline = time.monotonic() + _MEET_S
+    def _come(self, agent: Agent, ticket: str, timeout_s: float = _MEET_S) -> Socket:
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 return self._fleet.reach_board(agent, ticket, deadline - time.monotonic())
@@ -176,6 +201,13 @@ class Ways:
         if self._board is None:
             self._board = Switchboard(self._loop)
         return self._board
+
+    def _board_at(self) -> tuple[Switchboard, tuple[str, int]]:
+        """Our switchboard, where other hosts find it."""
+        board = self._own_board()
+        if self._tcp is None:
+            self._tcp = board.listen_tcp(self._ip)
+        return board, self._tcp
 
     def _note(self, source: Agent, target: Agent, through: str) -> None:
         way = Way(source.id, target.id, through)

@@ -37,6 +37,7 @@ from ropewalk.transport.credentials import create_run_folder
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.passport import Passport
 from ropewalk.transport.serialization import dumps, loads
 
 ENTRY = "ropewalk.program.node_process:main"
@@ -80,6 +81,8 @@ class Hosting(abc.ABC):
     loop: Loop
     run_id: str
     folder: Path
+    #: Where the launcher is, in a run of several hosts.
+    passport: Passport | None = None
 
     @abc.abstractmethod
     def start(self, launch: Launch) -> None:
@@ -148,6 +151,7 @@ class ProcessHosting(Hosting):
         self.loop = session.loop
         self.run_id = session.run_id
         self.folder = session.folder
+        self.passport = session.passport
 
     def start(self, launch: Launch) -> None:
         name = launch.start.name

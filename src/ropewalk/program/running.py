@@ -304,7 +304,8 @@ class RunningProgram:
                 if not self._hosting.shares_host:  # the session's loop runs no code of users
                     loop = self._client_loop = Loop()
                     loop.start("ropewalk-client", deputies=True)
-                self._caller = Caller(loop, self._view, self._hosting.run_id, LAUNCHER, self._hosting.handover)
+                hosting = self._hosting
+                self._caller = Caller(loop, self._view, hosting.run_id, LAUNCHER, hosting.handover, hosting.passport)
             return self._caller
 
     def _call(self, call: Callable[[], T]) -> T:
