@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -43,52 +44,84 @@ def source_ip_towards(ip: str) -> str:
 
 def local_ips() -> list[str]:
     """The addresses of this host's interfaces that are up, loopback last; link-local ones are left out."""
-    import psutil  # 15 ms, and only runs of several hosts ask
-
-    states = psutil.net_if_stats()
-    found = [
-        ipaddress.ip_address(address.address.partition("%")[0])
-        for name, addresses in psutil.net_if_addrs().items()
-        if name not in states or states[name].isup
-        for address in addresses
-        if address.family in (socket.AF_INET, socket.AF_INET6)
-    ]
-    kept = [ip for ip in found if not ip.is_link_local]
-    return [str(ip) for ip in sorted(kept, key=lambda ip: (ip.is_loopback, ip.version))]
+    found = [ipaddress.ip_address(ip) for ips in _by_interface().values() for ip in ips]
+    return [str(ip) for ip in sorted(found, key=lambda ip: (ip.is_loopback, ip.version))]
 
 
 def choose_advertised(advertise: str | None, towards: Sequence[str]) -> str:
-    """The address of this host at which other hosts of a run reach it.
+    """The address of this host at which other hosts of a run reach it; loopback only if they are all this host.
 
     Args:
         advertise: the user's choice, if there is one.
         towards: addresses of some of the other hosts, as far as known.
 
     Raises:
-        SettingsError: the choice is no address of this host, or there are several addresses and nothing tells which.
+        SettingsError: the choice is no address of this host, or nothing tells which of several is meant.
     """
-    ours = local_ips()
+    others_are_here = bool(towards) and all(_is_loopback(ip) for ip in towards)
     if advertise is not None:
-        chosen = str(ipaddress.ip_address(advertise))
-        if chosen not in ours:
-            raise SettingsError(
-                f"advertise={advertise} is no address of this host, which has {', '.join(ours)}", name="advertise"
-            )
-        return chosen
+        return _checked(advertise, towards, others_are_here)
     leading: list[str] = []
     for ip in towards:
-        try:
+        with contextlib.suppress(OSError):  # no route: perhaps the others have one
             leading.append(source_ip_towards(ip))
-        except OSError:  # no route: perhaps the others have one
-            continue
-    if leading:
-        return max(dict.fromkeys(leading), key=leading.count)
-    outer = [ip for ip in ours if not ipaddress.ip_address(ip).is_loopback]
-    if len(outer) == 1 and not towards:
-        return outer[0]
-    why = f"no route leads to {', '.join(towards[:3])}" if towards else "the engine does not say where its hosts are"
+    usable = [ip for ip in leading if others_are_here or not _is_loopback(ip)]
+    if usable:
+        return max(dict.fromkeys(usable), key=usable.count)
+    outer = {name: ips for name, ips in _by_interface().items() if not _is_loopback(ips[0])}
+    if not towards and len(outer) == 1:
+        return next(iter(outer.values()))[0]
+    if towards:
+        why = f"no route leads to {', '.join(towards[:3])}"
+    elif outer:
+        why = "the engine does not say where its hosts are"
+    else:
+        why = "this host is on no network"
     raise SettingsError(
-        f"it is not clear at which address the other hosts reach this one: {why}. This host has {', '.join(ours)}; "
-        "name one with the setting `advertise` (ropewalk run --advertise IP)",
+        f"it is not clear at which address the other hosts reach this one: {why}. This host has {_interfaces()}; "
+        "name the one that they reach with the setting `advertise` (ropewalk run --advertise IP)",
         name="advertise",
     )
+
+
+def _checked(advertise: str, towards: Sequence[str], others_are_here: bool) -> str:
+    chosen = str(ipaddress.ip_address(advertise))
+    if chosen not in local_ips():
+        raise SettingsError(
+            f"advertise={advertise} is no address of this host, which has {_interfaces()}", name="advertise"
+        )
+    if _is_loopback(chosen) and towards and not others_are_here:
+        elsewhere = next(ip for ip in towards if not _is_loopback(ip))
+        raise SettingsError(
+            f"advertise={advertise} is loopback, which another host such as {elsewhere} takes for itself; "
+            f"this host has {_interfaces()}",
+            name="advertise",
+        )
+    return chosen
+
+
+def _by_interface() -> dict[str, list[str]]:
+    """The addresses of each interface that is up and has any; IPv4 first."""
+    import psutil  # 15 ms, and only runs of several hosts ask
+
+    states = psutil.net_if_stats()
+    found: dict[str, list[str]] = {}
+    for name, addresses in psutil.net_if_addrs().items():
+        ips = [
+            ipaddress.ip_address(address.address.partition("%")[0])
+            for address in addresses
+            if address.family in (socket.AF_INET, socket.AF_INET6)
+        ]
+        kept = sorted((ip for ip in ips if not ip.is_link_local), key=lambda ip: ip.version)
+        if kept and (name not in states or states[name].isup):
+            found[name] = [str(ip) for ip in kept]
+    return found
+
+
+def _interfaces() -> str:
+    """All of them, for people: "eth0 10.0.0.1 and fd00::1, lo 127.0.0.1"."""
+    return ", ".join(f"{name} {' and '.join(ips)}" for name, ips in _by_interface().items())
+
+
+def _is_loopback(ip: str) -> bool:
+    return ipaddress.ip_address(ip).is_loopback
