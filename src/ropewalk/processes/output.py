@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import re
 import sys
@@ -18,6 +19,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 #: The most of one line that is held back while its end has not come.
 _LONGEST_LINE = 64 * 1024
@@ -86,22 +89,34 @@ class Console:
     """Prints the output of processes from one thread, each line with the name of its process."""
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[str, str, bool, Callable[[], None]]] = deque()
+        self.problem = ""
+        """Why the output of other hosts is no longer kept in files; empty while it is."""
+        self._lines: deque[tuple[str, str, bool, Callable[[], None], Path | None]] = deque()
         self._there = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
-    def show(self, who: str, text: str, is_error: bool, on_shown: Callable[[], None]) -> None:
-        """Print lines of a process soon; `on_shown` is called when they are out. From the loop's thread."""
+    def show(
+        self, who: str, text: str, is_error: bool, on_shown: Callable[[], None], keep_in: Path | None = None
+    ) -> None:
+        """Print lines of a process soon; from the loop's thread.
+
+        Args:
+            who: stands before each line.
+            text: whole lines.
+            is_error: whether they go to stderr.
+            on_shown: called when they are out.
+            keep_in: a file of this host to which they are added; the agent of this host does that itself.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
             self._thread.start()
-        self._lines.append((who, text, is_error, on_shown))
+        self._lines.append((who, text, is_error, on_shown, keep_in))
         self._there.release()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Print what is left and end; may be called twice."""
         if self._thread:
-            self._lines.append(("", "", False, lambda: None))
+            self._lines.append(("", "", False, lambda: None, None))
             self._there.release()
             if self._thread is not threading.current_thread():
                 self._thread.join(timeout_s)
@@ -110,14 +125,26 @@ class Console:
     def _print_all(self) -> None:
         while True:
             self._there.acquire()
-            who, text, is_error, on_shown = self._lines.popleft()
+            who, text, is_error, on_shown, keep_in = self._lines.popleft()
             if not who:
                 return
+            if keep_in and not self.problem:
+                self._keep(text, keep_in)
             target = sys.stderr if is_error else sys.stdout
             with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
                 target.write(prefixed(who, text, colour=_is_terminal(target)))
                 target.flush()
             on_shown()
+
+
+    def _keep(self, text: str, path: Path) -> None:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
+                file.write(text.encode(errors="replace"))
+        except OSError as error:  # a full disk must not end the run
+            self.problem = str(error)
+            logger.warning("the output of processes is no longer kept in %s: %s", path.parent, error)
 
 
 def prefixed(who: str, text: str, *, colour: bool) -> str:

@@ -699,7 +699,11 @@ class Session:
                 with contextlib.suppress(LinkClosed):
                     agent.link.send(OutputSeen(output.size_bytes))
 
-        self._console.show(who, output.text, output.is_error, shown)
+        keep_in = None
+        if self._passport and process:
+            folder = self.settings.logs or self.folder / "output"
+            keep_in = folder / f"{process.spec.name.replace('/', '_')}.log"
+        self._console.show(who, output.text, output.is_error, shown, keep_in)
 
     def _tell_owners(self, text: str) -> None:
         logger.warning(text)
