@@ -5,7 +5,7 @@ import socket
 import sys
 
 try:
-    connected = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)
+    connected = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)
 except OSError as error:
     sys.exit(f"{error.strerror or error}")
 connected.settimeout(None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import re
 import secrets
 import shlex
@@ -66,7 +67,7 @@ class SshEngine(Engine):
         self._hosts = {entry: Host.parse(entry) for entry in self._options.hosts}
         self._connections: dict[str, SshConnection] = {}
         self._reached: set[str] = set()
-        self._avoided: dict[str, float] = {}
+        self._lost_at: dict[str, float] = {}
         self._jobs: dict[str, _Job] = {}
         self._requests: dict[tuple[str, str], list[str]] = {}
         self._closed = False
@@ -98,9 +99,6 @@ class SshEngine(Engine):
         jobs = [job for id in ids if (job := self._jobs.get(id)) and job.is_alive]
         for job in jobs:
             job.connection.tell("end", job=job.name)
-        for id in ids:
-            if not ((job := self._jobs.get(id)) and (job.is_alive or job.name in job.connection.endings)):
-                self._kill_found(id)
         deadline = time.monotonic() + _END_S
         for job in jobs:
             is_there = job.connection.silent_s < self._options.server_alive_interval
@@ -108,17 +106,24 @@ class SshEngine(Engine):
             if job.door:
                 job.connection.shut_door(job.name, job.spec.door)
                 job.door = ""
+        for id in ids:
+            if not ((job := self._jobs.get(id)) and (job.is_alive or job.name in job.connection.endings)):
+                self._kill_found(id)
         self._close_idle()
 
     def find(self, run_id: str) -> list[str]:
-        return self.runs().get(run_id, [])
+        is_ours = any(run == run_id for run, _ in self._requests)  # then hosts that got no job have none of it
+        return self._runs(self._connections if is_ours else self._hosts).get(run_id, [])
 
     def runs(self) -> dict[str, list[str]]:
+        return self._runs(self._hosts)
+
+    def _runs(self, entries: Iterable[str]) -> dict[str, list[str]]:
         alive: dict[str, list[str]] = {}
         for id, job in self._jobs.items():
             if job.is_alive:
                 alive.setdefault(job.run_id, []).append(id)
-        self._connect(entry for entry in self._hosts if not self._is_avoided(entry))
+        self._connect(entry for entry in entries if not self._is_avoided(entry))
         for entry, connection in self._connections.items():
             for name, run_id in _marked(connection).items() if not self._is_doubtful(connection) else ():
                 id = f"{entry}/{name}"
@@ -150,18 +155,18 @@ class SshEngine(Engine):
         )
 
     def check(self) -> list[Finding]:
-        failures = self._connect(self._hosts, again=True)
+        failures = self._connect(self._hosts)
+        there = [self._connections[entry] for entry in self._hosts if entry not in failures]
         findings = [ssh_checks.client()]
-        for entry in self._hosts:
-            if entry in failures:
-                findings.append(Finding(f"host {entry}", False, failures[entry]))
-            else:
-                findings += ssh_checks.of_host(self._connections[entry])
+        findings += [Finding(f"host {entry}", False, why) for entry, why in failures.items()]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ropewalk-ssh-check") as threads:
+            for of_host in threads.map(ssh_checks.of_host, there):
+                findings += of_host
         self._close_idle()
         return findings
 
     def per_job(self, process: Resources) -> int:
-        failures = self._connect(self._hosts)
+        failures = self._connect(entry for entry in self._hosts if not self._is_avoided(entry))
         if new := [why for entry, why in failures.items() if entry not in self._reached]:
             raise EngineError("\n".join(new))
         rooms = [_room(connection, process) for connection in self._connections.values() if not connection.gone]
@@ -225,7 +230,8 @@ class SshEngine(Engine):
     def _kill_found(self, id: str) -> None:
         """End a job of another launcher, or of a connection that is gone, whose keeper does so too, but maybe later."""
         entry, _, name = id.rpartition("/")
-        if name.startswith(ssh_keeper.MARK) and entry in self._hosts and not self._connect([entry]):
+        is_there = name.startswith(ssh_keeper.MARK) and entry in self._hosts and not self._is_avoided(entry)
+        if is_there and not self._connect([entry]):
             self._connections[entry].ask("kill", job=name)
 
     # Placing
@@ -260,7 +266,7 @@ class SshEngine(Engine):
                     refusal = error
                 else:  # if it gets through after all, nobody wants that job any more
                     connection.tell("end", job=id.rpartition("/")[2])
-                    self._avoid(connection.host.entry)
+                    self._lost_at[connection.host.entry] = time.monotonic()
         if refusal:
             self.cancel(ids)
             raise refusal
@@ -299,12 +305,12 @@ class SshEngine(Engine):
         return bool(connection.gone) or connection.silent_s > self._options.server_alive_interval
 
     def _is_avoided(self, entry: str) -> bool:
-        return self._avoided.get(entry, 0.0) > time.monotonic()
+        """Whether it was lost a moment ago, so that trying it may take long."""
+        connection = self._connections.get(entry)
+        lost_at = max(self._lost_at.get(entry, -math.inf), connection.gone_at if connection else -math.inf)
+        return time.monotonic() - lost_at < _AVOIDED_S
 
-    def _avoid(self, entry: str) -> None:
-        self._avoided[entry] = time.monotonic() + _AVOIDED_S
-
-    def _connect(self, entries: Iterable[str], *, again: bool = False) -> dict[str, str]:
+    def _connect(self, entries: Iterable[str]) -> dict[str, str]:
         """Connect to those of these hosts to which there is no connection; returns why some could not be."""
 
         def connect(entry: str) -> SshConnection | EngineError:
@@ -325,10 +331,10 @@ class SshEngine(Engine):
                     if isinstance(outcome, SshConnection):
                         self._connections[entry] = outcome
                         self._reached.add(entry)
-                        self._avoided.pop(entry, None)
+                        self._lost_at.pop(entry, None)
                     else:
                         failures[entry] = str(outcome)
-                        self._avoid(entry)
+                        self._lost_at[entry] = time.monotonic()
         return failures
 
 

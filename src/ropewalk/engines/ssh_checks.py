@@ -76,7 +76,7 @@ def require_forwarding(connection: SshConnection) -> None:
 def _version(connection: SshConnection) -> Finding:
     """Its Python has our minor version, or there were no connection; so this is about Ropewalk."""
     facts = connection.facts
-    python, theirs = facts["executable"], facts["ropewalk"]
+    python, theirs = facts["executable"], connection.ask("version")
     detail = (
         f"{python} {'.'.join(map(str, sys.version_info[:2]))} has {f'Ropewalk {theirs}' if theirs else 'no Ropewalk'}"
     )

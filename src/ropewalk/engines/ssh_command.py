@@ -109,7 +109,7 @@ class Host:
         match = _HOST.fullmatch(entry)
         port = int(match["port"]) if match and match["port"] else None
         if match is None or (port is not None and not 1 <= port <= 65535):
-            raise ValueError(f"a host is written [user@]name[:port] or [user@][IPv6]:port, not {entry!r}")
+            raise ValueError(f"each of `hosts` is written [user@]name[:port] or [user@][IPv6]:port, not {entry!r}")
         return cls(entry, match["ipv6"] or match["name"], match["user"] or "", port)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import shutil
@@ -65,6 +66,8 @@ class SshConnection:
         self.host = host
         self.gone = ""
         """Why it carries nothing any more; empty while it does."""
+        self.gone_at = -math.inf
+        """When, by the monotonic clock."""
         self.endings: dict[str, Ending] = {}
         """The jobs that have ended on it, by name."""
         self.facts: dict[str, Any] = {}
@@ -234,6 +237,7 @@ class SshConnection:
                 if self._closing
                 else explain(self.host, self._options, code, self.said)
             )
+            self.gone_at = time.monotonic()
             self._changed.notify_all()
 
     def _carry_until_gone(self, selector: selectors.BaseSelector) -> str:

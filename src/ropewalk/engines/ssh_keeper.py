@@ -15,7 +15,6 @@ import base64
 import collections
 import contextlib
 import ctypes
-import importlib.metadata
 import json
 import os
 import platform
@@ -24,7 +23,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -57,6 +55,7 @@ class Keeper:
             "end": lambda order: self._end(order["job"], "its launcher ended it"),
             "log": lambda order: _text(self._jobs[order["job"]].tail) if order["job"] in self._jobs else "",
             "find": lambda order: [[run, job] for run, job in {(run, job) for _, run, job in _marked()}],
+            "version": lambda order: _version(),
             "kill": lambda order: _kill_marked(order["job"]),
         }
 
@@ -127,7 +126,7 @@ class Keeper:
     # Jobs
 
     def _start(self, order: dict[str, Any]) -> None:
-        folder = tempfile.gettempdir()
+        folder = _folder()
         free = shutil.disk_usage(folder).free
         if free < _ROOM_BYTES:
             raise OSError(f"the disk of {folder} is full ({free >> 10} KiB free); make room there")
@@ -247,21 +246,30 @@ class _Job:
 
 def _facts() -> dict[str, object]:
     """What the engine wants to know of the host."""
-    try:
-        ropewalk = importlib.metadata.version("ropewalk")
-    except importlib.metadata.PackageNotFoundError:
-        ropewalk = ""
     return {
         "name": platform.node(),
         "executable": sys.executable,
-        "ropewalk": ropewalk,
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "time": time.time(),
-        "folder": tempfile.gettempdir(),
-        "free": shutil.disk_usage(tempfile.gettempdir()).free,
+        "folder": _folder(),
+        "free": shutil.disk_usage(_folder()).free,
     }
+
+
+def _folder() -> str:
+    """Where jobs have their sockets. Not what `tempfile` says, which goes elsewhere when the disk is full."""
+    return os.environ.get("TMPDIR") or "/tmp"
+
+
+def _version() -> str:
+    """The version of Ropewalk here, or nothing."""
+    import importlib.metadata  # it takes 40 ms, and only the doctor asks
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("ropewalk")
+    return ""
 
 
 def _text(data: bytes | bytearray) -> str:
