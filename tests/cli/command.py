@@ -12,6 +12,7 @@ from pathlib import Path
 def environment(**changes: str) -> dict[str, str]:
     """This process's environment without settings of Ropewalk, wide enough that messages are not wrapped."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ROPEWALK_")}
+    kept["XDG_STATE_HOME"] = os.path.join(os.environ["TMPDIR"], "state")  # runs submitted by others are not ours
     return {**kept, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", **changes}
 
 

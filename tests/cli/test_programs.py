@@ -246,7 +246,7 @@ def test_a_launcher_that_is_killed_takes_its_nodes_along(tmp_path: Path) -> None
         while any(psutil.pid_exists(pid) for pid in pids):
             assert time.monotonic() < due
             time.sleep(0.02)
-        assert json.loads(program.command("ps", "--json").stdout) == {"programs": [], "problems": []}
+        assert json.loads(program.command("ps", "--json").stdout)["programs"] == []
 
 
 def test_a_launcher_that_is_stopped_hangs_no_command_and_goes_on_afterwards(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The `ropewalk` command: one file per subcommand.
 
-Exit codes: 0 done, 1 something failed, 2 wrong usage, 130 after Ctrl-C, 143 after SIGTERM; `ropewalk run` passes on the
-script's own.
+Exit codes: 0 done, 1 something failed, 2 wrong usage, 130 after Ctrl-C, 143 after SIGTERM; `ropewalk run` and
+`ropewalk attach` pass on the script's own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import Annotated
 
 import typer
 
+from ropewalk.cli.attach import attach
 from ropewalk.cli.doctor import doctor
 from ropewalk.cli.logs import logs
 from ropewalk.cli.ps import ps
 from ropewalk.cli.run import RunCommand, run
 from ropewalk.cli.stack import stack
 from ropewalk.cli.stop import stop
+from ropewalk.cli.submit import submit
 
 app = typer.Typer(
     name="ropewalk",
@@ -26,8 +28,10 @@ app = typer.Typer(
 )
 # A new command is one file with one function, and one line here.
 app.command("run", cls=RunCommand)(run)
+app.command("submit", cls=RunCommand)(submit)
 app.command("ps")(ps)
 app.command("logs")(logs)
+app.command("attach")(attach)
 app.command("stop")(stop)
 app.command("stack")(stack)
 app.command("doctor")(doctor)

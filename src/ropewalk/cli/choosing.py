@@ -1,4 +1,4 @@
-"""Which running program is meant by a word on the command line, and what is said when it cannot be asked."""
+"""Which running program or submitted run a word on the command line means, and what is said if it cannot be asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 
 from ropewalk import settings
 from ropewalk.cli.escaping import escaped, escaped_lines
-from ropewalk.errors import SettingsError, TransportRefused
+from ropewalk.cli.submissions import Submission, submissions
+from ropewalk.errors import EngineError, SettingsError, TransportRefused
 from ropewalk.program.launchers import (
     Launcher,
     LauncherGone,
@@ -18,6 +19,13 @@ from ropewalk.program.launchers import (
     find_launchers,
     usual_parents,
 )
+
+#: A running program of this machine, or a run that was submitted from it.
+Run = Launcher | Submission
+
+
+#: So many submitted runs are listed, the latest.
+_NUM_LISTED = 10
 
 
 class NotChosen(Exception):
@@ -39,6 +47,42 @@ def choose_launcher(word: str | None) -> Launcher:
         return choose(word, running_launchers())
     except NotChosen as error:
         raise refusal(str(error)) from None
+
+
+def choose_run(word: str) -> Run:
+    """The running program or submitted run that is meant, or the end of the command with a list.
+
+    A submitted script may run a program of its own: its id means the run, the program's name the program.
+    """
+    remembered = submissions()
+    exactly = [run for run in remembered if run.id == word]
+    if exactly:
+        return exactly[0]
+    launchers = running_launchers()
+    try:
+        return choose(word, launchers)
+    except NotChosen as error:
+        begun = [run for run in remembered if run.id.startswith(word)]
+        if len(begun) == 1 and not any(launcher.program.startswith(word) for launcher in launchers):
+            return begun[0]
+        raise refusal(f"{error}{_listed(begun or remembered)}") from None
+
+
+def choose_submission(word: str) -> Submission:
+    """The submitted run that is meant, or the end of the command with a list."""
+    remembered = submissions()
+    meant = [run for run in remembered if run.id == word] or [run for run in remembered if run.id.startswith(word)]
+    if len(meant) == 1:
+        return meant[0]
+    what = "may be any of several runs" if meant else "is no run that was submitted here"
+    raise refusal(f"'{escaped(word)}' {what}{_listed(meant or remembered)}")
+
+
+def _listed(runs: Sequence[Submission]) -> str:
+    if not runs:
+        return ""
+    shown = "\n".join(f"  {escaped(str(run))}" for run in runs[-_NUM_LISTED:])
+    return f"\nsubmitted runs:\n{shown}"
 
 
 def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
@@ -85,7 +129,15 @@ def telling_failures() -> Generator[None]:
     """A launcher that cannot be asked ends the command with exit code 1 and the reason."""
     try:
         yield
-    except (LauncherGone, LauncherSilent, RequestFailed, TransportRefused) as error:
+    except (
+        LauncherGone,
+        LauncherSilent,
+        RequestFailed,
+        TransportRefused,
+        EngineError,
+        SettingsError,
+        OSError,
+    ) as error:
         typer.echo(f"ropewalk: {escaped_lines(str(error))}", err=True)
         raise typer.Exit(1) from None
 

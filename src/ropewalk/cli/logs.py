@@ -1,4 +1,4 @@
-"""`ropewalk logs`: what the nodes of a running program have printed, and what they print now."""
+"""`ropewalk logs`: what the nodes of a running program or a submitted run have printed, and what they print now."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.cli.choosing import choose_launcher, names_of_node, refusal, telling_failures
+from ropewalk.cli.choosing import choose_run, names_of_node, refusal, telling_failures
 from ropewalk.cli.escaping import escaped, escaped_line
+from ropewalk.cli.run_output import show
+from ropewalk.cli.submissions import Submission
 from ropewalk.program.control import LogFiles, LogFilesAre
 from ropewalk.program.launchers import Conversation, LauncherGone
 from ropewalk.program.log_files import LogFile
@@ -25,7 +27,7 @@ _ASK_S = 1.0
 
 
 def logs(
-    program: Annotated[str, typer.Argument(help="Name of the program, the beginning of it, or the launcher's pid.")],
+    program: Annotated[str, typer.Argument(help="Name or pid of a program, or id of a submitted run.")],
     node: Annotated[
         str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
     ] = None,
@@ -33,8 +35,14 @@ def logs(
     as_json: Annotated[bool, typer.Option("--json", help="Print each line as a JSON object.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each replica.")] = 50,
 ) -> None:
-    """Show the last output of the nodes of a running program, each line with the name of its replica."""
-    launcher = choose_launcher(program)
+    """Show the last output of the nodes of a running program, each line with the name of its replica.
+
+    Of a submitted run it shows what the script printed, with the output of its processes among it.
+    """
+    launcher = choose_run(program)
+    if isinstance(launcher, Submission):
+        _show_submission(launcher, node, lines, follow=follow, as_json=as_json)
+        return
     with telling_failures(), launcher.connect() as conversation:
         paths = _ask(conversation)
         if not paths:
@@ -50,6 +58,18 @@ def logs(
             logs.show_last(chosen, lines)
             if follow:
                 _follow(conversation, node, logs)
+
+
+def _show_submission(run: Submission, node: str | None, lines: int, *, follow: bool, as_json: bool) -> None:
+    if node is not None:
+        raise refusal(
+            f"{run.id} is a submitted run, whose nodes print into one output; name the program instead to see node "
+            f"'{escaped(node)}' alone (ropewalk ps shows it)"
+        )
+    with telling_failures():
+        state = show(run, lines, follow=follow, as_json=as_json)
+    if state:
+        typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
 
 
 def _follow(conversation: Conversation, node: str | None, logs: _Logs) -> None:

@@ -1,4 +1,4 @@
-"""`ropewalk ps`: the programs of this user that run on this machine, and what their nodes do."""
+"""`ropewalk ps`: the programs of this user that run on this machine, what their nodes do, and submitted runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ropewalk.cli.choosing import running_launchers
 from ropewalk.cli.escaping import escaped
+from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.errors import TransportRefused
 from ropewalk.program.control import Status, StatusIs
 from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
@@ -41,9 +42,10 @@ class Finding:
 
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the running programs and their nodes.
+    """Show the running programs and their nodes, and runs that were submitted from here.
 
     Exit code 1 if a launcher does not answer.
     """
@@ -51,16 +53,16 @@ def ps(
     if watch and console.is_terminal and not as_json:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
-                live.update(render(survey(running_launchers())), refresh=True)
+                live.update(render(survey(running_launchers()), survey_submitted(everything=everything)), refresh=True)
                 time.sleep(_REFRESH_S)
     while True:
-        findings = survey(running_launchers())
+        findings, submitted = survey(running_launchers()), survey_submitted(everything=everything)
         if as_json:
-            typer.echo(json.dumps(to_json(findings), indent=None if watch else 2))
+            typer.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
         elif console.is_terminal:
-            console.print(render(findings))
+            console.print(render(findings, submitted))
         else:
-            typer.echo(describe(findings))
+            typer.echo(describe(findings, submitted))
         if not watch:
             break
         time.sleep(_REFRESH_S)
@@ -76,6 +78,11 @@ def survey(launchers: Sequence[Launcher]) -> list[Finding]:
         return [finding for finding in executor.map(_ask, launchers) if finding]
 
 
+def survey_submitted(*, everything: bool) -> list[RunState]:
+    """How submitted runs are; those that have ended only if everything is asked for."""
+    return [state for state in states(submissions()) if everything or state.is_live]
+
+
 def _ask(launcher: Launcher) -> Finding | None:
     try:
         with launcher.connect() as conversation:
@@ -86,22 +93,24 @@ def _ask(launcher: Launcher) -> Finding | None:
         return Finding(launcher, None, str(error))
 
 
-def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The report for programs: `{"programs": [status], "problems": [{program, pid, problem}]}`."""
+def to_json(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> dict[str, Any]:
+    """The report for programs: `{"programs": [status], "problems": [{program, pid, problem}], "submitted": [run]}`."""
     problems = [finding for finding in findings if finding.problem]
     return {
         "programs": [finding.status.to_json() for finding in findings if finding.status],
         "problems": [{"program": f.launcher.program, "pid": f.launcher.pid, "problem": f.problem} for f in problems],
+        "submitted": [state.to_json() for state in submitted],
     }
 
 
-def describe(findings: Sequence[Finding]) -> str:
+def describe(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> str:
     """The report for logs: a line for each program and each replica."""
     blocks = [finding.status.describe() if finding.status else finding.problem for finding in findings]
+    blocks += [f"submitted {state.describe()}" for state in submitted]
     return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
 
 
-def render(findings: Sequence[Finding]) -> RenderableType:
+def render(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> RenderableType:
     """The report for a terminal: a table for each program."""
     blocks: list[RenderableType] = []
     for finding in findings:
@@ -110,6 +119,7 @@ def render(findings: Sequence[Finding]) -> RenderableType:
             blocks += [Text(f"  {escaped(event)}", style="dim") for event in finding.status.last_events()]
         else:
             blocks.append(Text(escaped(finding.problem), style="red"))
+    blocks += [Text(f"submitted {escaped(state.describe())}") for state in submitted]
     return Group(*blocks) if blocks else Text(_NOTHING)
 
 

@@ -1,4 +1,4 @@
-"""`ropewalk stop`: ask a running program to stop, wait for it, and say how it ended."""
+"""`ropewalk stop`: ask a running program or a submitted run to stop, wait for it, and say how it ended."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.cli.choosing import choose_launcher, telling_failures
+from ropewalk.cli.choosing import choose_run, telling_failures
 from ropewalk.cli.escaping import escaped
+from ropewalk.cli.submissions import Submission, end, state_of
 from ropewalk.program.control import StatusIs, Stop
 from ropewalk.program.launchers import Conversation, Launcher, LauncherGone, LauncherSilent
 from ropewalk.program.status import ProgramStatus
@@ -19,18 +20,21 @@ _BEYOND_S = 15.0
 
 
 def stop(
-    program: Annotated[str, typer.Argument(help="Name of the program, the beginning of it, or the launcher's pid.")],
+    program: Annotated[str, typer.Argument(help="Name or pid of a program, or id of a submitted run.")],
     grace: Annotated[
         float | None,
         typer.Option(min=0.0, metavar="SECONDS", help="What nodes get before they are killed (default: its own)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print its last status as JSON.")] = False,
 ) -> None:
-    """Stop a running program and wait until it has ended.
+    """Stop a running program or a submitted run, and wait until it has ended.
 
-    Exit code 1 if a node failed, or if the program is not known to have ended.
+    Exit code 1 if a node failed, or if it is not known to have ended.
     """
-    launcher = choose_launcher(program)
+    launcher = choose_run(program)
+    if isinstance(launcher, Submission):
+        _stop_submission(launcher, grace, as_json)
+        return
     with telling_failures():
         try:
             with launcher.connect() as conversation:
@@ -41,6 +45,17 @@ def stop(
             return
     typer.echo(json.dumps(status.to_json(), indent=2) if as_json else describe_end(status))
     if status.state not in ("stopped", "completed"):
+        raise typer.Exit(1)
+
+
+def _stop_submission(run: Submission, grace_s: float | None, as_json: bool) -> None:
+    with telling_failures():
+        state = state_of(run)
+        if state.is_live:
+            typer.echo(f"stopping {escaped(str(run))}", err=True)
+            state = end(run, _OWN_GRACE_S if grace_s is None else grace_s)
+    typer.echo(json.dumps(state.to_json(), indent=2) if as_json else escaped(state.describe()))
+    if state.is_live:
         raise typer.Exit(1)
 
 

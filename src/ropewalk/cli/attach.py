@@ -1,0 +1,35 @@
+"""`ropewalk attach`: follow a submitted run as if it ran in this terminal, and take its exit code."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ropewalk.cli.choosing import choose_submission, telling_failures
+from ropewalk.cli.escaping import escaped
+from ropewalk.cli.run_output import show
+
+
+def attach(
+    run: Annotated[str, typer.Argument(help="The id of a submitted run, or the beginning of it.")],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with the last lines.")] = 1000,
+) -> None:
+    """Follow the output of a submitted run until it ends; the exit code is that of the run.
+
+    Ctrl-C leaves it, and the run goes on.
+    """
+    submission = choose_submission(run)
+    with telling_failures():
+        try:
+            state = show(submission, lines, follow=True)
+        except KeyboardInterrupt:
+            typer.echo(
+                f"\nropewalk: {submission.id} goes on; ropewalk attach {submission.id} comes back to it, ropewalk stop "
+                f"{submission.id} ends it",
+                err=True,
+            )
+            raise typer.Exit(130) from None
+    assert state  # `show` follows to the end
+    typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
+    raise typer.Exit(1 if state.exit_code is None else state.exit_code)

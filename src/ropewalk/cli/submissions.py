@@ -1,0 +1,283 @@
+"""Runs that were submitted: what is known of them in a state folder, and how they are.
+
+    ~/.local/state/ropewalk/runs/<id>/     mode 0700 (XDG_STATE_HOME moves it)
+        run.json                           who, what, where: a `Submission`
+        process.json                       of a run on this machine: its process
+        output                             of a run on this machine: all that it printed
+        ended.json                         how it ended, once that is known
+
+A run on a cluster is a job of its engine, which is asked how it is; what it said of the end is kept, because clusters
+forget their jobs after minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import psutil
+
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import JobState
+from ropewalk.errors import RopewalkError
+from ropewalk.program.left_folders import is_ours
+from ropewalk.transport.credentials import write_secret_file
+
+#: Runs that ended longer ago are forgotten by the next submission.
+_KEEP_S = 30 * 86_400.0
+_LIVE = ("pending", "running", "unknown")
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was submitted; written once, by whoever submitted it."""
+
+    id: str
+    engine: str
+    options: dict[str, Any]
+    """Of the engine."""
+    job: str
+    """The engine's id of the launcher's job; empty on this machine."""
+    run_id: str
+    """By which the engine finds that job."""
+    command: list[str]
+    """The script and its arguments, for people."""
+    working_folder: str
+    submitted: float
+    """Seconds since the epoch."""
+    host: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a process, and no job of an engine."""
+        return not self.job
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.engine}{f' job {self.job}' if self.job else ''}, {' '.join(self.command)})"
+
+
+class RunProcess(msgspec.Struct, frozen=True):
+    """The process of a run on this machine."""
+
+    pid: int
+    started: float
+    """As the system says: with it, another process of the same number is not taken for it."""
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    exit_code: int | None
+    ended: float
+    reason: str = ""
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first process of a run is to do; stands on its standard input."""
+
+    file: str | None
+    """The script, absolute."""
+    module: str | None
+    arguments: list[str]
+    working_folder: str
+    state_folder: str
+    """Where the end is told; empty for a job, of which the engine tells it."""
+    root: str = ""
+    """Of the project whose bundle follows; empty if none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """How a run is."""
+
+    submission: Submission
+    state: str
+    """pending, running, ended, lost (it vanished without a word), or unknown (nobody can say)."""
+    exit_code: int | None = None
+    reason: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may still be at work."""
+        return self.state in _LIVE
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        facts = msgspec.structs.asdict(self.submission)
+        del facts["options"]
+        return {**facts, "state": self.state, "exit_code": self.exit_code, "reason": self.reason}
+
+    def describe(self) -> str:
+        """One line for people."""
+        run = self.submission
+        how = f"{self.state} with exit code {self.exit_code}" if self.exit_code is not None else self.state
+        words = [f"{run.id} {how}", f"{run.engine}{f' job {run.job}' if run.job else ''}", " ".join(run.command)]
+        return ", ".join(words) + (f" ({self.reason})" if self.reason else "")
+
+
+# --- the state folder -------------------------------------------------------------------------------------------------
+
+
+def runs_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where submitted runs are remembered."""
+    base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/state")
+    return Path(base) / "ropewalk" / "runs"
+
+
+def folder_of(id: str) -> Path:
+    """Where a run is remembered."""
+    return runs_folder() / id
+
+
+def make_folder(name: str) -> Path:
+    """A new folder for a run that is about to be submitted; its name becomes the run's id."""
+    parent = runs_folder()
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24] or "run"
+    while True:
+        folder = parent / f"{short}-{os.urandom(2).hex()}"
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            folder.chmod(0o700)
+            return folder
+
+
+def write(folder: Path, name: str, facts: msgspec.Struct) -> None:
+    """Write a file of a run, whole or not at all, for this user alone."""
+    fresh = folder / f".{name}.{os.getpid()}"
+    write_secret_file(fresh, msgspec.json.encode(facts))
+    os.replace(fresh, folder / name)
+
+
+_Facts = TypeVar("_Facts", bound=msgspec.Struct)
+
+
+def _read(folder: Path, name: str, kind: type[_Facts]) -> _Facts | None:
+    try:
+        return msgspec.json.decode((folder / name).read_bytes(), type=kind)
+    except (OSError, ValueError):  # not there yet, or of another version
+        return None
+
+
+def submissions() -> list[Submission]:
+    """All runs that are remembered, the oldest first."""
+    found = [_read(folder, "run.json", Submission) for folder in runs_folder().glob("*") if is_ours(folder)]
+    return sorted((each for each in found if each), key=lambda each: each.submitted)
+
+
+def forget_old(now: float) -> None:
+    """Remove what is remembered of runs that ended long ago."""
+    for submission in submissions():
+        end = _read(folder_of(submission.id), "ended.json", RunEnd)
+        if end and now - end.ended > _KEEP_S:
+            shutil.rmtree(folder_of(submission.id), ignore_errors=True)
+
+
+# --- how they are -----------------------------------------------------------------------------------------------------
+
+
+def states(runs: Sequence[Submission]) -> list[RunState]:
+    """How runs are; their engines are asked at the same time."""
+    if not runs:
+        return []
+    with ThreadPoolExecutor(min(len(runs), 16)) as executor:
+        return list(executor.map(state_of, runs))
+
+
+def state_of(run: Submission) -> RunState:
+    """How a run is."""
+    folder = folder_of(run.id)
+    known = _ended(run, folder)
+    if known:
+        return known
+    if not run.is_local:
+        return _state_of_job(run, folder)
+    if process_of(run):
+        return RunState(run, "running")
+    if run.host != platform.node():
+        return RunState(run, "unknown", reason=f"it was submitted on {run.host}; look there")
+    # It may have ended just now: the last thing that it does is to say so.
+    return _ended(run, folder) or RunState(run, "lost", reason="its process is gone and did not say how it ended")
+
+
+def _ended(run: Submission, folder: Path) -> RunState | None:
+    end = _read(folder, "ended.json", RunEnd)
+    return RunState(run, "ended", end.exit_code, end.reason) if end else None
+
+
+def process_of(run: Submission) -> psutil.Process | None:
+    """The process of a run on this machine, if it is alive."""
+    facts = _read(folder_of(run.id), "process.json", RunProcess)
+    if facts is None or run.host != platform.node():
+        return None
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(facts.pid)
+        # The clock from which the kernel counts may be set a little between two readings.
+        if abs(process.create_time() - facts.started) < 2.0 and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def _state_of_job(run: Submission, folder: Path) -> RunState:
+    try:
+        engine = make_engine(run.engine, run.options)
+        try:
+            status = engine.poll([run.job])[run.job]
+        finally:
+            engine.close()
+    except (RopewalkError, OSError) as error:
+        return RunState(run, "unknown", reason=f"the engine does not say: {error}")
+    if status.state is JobState.ENDED:
+        code = status.exit_code
+        shown = 128 - code if code is not None and code < 0 else code  # as a shell reports a signal
+        write(folder, "ended.json", RunEnd(shown, time.time(), status.reason))
+        return RunState(run, "ended", shown, status.reason)
+    if status.state is JobState.LOST:
+        return RunState(run, "lost", reason=status.reason or "the engine does not know its job any more")
+    return RunState(run, status.state.value, reason=status.reason)
+
+
+# --- ending them ------------------------------------------------------------------------------------------------------
+
+
+def end(run: Submission, grace_s: float) -> RunState:
+    """Ask a run to stop, kill it after the grace, and say how it ended. A job is ended as its engine does it.
+
+    Raises:
+        RopewalkError: the engine cannot be asked.
+    """
+    if run.is_local:
+        _end_process(run, grace_s)
+    else:
+        engine = make_engine(run.engine, run.options)
+        try:
+            engine.cancel([run.job])
+        finally:
+            engine.close()
+    deadline = time.monotonic() + grace_s
+    while (state := state_of(run)).is_live and time.monotonic() < deadline:
+        time.sleep(0.05 if run.is_local else 0.5)
+    return state
+
+
+def _end_process(run: Submission, grace_s: float) -> None:
+    process = process_of(run)
+    if process is None:
+        return
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(grace_s)
+        except psutil.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own; agents end with their launcher

@@ -1,0 +1,184 @@
+"""`ropewalk submit`: a script that runs without this terminal: its launcher itself becomes a job.
+
+On this machine that is a process in a session of its own, whose output is kept in the state folder; on a cluster it is
+a job of the engine like any other, with the project's code on its standard input, or on the shared file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import psutil
+import typer
+
+from ropewalk.cli import placing, script
+from ropewalk.cli.run import show_dry_run
+from ropewalk.cli.submissions import Errand, RunProcess, Submission, forget_old, make_folder, write
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import JobSpec, Reach
+from ropewalk.errors import RopewalkError
+from ropewalk.processes.code_bundle import find_project, make_bundle
+from ropewalk.settings import PREFIX, Settings
+
+#: What is true of this machine only.
+_HERE_ONLY = ("key_folder", "run_folder", "logs", "advertise")
+
+
+def submit(
+    file: Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments of the script.", show_default=False)
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
+    ] = None,
+    engine: placing.Engine = None,
+    option: placing.Options = None,
+    workers: placing.Workers = None,
+    mode: placing.Mode = None,
+    cpus: placing.Cpus = None,
+    gpus: placing.Gpus = None,
+    memory: placing.Memory = None,
+    time: placing.Time = None,
+    hosts: placing.Hosts = None,
+    advertise: placing.Advertise = None,
+    code: placing.Code = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was submitted as JSON.")] = False,
+    dry_run: placing.DryRun = False,
+) -> None:
+    """Run a script without this terminal: on a cluster, the script itself becomes a job of it.
+
+    Prints the id of the run, for `ropewalk ps`, `logs -f`, `attach` and `stop`:
+
+        ropewalk submit train.py --engine slurm --workers 64 -- --seed 7
+    """
+    given = list(arguments or [])
+    if module is not None and file is not None:
+        given.insert(0, file)
+        file = None
+    placed = placing.place_or_refuse(
+        "submit", engine=engine, option=option, workers=workers, mode=mode, cpus=cpus, gpus=gpus, memory=memory,
+        time=time, hosts=hosts, advertise=advertise, code=code,
+    )  # fmt: skip
+    os.environ.update(placed.variables)
+    if dry_run:
+        show_dry_run("submit", placed.settings, file)
+        return
+    try:
+        errand = _errand(file, module, given)
+        submission = _submit(errand, placed.settings)
+    except (script.NotAProgram, RopewalkError, OSError) as error:
+        raise placing.refusal("submit", str(error)) from None
+    if as_json:
+        facts = msgspec.structs.asdict(submission)
+        del facts["options"]
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        typer.echo(submission.id)
+    typer.echo(f"ropewalk attach {submission.id} follows it, ropewalk stop {submission.id} ends it", err=True)
+
+
+def _errand(file: str | None, module: str | None, arguments: list[str]) -> Errand:
+    path = None
+    if file is not None:
+        path = os.path.realpath(script.load_file(file).path)  # compiled, so that a mistake shows before it waits
+    elif module is None:
+        raise script.NotAProgram("name a file to run, or a module with -m; see ropewalk submit --help")
+    folder = os.path.realpath(os.getcwd())
+    return Errand(file=path, module=module, arguments=arguments, working_folder=folder, state_folder="")
+
+
+def _submit(errand: Errand, chosen: Settings) -> Submission:
+    forget_old(time.time())
+    name = Path(errand.file).stem if errand.file else str(errand.module)
+    folder = make_folder(name)
+    try:
+        submission = Submission(
+            id=folder.name,
+            engine=chosen.engine,
+            options=dict(chosen.engine_options),
+            job="",
+            run_id=os.urandom(8).hex(),
+            command=[errand.file or f"-m {errand.module}", *errand.arguments],
+            working_folder=errand.working_folder,
+            submitted=time.time(),
+            host=platform.node(),
+        )
+        if chosen.engine == "local":
+            write(folder, "run.json", submission)
+            _start(msgspec.structs.replace(errand, state_folder=str(folder)), folder)
+        else:
+            submission = msgspec.structs.replace(submission, job=_submit_job(errand, submission.run_id, folder, chosen))
+            write(folder, "run.json", submission)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return submission
+
+
+def _start(errand: Errand, folder: Path) -> None:
+    """Start it here: away from this terminal, and with its output in a file."""
+    fd = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ropewalk.cli.submitted"],
+            stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    write(folder, "process.json", RunProcess(process.pid, psutil.Process(process.pid).create_time()))
+    assert process.stdin
+    with process.stdin:
+        process.stdin.write(msgspec.json.encode(errand) + b"\n")
+    process.returncode = 0  # it stays when we leave, and is no child to wait for
+
+
+def _submit_job(errand: Errand, run_id: str, folder: Path, chosen: Settings) -> str:
+    engine = make_engine(chosen.engine, chosen.engine_options)
+    try:
+        if engine.reach is Reach.CARRIED:
+            raise RopewalkError(
+                f"the engine {chosen.engine!r} ends its jobs with the connection that started them, so nothing that it "
+                "starts outlives this command; log in there and submit with --engine local"
+            )
+        code = b""
+        if chosen.code == "bundle":
+            bundle = make_bundle(
+                find_project(Path(errand.file) if errand.file else None, Path.cwd()), chosen.code_limit
+            )
+            errand, code = msgspec.structs.replace(errand, root=bundle.root), bundle.data
+        spec = JobSpec(
+            command=[engine.python, "-m", "ropewalk.cli.submitted"],
+            name="ropewalk-submit",
+            environment=_environment(chosen),
+            stdin=msgspec.json.encode(errand) + b"\n" + code,
+            folder=str(folder),
+            time_limit_s=chosen.time_limit_s,
+        )
+        return engine.submit(spec, 1, run_id, "launcher")[0]
+    finally:
+        engine.close()
+
+
+def _environment(chosen: Settings) -> dict[str, str]:
+    """The settings that were made here, for a launcher elsewhere; they hold no secrets."""
+    variables = {f"{PREFIX}ENGINE": chosen.engine, f"{PREFIX}ENGINE_OPTIONS": _options(chosen.engine_options)}
+    for name in set(chosen.__slots__) - {"engine", "engine_options", "origins", *_HERE_ONLY}:
+        if chosen.origin(name) != "default":
+            variables[PREFIX + name.upper()] = str(getattr(chosen, name))
+    if os.environ.get("ROPEWALK_WORKERS"):
+        variables["ROPEWALK_WORKERS"] = os.environ["ROPEWALK_WORKERS"]
+    return variables | {"PYTHONUNBUFFERED": "1"}
+
+
+def _options(options: Mapping[str, object]) -> str:
+    return json.dumps(dict(options), default=str)

@@ -1,0 +1,83 @@
+"""The first process of a submitted run: it unpacks the code, runs `ropewalk run`, and says how that ended.
+
+    python -m ropewalk.cli.submitted  < one line of JSON (`Errand`), then the bundle of code if there is one
+
+It is a process beside the script's, because a script that is killed can say nothing itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ropewalk.cli.submissions import Errand, RunEnd, write
+from ropewalk.processes.code_bundle import remap, unpack
+from ropewalk.processes.project_files import MARKERS
+
+
+def main(stdin: BinaryIO) -> int:
+    """Run the errand that stands on standard input; returns its exit code."""
+    errand = msgspec.json.decode(stdin.readline(), type=Errand)
+    with _code(errand, stdin) as here:
+        what = ["-m", here.module] if here.module else [str(here.file)]
+        command = [sys.executable, "-m", "ropewalk", "run", *what, "--", *here.arguments]
+        code = _run(command, here.working_folder)
+    if errand.state_folder:
+        write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
+    return code
+
+
+@contextlib.contextmanager
+def _code(errand: Errand, stdin: BinaryIO) -> Generator[Errand]:
+    """The errand as it is to be done here: with the code of the bundle, if there is one."""
+    if not errand.root:
+        yield errand
+        return
+    parent = Path(tempfile.mkdtemp(prefix="ropewalk-code-"))
+    try:
+        root = unpack(stdin.read(), parent)
+        if not any((root / marker).exists() for marker in MARKERS):
+            (root / "ropewalk.toml").touch()  # .git does not travel, and agents need the same project
+        folder = remap(errand.working_folder, errand.root, str(root))
+        # On a shared file system it runs where it was submitted, and what it writes stays; a module is looked for in
+        # the working folder, and is to be that of the bundle.
+        if os.path.isdir(errand.working_folder) and errand.module is None:
+            folder = errand.working_folder
+        if not os.path.isdir(folder):
+            folder = str(root)
+        if Path(folder).is_relative_to(root):
+            print(f"ropewalk: it runs in {folder}, which is removed in the end: keep results elsewhere", flush=True)
+        file = remap(errand.file, errand.root, str(root)) if errand.file else None
+        yield msgspec.structs.replace(errand, file=file, working_folder=folder)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _run(command: list[str], folder: str) -> int:
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # until there is whom to tell
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, held),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: child.send_signal(number))
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    code = child.wait()
+    return 128 - code if code < 0 else code  # as a shell reports a signal
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.buffer))

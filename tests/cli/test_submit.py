@@ -1,0 +1,236 @@
+"""`ropewalk submit`: a script goes on without its terminal, and is found again by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.command import environment, ropewalk
+from tests.cli.pretend_cluster import installed
+
+DEADLINE_S = 20.0
+
+SQUARES = """
+import sys
+import ropewalk as rw
+def square(x): return x * x
+if __name__ == "__main__":
+    with rw.Pool(2) as pool:
+        print(sum(pool.map(square, range(10))), sys.argv[1:], flush=True)
+    sys.exit(3)
+"""
+WAITS = """
+import time
+print("up", flush=True)
+try:
+    time.sleep(60)
+finally:
+    print("cleaned up", flush=True)
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A state folder of the test's own; what is still running at the end is killed."""
+    yield {"XDG_STATE_HOME": str(tmp_path / "state")}
+    for file in tmp_path.glob("state/ropewalk/runs/*/process.json"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(json.loads(file.read_text())["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
+    yield installed(tmp_path)
+    for file in tmp_path.glob("queue/*.pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(file.read_text()), signal.SIGKILL)
+
+
+def call(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return ropewalk(*arguments, folder=Path(), **changes)
+
+
+def submit(folder: Path, source: str, *arguments: str, **changes: str) -> str:
+    """Submit a script; returns the id of its run."""
+    (folder / "train.py").write_text(source)
+    done = ropewalk("submit", "train.py", *arguments, folder=folder, **changes)
+    assert done.returncode == 0, done.stderr
+    assert f"ropewalk attach {done.stdout.strip()}" in done.stderr
+    return done.stdout.strip()
+
+
+def states(**changes: str) -> dict[str, dict[str, Any]]:
+    return {run["id"]: run for run in json.loads(call("ps", "--all", "--json", **changes).stdout)["submitted"]}
+
+
+def wait_for(words: str, run: str, **changes: str) -> None:
+    due = time.monotonic() + DEADLINE_S
+    while words not in (said := call("logs", run, **changes).stdout):
+        assert time.monotonic() < due, said
+        time.sleep(0.1)
+
+
+def test_a_submitted_script_runs_by_itself_and_attach_takes_its_output_and_exit_code(
+    tmp_path: Path, state: dict[str, str]
+) -> None:
+    run = submit(tmp_path, SQUARES, "--workers", "2", "--", "--seed", "7", **state)
+    assert run.startswith("train-")
+    attached = call("attach", run, **state)
+    assert attached.stdout == "285 ['--seed', '7']\n"
+    assert attached.returncode == 3
+    assert "ended with exit code 3" in attached.stderr
+    assert (states(**state)[run]["state"], states(**state)[run]["exit_code"]) == ("ended", 3)
+    assert call("ps", **state).stdout.startswith("no program")
+    assert call("logs", run[:7], "-n", "1", **state).stdout == attached.stdout
+
+
+def test_it_goes_on_when_its_terminal_and_those_who_follow_it_leave(tmp_path: Path, state: dict[str, str]) -> None:
+    run = submit(tmp_path, WAITS, **state)
+    following = subprocess.Popen(
+        [sys.executable, "-m", "ropewalk", "attach", run],
+        env=environment(**state), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert following.stdout and following.stdout.readline() == "up\n"
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=10)
+    assert following.returncode == 130 and f"{run} goes on" in said
+    assert states(**state)[run]["state"] == "running"
+    assert f"submitted {run} running, local" in call("ps", **state).stdout
+    stopped = call("stop", run, **state)
+    assert stopped.returncode == 0 and f"{run} ended with exit code 143" in stopped.stdout
+    assert call("logs", run, **state).stdout.startswith("up\n")
+    assert "cleaned up" in call("logs", run, **state).stdout
+    assert call("stop", run, **state).returncode == 0
+
+
+def test_one_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path, state: dict[str, str]) -> None:
+    stubborn = (
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(60)\n"
+    )
+    run = submit(tmp_path, stubborn, **state)
+    wait_for("up", run, **state)
+    stopped = call("stop", run, "--grace", "0.3", "--json", **state)
+    assert json.loads(stopped.stdout)["state"] == "lost"
+
+
+def test_a_run_that_is_killed_is_told_as_such(tmp_path: Path, state: dict[str, str]) -> None:
+    run = submit(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", **state)
+    attached = call("attach", run, **state)
+    assert attached.returncode == 137
+    lost = submit(tmp_path, WAITS, **state)
+    wait_for("up", lost, **state)
+    (facts,) = (tmp_path / "state/ropewalk/runs").glob(f"{lost}/process.json")
+    process = psutil.Process(json.loads(facts.read_text())["pid"])
+    os.killpg(process.pid, signal.SIGKILL)
+    attached = call("attach", lost, **state)
+    assert attached.returncode == 1 and "lost" in attached.stderr
+
+
+def test_what_is_remembered_is_for_this_user_alone(tmp_path: Path, state: dict[str, str]) -> None:
+    before = os.umask(0)
+    try:
+        run = submit(tmp_path, "print('done')", **state)
+    finally:
+        os.umask(before)
+    assert call("attach", run, **state).returncode == 0
+    folder = tmp_path / "state/ropewalk/runs" / run
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes == dict.fromkeys(["run.json", "process.json", "output", "ended.json"], 0o600)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_mistakes_show_before_anything_is_submitted(tmp_path: Path, state: dict[str, str]) -> None:
+    (tmp_path / "broken.py").write_text("def:\n")
+    for arguments, words in [
+        (["missing.py"], "there is no file missing.py"),
+        ([], "name a file to run, or a module with -m"),
+        (["broken.py", "--engine", "locl"], "Did you mean 'local'?"),
+        (["broken.py", "--seed", "7"], "ropewalk submit FILE -- --seed"),
+    ]:
+        done = ropewalk("submit", *arguments, folder=tmp_path, **state)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
+    unknown = call("attach", "nobody", **state)
+    assert unknown.returncode == 2 and "'nobody' is no run that was submitted here" in unknown.stderr
+
+
+def test_a_word_for_several_runs_is_answered_with_a_list(tmp_path: Path, state: dict[str, str]) -> None:
+    runs = [submit(tmp_path, "print('done')", **state) for _ in range(2)]
+    for run in runs:
+        call("attach", run, **state)
+    for command in ("logs", "stop", "attach"):
+        done = call(command, "train", **state)
+        assert done.returncode == 2 and all(run in done.stderr for run in runs), done.stderr
+
+
+# --- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+def test_on_a_cluster_the_launcher_is_a_job_and_its_code_comes_along(tmp_path: Path, cluster: dict[str, str]) -> None:
+    project = tmp_path / "project"
+    (project / "pack").mkdir(parents=True)
+    (project / ".git").mkdir()
+    (project / "pack/__init__.py").write_text("from pathlib import Path\nHERE = Path(__file__).parent\n")
+    source = (
+        "import sys, os\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nimport pack\n"
+        "from ropewalk import settings\n"
+        "from ropewalk.processes.project_files import find_project\nfrom pathlib import Path\n"
+        "s = settings.current()\n"
+        "print('code', pack.HERE.name, find_project(Path(__file__), Path.cwd()).root == pack.HERE.parent)\n"
+        "print('settings', s.engine, dict(s.engine_options), s.cpus, sys.argv[1:])\n"
+        "print('place', __file__, os.getcwd(), flush=True)\nsys.exit(4)\n"
+    )
+    run = submit(
+        project, source, "--engine", "pretend", "-o", "partition=gpu", "--cpus", "2", "--", "x y", **cluster
+    )  # fmt: skip
+    attached = call("attach", run, **cluster)
+    assert attached.returncode == 4, attached.stderr
+    assert "code pack True" in attached.stdout
+    assert "settings pretend {'partition': 'gpu'} 2.0 ['x y']" in attached.stdout
+    place = next(line for line in attached.stdout.splitlines() if line.startswith("place "))
+    assert "ropewalk-code-" in place and place.endswith(str(project)), place
+    facts = states(**cluster)[run]
+    assert (facts["state"], facts["exit_code"], facts["engine"]) == ("ended", 4, "pretend") and facts["job"]
+    assert call("logs", run, "--json", **cluster).stdout.count("\n") == attached.stdout.count("\n")
+    assert not Path(place.split()[1]).exists()  # the unpacked code went with the job
+
+
+def test_the_job_of_a_submitted_run_is_ended_by_its_id(tmp_path: Path, cluster: dict[str, str]) -> None:
+    run = submit(tmp_path, WAITS, "--engine", "pretend", "--code", "shared", **cluster)
+    wait_for("up", run, **cluster)
+    assert states(**cluster)[run]["state"] == "running"
+    stopped = call("stop", run, **cluster)
+    assert stopped.returncode == 0, stopped.stderr
+    assert states(**cluster)[run]["state"] == "ended"
+
+
+def test_a_cluster_that_refuses_leaves_nothing_and_its_words_are_shown(tmp_path: Path, cluster: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text("")
+    done = ropewalk("submit", "train.py", "--engine", "pretend", "-o", "broken=yes", folder=tmp_path, **cluster)
+    assert done.returncode == 2 and "takes no jobs today; ask its administrator" in done.stderr
+    assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
+
+
+def test_an_engine_that_does_not_answer_is_told_in_the_list(tmp_path: Path, cluster: dict[str, str]) -> None:
+    run = submit(tmp_path, "", "--engine", "pretend", **cluster)
+    forgotten = {**cluster, "PYTHONPATH": cluster["PYTHONPATH"].split(os.pathsep)[0]}  # the engine is not installed
+    facts = states(**forgotten)[run]
+    assert facts["state"] == "unknown" and "there is no engine 'pretend'" in facts["reason"]
+    assert "options" not in facts
+    due = time.monotonic() + DEADLINE_S
+    while states(**cluster)[run]["state"] != "ended":
+        assert time.monotonic() < due
+        time.sleep(0.1)
