@@ -1,0 +1,136 @@
+"""Whether this process gets a TCP connection to an address, and if not: what is in the way, and who can remove it.
+
+A packet that is dropped and one that is rejected, a host that is down and a port where
+nobody listens look alike in the words of the kernel ("No route to host") or say nothing
+at all (a time-out). What they have in common with their remedy is told here, with the
+direction: of two hosts that cannot talk, one usually can reach the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import socket
+import time
+from dataclasses import dataclass
+
+from ropewalk.errors import LinkClosed, TransportRefused
+from ropewalk.transport.credentials import ProcessCertificate
+
+#: Over a network that works a connection takes far less; a lost packet is sent again after 1 s.
+PROBE_S = 3.0
+
+
+class Obstacle(enum.Enum):
+    """What keeps a connection from being made; the value says what to do about it."""
+
+    REFUSED = (
+        "nothing listens there or a firewall rejects it; see whether {target} still runs, and whether a firewall on "
+        "the way lets connections to TCP port {port} through"
+    )
+    TIMED_OUT = (
+        "nothing answers; a firewall or security group on the way probably drops it: let TCP port {port} in at {ip}, "
+        "or see whether that host is up"
+    )
+    NO_ROUTE = (
+        "that host is down, on another network, or behind a firewall that rejects; compare its address with the "
+        "networks of this host (`ip route get {ip}`)"
+    )
+    FORBIDDEN = "a firewall or a sandbox on this host itself forbids it; let connections to TCP port {port} out"
+    TLS = "something else listens there, or the two belong to different runs; see who has TCP port {port} of {ip}"
+    UNKNOWN = "see whether {ip} is the address that {target} has on a network of this host"
+
+
+_BY_NUMBER = {
+    errno.ECONNREFUSED: Obstacle.REFUSED,
+    errno.ECONNRESET: Obstacle.REFUSED,
+    errno.ETIMEDOUT: Obstacle.TIMED_OUT,
+    errno.ENETUNREACH: Obstacle.NO_ROUTE,
+    errno.EHOSTUNREACH: Obstacle.NO_ROUTE,
+    errno.EHOSTDOWN: Obstacle.NO_ROUTE,
+    errno.ENETDOWN: Obstacle.NO_ROUTE,
+    errno.EPERM: Obstacle.FORBIDDEN,
+    errno.EACCES: Obstacle.FORBIDDEN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """A connection that was not made."""
+
+    ip: str
+    port: int
+    obstacle: Obstacle
+    why: str
+    """What the attempt ended with, such as "timed out after 3 s"."""
+
+    def explain(self, source: str, target: str) -> str:
+        """What cannot reach what, why, and what to do next.
+
+        Args:
+            source: this process, such as "agent-2 on n2 (10.77.0.3)".
+            target: who should answer, such as "the launcher".
+        """
+        where = f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+        advice = self.obstacle.value.format(ip=self.ip, port=self.port, target=target)
+        failed = f"reaches {where} but not {target} there" if self.obstacle is Obstacle.TLS else "cannot reach"
+        if self.obstacle is not Obstacle.TLS:
+            failed += f" {target} at {where}"
+        return f"{source} {failed}: {self.why}; {advice}"
+
+
+def probe(
+    ip: str, port: int, timeout_s: float = PROBE_S, *, certificate: ProcessCertificate | None = None
+) -> Unreached | None:
+    """Connect and hang up again; None if that worked. Blocking, for `timeout_s` at most.
+
+    Args:
+        ip: of another host.
+        port: where somebody should listen.
+        timeout_s: seconds for all of it.
+        certificate: of this process, to see as well whether a process of the same run answers there.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        with contextlib.closing(socket.create_connection((ip, port), timeout=timeout_s)) as sock:
+            if certificate:
+                _shake_hands(sock, certificate, deadline)
+    except (OSError, TransportRefused, LinkClosed) as error:
+        return unreached(ip, port, error, timeout_s)
+    return None
+
+
+def unreached(ip: str, port: int, error: BaseException, timeout_s: float) -> Unreached:
+    """What an error says that an attempt to connect has ended with, or that was caused by such an error.
+
+    Args:
+        ip: where the attempt went.
+        port: likewise.
+        error: from `socket.create_connection`, `dial` and their like.
+        timeout_s: how long the attempt may have taken.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TransportRefused):
+            return Unreached(ip, port, Obstacle.TLS, str(cause))
+        if isinstance(cause, OSError) and cause.errno in _BY_NUMBER and _BY_NUMBER[cause.errno] != Obstacle.TIMED_OUT:
+            return Unreached(ip, port, _BY_NUMBER[cause.errno], _lower(cause.strerror or str(cause)))
+        if isinstance(cause, TimeoutError):
+            return Unreached(ip, port, Obstacle.TIMED_OUT, f"timed out after {timeout_s:.2g} s")
+        cause = cause.__cause__
+    return Unreached(ip, port, Obstacle.UNKNOWN, str(error))
+
+
+def _shake_hands(sock: socket.socket, certificate: ProcessCertificate, deadline: float) -> None:
+    from ropewalk.transport.streams.tls import TlsStream, client_context
+
+    stream = TlsStream(sock, client_context(certificate), server_side=False)
+    try:
+        stream.handshake(max(0.1, deadline - time.monotonic()), lambda _: True)
+    finally:
+        stream.close()
+
+
+def _lower(words: str) -> str:
+    return words[:1].lower() + words[1:]
