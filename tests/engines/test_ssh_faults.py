@@ -141,11 +141,23 @@ def test_what_a_killed_keeper_leaves_is_found_and_ended_by_another_launcher(ssh_
         assert another.runs() == {} and processes_of(run) == []
 
 
-def test_what_hides_from_every_mark_ends_with_the_last_job_of_its_host(ssh_hosts: SshHosts) -> None:
+def test_descendants_without_a_mark_end_with_their_job_and_no_other(ssh_hosts: SshHosts) -> None:
+    with engine_of({**ssh_hosts.options, "hosts": [ssh_hosts.hosts[0].ip]}) as engine:
+        ids = start_family(engine, new_run(), 2)
+        engine.cancel(ids[:1])
+        assert len([line for line in sleepers(ssh_hosts.hosts[0]) if "ropewalk-keeper" not in line]) == 3
+        assert engine.poll(ids)[ids[1]].state is JobState.RUNNING
+
+
+def test_orphans_without_a_mark_end_with_the_last_job_of_their_host(ssh_hosts: SshHosts) -> None:
+    orphan = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True, env={})"
+    middle = f"import subprocess, sys; {orphan}"
+    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {middle!r}]); print('up', flush=True)"
     with engine_of(ssh_hosts.options) as engine:
-        id = start_family(engine, new_run())[0]
+        id = engine.submit(JobSpec([sys.executable, "-c", f"{code}; time.sleep(600)"]), 1, new_run(), "a")[0]
+        wait_until(lambda: "up" in engine.logs(id), "the job to be up")
+        assert len([line for line in sleepers(ssh_hosts.hosts[0]) if "ropewalk-keeper" not in line]) == 2
         engine.cancel([id])
-        assert engine.poll([id])[id].state is JobState.ENDED
         assert [line for line in sleepers(ssh_hosts.hosts[0]) if "ropewalk-keeper" not in line] == []
 
 
@@ -165,6 +177,7 @@ def test_a_cut_cable_ends_the_jobs_behind_it_and_the_host_is_passed_over(own_ssh
         assert time.monotonic() - began < 1, "nobody waits for an answer that cannot come"
         replacement = engine.submit(JobSpec([sys.executable, "-c", FAMILY]), 1, run, "replacement")[0]
         assert not replacement.startswith(hosts.hosts[0].ip)
+        assert time.monotonic() - began < 2, "nor for a place on a host that is silent"
         wait_until(lambda: engine.poll([lost])[lost].state is JobState.LOST, "the job to be lost", 5)
         assert "10.77.0.2" in engine.poll([lost])[lost].reason
         wait_until(lambda: not sleepers(hosts.hosts[0]), "the cut host to end its jobs by itself", 5)
@@ -221,6 +234,21 @@ def test_jobs_are_spread_over_the_hosts_with_the_fewest(ssh_hosts: SshHosts) -> 
         engine.cancel(ids[1:2])
         assert engine.submit(spec, 1, new_run(), "b")[0].split("/")[0] == ips[1]
         assert engine.most_jobs() == 3
+
+
+def test_aliases_of_the_configuration_lead_to_hosts_whatever_they_have_for_people(
+    ssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host big\n HostName {ssh_hosts.hosts[0].ip}\n User root\n LocalForward 127.0.0.1:8888 127.0.0.1:8888\n"
+        f" RemoteCommand tmux\n RequestTTY yes\n ControlMaster auto\n ControlPersist 1h\n ControlPath {tmp_path}/%C\n"
+        f"Host *\n{ssh_hosts.config.read_text()}"
+    )
+    with engine_of({"hosts": "big", "config_file": str(config)}) as engine:
+        id = start_family(engine, new_run())[0]
+        assert id.startswith("big/") and sleepers(ssh_hosts.hosts[0])
+        assert list(tmp_path.iterdir()) == [config], "its connection is our own"
 
 
 def test_a_process_that_no_host_can_hold_is_an_error_with_what_there_is(ssh_hosts: SshHosts) -> None:

@@ -54,6 +54,11 @@ class _Job:
     def is_alive(self) -> bool:
         return not self.connection.gone and self.name not in self.connection.endings
 
+    def shut_door(self) -> None:
+        if self.door:
+            self.connection.shut_door(self.name, self.spec.door)
+            self.door = ""
+
 
 class SshEngine(Engine):
     """Starts jobs on hosts of a list; see `ssh_command.SshOptions` for what it can be told."""
@@ -103,9 +108,7 @@ class SshEngine(Engine):
         for job in jobs:
             is_there = job.connection.silent_s < self._options.server_alive_interval
             job.connection.wait_for_end(job.name, max(0.0, deadline - time.monotonic()) if is_there else 0.0)
-            if job.door:
-                job.connection.shut_door(job.name, job.spec.door)
-                job.door = ""
+            job.shut_door()
         for id in ids:
             if not ((job := self._jobs.get(id)) and (job.is_alive or job.name in job.connection.endings)):
                 self._kill_found(id)
@@ -197,10 +200,11 @@ class SshEngine(Engine):
     def _close_idle(self) -> None:
         if self._closed:
             busy = {id(job.connection) for job in self._jobs.values() if job.is_alive}
-            for entry, connection in list(self._connections.items()):
-                if id(connection) not in busy:
-                    connection.close()
-                    del self._connections[entry]
+            idle = [entry for entry, connection in self._connections.items() if id(connection) not in busy]
+            for entry in idle:
+                self._connections[entry].hang_up()
+            for entry in idle:
+                self._connections.pop(entry).close()
 
     def _status(self, id: str) -> JobStatus:
         job = self._jobs.get(id)
@@ -209,6 +213,7 @@ class SshEngine(Engine):
         connection = job.connection
         gone = connection.gone  # asked for first: what has ended before is known by then
         if ending := connection.endings.get(job.name):
+            job.shut_door()
             return JobStatus(JobState.ENDED, ending.code, ending.reason)
         if gone:
             return JobStatus(JobState.LOST, reason=gone)

@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -32,8 +33,8 @@ from ropewalk.errors import EngineError
 
 #: Removes the folder of a connection when ssh is gone, also when we are gone by then. The words come as arguments.
 _SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
-#: What ssh takes for the end of a control path, and a little for the names of doors.
-_MORE_PATH_BYTES = 40
+#: A path of a socket has 107 bytes, of which ssh and the names of doors need some, and ssh replaces `%` in it.
+_SOCKET_FOLDER = re.compile(r"/[A-Za-z0-9_./-]{0,50}")
 _CHUNK_BYTES = 64 * 1024
 #: A host is not trusted with our memory: a line of it is never longer.
 _LINE_BYTES = 16 << 20
@@ -149,11 +150,14 @@ class SshConnection:
             EngineError: ssh refused.
         """
         local = f"{self._folder}/{name}"
-        done = subprocess.run(
-            ssh_command.forward(self._control, local, remote), capture_output=True, text=True, timeout=_ANSWER_S
-        )
-        if done.returncode != 0:
-            raise EngineError(self.gone or f"ssh opens no door to {remote} on {self.host.entry}: {done.stderr.strip()}")
+        command = ssh_command.forward(self._control, local, remote)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S)
+            why = done.stderr.strip() if done.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
+        if why:
+            raise EngineError(self.gone or f"ssh opens no door to {remote} on {self.host.entry}: {why}")
         return local
 
     def shut_door(self, name: str, remote: str) -> None:
@@ -161,17 +165,21 @@ class SshConnection:
         local = f"{self._folder}/{name}"
         if not self.gone:
             command = ssh_command.forward(self._control, local, remote, cancel=True)
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(command, capture_output=True, timeout=_ANSWER_S)
         with contextlib.suppress(OSError):
             os.unlink(local)
 
-    def close(self) -> None:
-        """End the connection, and with it every job on it; may be called twice."""
+    def hang_up(self) -> None:
+        """Begin to end the connection, and with it every job on it."""
         with self._changed:
             self._closing = True
             if not self.gone:
                 os.write(self._wake, b".")
+
+    def close(self) -> None:
+        """Hang up, and wait until nothing is left here; may be called twice."""
+        self.hang_up()
         self._thread.join(_END_S if self.silent_s < self._options.server_alive_interval * 2 else 0.1)
         if self._thread.is_alive():
             self._kill()
@@ -218,7 +226,10 @@ class SshConnection:
             for stream in (process.stdout, process.stderr):
                 selector.register(stream, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
-            why = self._carry_until_gone(selector)
+            try:
+                why = self._carry_until_gone(selector)
+            except BrokenPipeError:  # ssh knows why
+                why = ""
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.1 if why else _END_S)
@@ -257,26 +268,22 @@ class SshConnection:
                     selector.unregister(process.stdin)
                 else:
                     selector.register(process.stdin, selectors.EVENT_WRITE)
-            for key, _ in selector.select(0.2):
-                try:
-                    if key.fileobj is process.stdin:
-                        with self._changed:
-                            del self._outgoing[: os.write(key.fd, self._outgoing[:_CHUNK_BYTES])]
-                    elif key.fileobj is process.stdout:
-                        if not (data := os.read(key.fd, _CHUNK_BYTES)):
-                            return ""
-                        if why := self._hear(data):
-                            return why
-                    elif key.fileobj is process.stderr:
-                        data = os.read(key.fd, _CHUNK_BYTES)
-                        self._said += data
-                        del self._said[:-_SAID_BYTES]
-                        if not data:
-                            selector.unregister(process.stderr)
-                    else:
-                        os.read(key.fd, 4096)
-                except BrokenPipeError:
-                    return ""
+            for key, _ in selector.select(self._options.server_alive_interval / 4):
+                if key.fileobj is process.stdin:
+                    with self._changed:
+                        del self._outgoing[: os.write(key.fd, self._outgoing[:_CHUNK_BYTES])]
+                    continue
+                data = os.read(key.fd, _CHUNK_BYTES)
+                if key.fileobj is process.stdout:
+                    if not data:
+                        return ""
+                    if why := self._hear(data):
+                        return why
+                elif key.fileobj is process.stderr:
+                    self._said += data
+                    del self._said[:-_SAID_BYTES]
+                    if not data:
+                        selector.unregister(process.stderr)
         return ""
 
     def _hear(self, data: bytes) -> str:
@@ -326,6 +333,6 @@ class SshConnection:
 
 
 def _private_folder() -> str:
-    """A folder for sockets, whose paths must be short; only its owner may enter."""
+    """A folder for sockets, whose paths must be short and plain; only its owner may enter."""
     folder = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="rw-ssh-", dir=folder if len(folder) < 107 - 16 - _MORE_PATH_BYTES else "/tmp")
+    return tempfile.mkdtemp(prefix="rw-ssh-", dir=folder if _SOCKET_FOLDER.fullmatch(folder) else "/tmp")
