@@ -11,33 +11,20 @@ process: nothing has a name in /run/netns, nothing must be cleaned up afterwards
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
 import os
-import struct
-import subprocess
-import sys
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
-from tests.lab import namespaces
-from tests.lab.machine import Machine, Result, counters, processes_in
+from tests.lab import namespaces, wires
+from tests.lab.machine import Machine, Result, processes_in
+from tests.lab.wires import QUEUE_S, QUEUED_FRAMES, Relay
 
 #: Less than this is no payload: a few ARP questions and connection attempts.
 PAYLOAD_BYTES = 1000
-#: How long a frame may wait for its turn on a slow link; what does not fit is dropped, as in a router.
-QUEUE_S = 0.1
-#: How many frames wait for the relay at most.
-QUEUED_FRAMES = 10_000
-
-_TUNSETIFF = 0x400454CA
-_IFF_TAP_WITHOUT_INFO = 0x0002 | 0x1000
-_RELAY = Path(__file__).with_name("relay.py")
 
 
 @dataclass
@@ -52,7 +39,7 @@ class Link:
     """What the cable is plugged into, unless it is cut."""
     uplink: str = ""
     """The device that leads on from there to br0 or the router: the port itself, or the far end of the relay."""
-    relay: subprocess.Popen[str] | None = None
+    relay: Relay | None = None
     is_slow: bool = False
     is_behind_nat: bool = False
     delay_s: float = 0.0
@@ -74,10 +61,11 @@ class Lab:
     """One switch with its machines. As a context manager it closes itself, and then checks that nothing is left."""
 
     def __init__(self) -> None:
-        self._switch = _new_network()
+        self._switch = wires.new_network()
         self._routers: list[int] = []
         self._links: dict[Machine, Link] = {}
         self._conditions: list[Condition] = []
+        self._parted: set[tuple[Machine, Machine]] = set()
         self._closed = False
         self._ip("link add br0 type bridge", "link set br0 up")
 
@@ -113,7 +101,7 @@ class Lab:
             f"link add {link.port} type veth peer name eth0 netns {machine.pid}",
             f"link set {link.port} master br0 up",
         )
-        machine.visit(lambda: _ip_batch(f"addr add {machine.ip}/24 dev eth0", "link set eth0 up", "link set lo up"))
+        machine.visit(lambda: wires.ip(f"addr add {machine.ip}/24 dev eth0", "link set eth0 up", "link set lo up"))
         self._tell_names()
         return machine
 
@@ -165,10 +153,8 @@ class Lab:
         """Let at most this many bits a second through, in each direction."""
         self._note(f"slow({machine.name}, {rate_bit_s:g})", machine)
         self._links[machine].is_slow = True
-        burst = max(4096, int(rate_bit_s / 8 * 0.005))
-        shape = f"root tbf rate {int(rate_bit_s)}bit burst {burst} latency {int(QUEUE_S * 1000)}ms"
-        self._in_switch(lambda: _tc(f"qdisc replace dev {self._links[machine].port} {shape}"))
-        machine.visit(lambda: _tc(f"qdisc replace dev eth0 {shape}"))
+        self._in_switch(lambda: wires.limit_rate(self._links[machine].port, rate_bit_s))
+        machine.visit(lambda: wires.limit_rate("eth0", rate_bit_s))
 
     def lossy(self, machine: Machine, probability: float) -> None:
         """Lose each frame with this probability, in each direction; the same ones in each run of a test."""
@@ -192,8 +178,7 @@ class Lab:
         """How many frames a delayed or lossy link has seen, and how many of them it lost."""
         relay = self._links[machine].relay
         assert relay is not None, f"{machine} has neither delay nor loss"
-        counts = _tell(relay, {})
-        return counts["frames"], counts["lost"]
+        return relay.counts()
 
     def nat(self, machine: Machine) -> None:
         """Put the machine behind a router: it can dial out, and nobody can dial in.
@@ -207,7 +192,7 @@ class Lab:
         link.is_behind_nat = True
         number, public = link.number, machine.ip
         inside = f"192.168.{number}"
-        router = _new_network()
+        router = wires.new_network()
         self._routers.append(router)
         descriptor = f"/proc/{os.getpid()}/fd/{router}"
         self._ip(
@@ -224,22 +209,45 @@ class Lab:
 
         def route() -> None:
             namespaces.enter([router])
-            _ip_batch(
+            wires.ip(
                 f"addr add {inside}.1/24 dev inside", "link set inside up",
                 f"addr add {public}/24 dev outside", "link set outside up",
             )  # fmt: skip
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-            _run(["nft", "-f", "-"], _NAT_RULES)
+            wires.nft(wires.NAT_RULES)
 
         namespaces.in_thread(route)
         machine.visit(
-            lambda: _ip_batch(
+            lambda: wires.ip(
                 "addr flush dev eth0", f"addr add {inside}.2/24 dev eth0", f"route add default via {inside}.1"
             )
         )
         machine.ip = f"{inside}.2"
         self._tell_names()
         self._note(f"nat({machine.name})", machine)
+
+    def part(self, one: Machine, other: Machine, *, refuse: bool = False) -> None:
+        """Let nothing pass between two machines; both still reach all others.
+
+        Args:
+            one: does not hear the other any more.
+            other: does not hear the one.
+            refuse: say no to who asks, as many firewalls do; otherwise silence.
+        """
+        for here, there in ((one, other), (other, one)):
+            verb = "reject" if refuse else "drop"
+            rules = _PART_RULES.format(number=self._links[there].number, ip=there.ip, verb=verb)
+            here.visit(lambda rules=rules: wires.nft(rules))
+        self._parted.add((one, other))
+
+    def rejoin(self, one: Machine, other: Machine) -> None:
+        """Let two machines that were parted reach each other again."""
+        if (one, other) not in self._parted:
+            raise ValueError(f"{one} is not parted from {other}")
+        self._assert_parted(one, other)
+        self._parted.remove((one, other))
+        for here, there in ((one, other), (other, one)):
+            here.visit(lambda number=self._links[there].number: wires.nft(f"delete table ip parted{number}"))
 
     # --- proof and end ------------------------------------------------------------------------------------------------
 
@@ -250,6 +258,8 @@ class Lab:
                 f"lab.{condition.words} was set, but afterwards less than {PAYLOAD_BYTES} bytes crossed that wire; "
                 "what the test did went another way"
             )
+        for one, other in self._parted:
+            self._assert_parted(one, other)
 
     def close(self) -> None:
         """End all machines and assert that nothing of them is left; may be called twice."""
@@ -263,7 +273,7 @@ class Lab:
             machine.close()
         for link in self._links.values():
             if link.relay is not None:
-                _end(link.relay)
+                link.relay.close()
         for descriptor in (self._switch, *self._routers):
             os.close(descriptor)
         assert not left, "the lab left behind:\n" + "\n".join(left)
@@ -271,6 +281,16 @@ class Lab:
     def _made_a_difference(self, condition: Condition) -> bool:
         machine = condition.machine
         return machine.is_plugged or _crossed(machine) - condition.bytes_before >= PAYLOAD_BYTES
+
+    def _assert_parted(self, one: Machine, other: Machine) -> None:
+        num_stopped = 0
+        for here, there in ((one, other), (other, one)):
+            if not here.is_plugged:
+                rules = here.visit(lambda number=self._links[there].number: wires.nft(f"list table ip parted{number}"))
+                num_stopped += sum(map(int, re.findall(r"packets (\d+)", rules)))
+        assert num_stopped or one.is_plugged or other.is_plugged, (
+            f"{one} was parted from {other}, but neither tried to reach the other; that made no difference to the test"
+        )
 
     def _note(self, words: str, machine: Machine) -> None:
         self._conditions.append(Condition(words, machine, _crossed(machine)))
@@ -288,33 +308,20 @@ class Lab:
         link = self._links[machine]
         if link.relay is None:
             link.relay = self._insert_relay(link)
-        _tell(link.relay, {"delay_s": link.delay_s, "loss": link.loss, "seed": link.number})
+        link.relay.set(delay_s=link.delay_s, loss=link.loss, seed=link.number)
 
-    def _insert_relay(self, link: Link) -> subprocess.Popen[str]:
-        number = link.number
-        taps = self._in_switch(lambda: [_tap(f"a{number}"), _tap(f"b{number}")])
-        tests = os.pidfd_open(os.getpid())
-        try:
-            relay = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_RELAY), *map(str, [*taps, tests])],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                pass_fds=[*taps, tests],
-            )
-        finally:
-            for descriptor in (*taps, tests):
-                os.close(descriptor)
+    def _insert_relay(self, link: Link) -> Relay:
+        bridge, near, far = f"w{link.number}", f"a{link.number}", f"b{link.number}"
+        relay = self._in_switch(lambda: Relay(near, far))
         self._ip(
-            f"link add w{number} type bridge",
-            f"link set w{number} up",
-            # Long queues: a relay that waits for a processor must not become a lossy link.
-            f"link set a{number} master w{number} txqueuelen {QUEUED_FRAMES} up",
-            f"link set b{number} master {link.bridge} txqueuelen {QUEUED_FRAMES} up",
+            f"link add {bridge} type bridge",
+            f"link set {bridge} up",
+            f"link set {near} master {bridge} txqueuelen {QUEUED_FRAMES} up",
+            f"link set {far} master {link.bridge} txqueuelen {QUEUED_FRAMES} up",
         )
         if link.received_at_cut is None:
-            self._ip(f"link set {link.port} master w{number}")
-        link.bridge, link.uplink = f"w{number}", f"b{number}"
+            self._ip(f"link set {link.port} master {bridge}")
+        link.bridge, link.uplink = bridge, far
         return relay
 
     def _tell_names(self) -> None:
@@ -331,75 +338,18 @@ class Lab:
         return namespaces.in_thread(act_inside)
 
     def _ip(self, *commands: str) -> None:
-        self._in_switch(lambda: _ip_batch(*commands))
+        self._in_switch(lambda: wires.ip(*commands))
 
 
-_NAT_RULES = """
-table ip lab {
-    chain forward {
-        type filter hook forward priority filter; policy drop;
-        iifname "inside" accept
-        ct state established,related accept
-    }
-    chain input { type filter hook input priority filter; policy drop; }
-    chain postrouting {
-        type nat hook postrouting priority srcnat;
-        oifname "outside" masquerade
-    }
-}
+_PART_RULES = """
+table ip parted{number} {{
+    chain input {{
+        type filter hook input priority filter;
+        ip saddr {ip} ip protocol != icmp counter {verb}
+    }}
+}}
 """
 
 
 def _crossed(machine: Machine) -> int:
     return 0 if machine.is_plugged else machine.bytes_received() + machine.bytes_sent()
-
-
-def _new_network() -> int:
-    def make() -> int:
-        namespaces.leave_for_new(namespaces.NEW_NETWORK)
-        # Interfaces announce themselves over IPv6, which only makes noise in the counters.
-        with contextlib.suppress(OSError):
-            Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-        return namespaces.descriptor_of(None, "net")
-
-    return namespaces.in_thread(make)
-
-
-def _tap(name: str) -> int:
-    descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-    fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP_WITHOUT_INFO))
-    return descriptor
-
-
-def _tell(relay: subprocess.Popen[str], condition: dict[str, float]) -> dict[str, int]:
-    assert relay.stdin is not None and relay.stdout is not None
-    _write_line(relay.stdin, json.dumps(condition))
-    return json.loads(relay.stdout.readline())
-
-
-def _write_line(stream: IO[str], line: str) -> None:
-    stream.write(line + "\n")
-    stream.flush()
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    with process:
-        pass
-
-
-def _ip_batch(*commands: str) -> None:
-    _run(["ip", "-batch", "-"], "\n".join(commands))
-
-
-def _tc(command: str) -> None:
-    _run(["tc", *command.split()], "")
-
-
-def _run(argv: list[str], text: str) -> None:
-    done = subprocess.run(argv, input=text, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"`{' '.join(argv)}` with {text.strip()!r} failed: {done.stderr.strip()}")
-
-
-__all__ = ["Lab", "counters"]

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from tests.lab import namespaces
+from tests.lab import namespaces, wires
 
 Result = TypeVar("Result")
 
@@ -230,8 +230,7 @@ def _boot(name: str, seen: Sequence[Path]) -> subprocess.Popen[bytes]:
         os.close(descriptor)
     Path("/run/hosts").touch()  # the lab writes it
     namespaces.bind("/run/hosts", "/etc/hosts")
-    with contextlib.suppress(OSError):  # interfaces announce themselves over IPv6: only noise in the counters
-        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+    wires.hush()
     tests = os.pidfd_open(os.getpid())
     try:
         init = subprocess.Popen(

@@ -110,6 +110,31 @@ def test_only_what_was_cut_is_healed(lab: Lab) -> None:
         lab.heal(lab.machine("n1"))
 
 
+@pytest.mark.parametrize(("refuse", "words"), [(False, "timed out"), (True, "refused")])
+def test_parted_machines_reach_all_others(lab: Lab, refuse: bool, words: str) -> None:
+    one, two, three = lab.machines(3)
+    with connected(one, two) as (dialled, accepted):
+        carry(dialled, accepted, MEBIBYTE)
+        lab.part(one, two, refuse=refuse)
+        with two.listen() as server, pytest.raises(OSError, match=words):
+            one.connect(two.ip, server.getsockname()[1], timeout_s=0.3)
+        for reached in (one, two):
+            with connected(three, reached) as (to, fro):
+                carry(to, fro, MEBIBYTE)
+        lab.rejoin(one, two)
+        carry(dialled, accepted, MEBIBYTE)
+
+
+def test_a_parting_that_nobody_tried_to_cross_fails_the_test(lab: Lab) -> None:
+    one, two = lab.machines(2)
+    lab.part(one, two)
+    with pytest.raises(AssertionError, match="neither tried to reach the other"):
+        lab.prove()
+    with pytest.raises(TimeoutError):
+        one.connect(two.ip, 1, timeout_s=0.1)
+    lab.prove()
+
+
 # --- slow, lossy, delay -----------------------------------------------------------------------------------------------
 
 
