@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ropewalk.engines.engine import Engine
+from ropewalk.engines.engine import Engine, JobSpec, JobState
 from ropewalk.engines.ray import RayEngine
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
 from ropewalk.testing.engine_conformance import EngineConformance
+from ropewalk.testing.engine_under_test import processes_of
 from tests.conftest import Snapshot
 from tests.lab.ray import RayCluster, ray_cluster
+
+_NAMESPACE = re.compile(r"(ipc|uts|net|pid|mnt):")
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,6 +46,8 @@ def _nothing_is_left(cluster: RayCluster) -> Iterator[None]:
     def left() -> str:
         new = Snapshot.take().without(before)
         new.processes = {key: words for key, words in new.processes.items() if not cluster.is_rays_own(key[0])}
+        # A lab keeps those of a machine that was plugged until it is closed.
+        new.descriptors = {key: words for key, words in new.descriptors.items() if not _NAMESPACE.match(key[1])}
         return new.describe()
 
     while words := left():
@@ -93,3 +103,146 @@ class TestRay(EngineConformance):
         assert where, f"a running job should say where it runs: {reason!r}"
         machine = next(machine for machine in self.cluster.machines if machine.ip == where[1])
         machine.run(["kill", "-9", where[2]])
+
+
+@pytest.fixture
+def engine(cluster: RayCluster) -> Iterator[RayEngine]:
+    with made(cluster) as engine:
+        yield engine
+
+
+@contextlib.contextmanager
+def made(cluster: RayCluster, **options: object) -> Generator[RayEngine]:
+    engine = engine_of(cluster, **options)
+    try:
+        yield engine
+    finally:
+        engine.cancel([id for ids in engine.runs().values() for id in ids])
+        engine.close()
+
+
+def spec(code: str, **facts: Any) -> JobSpec:
+    return JobSpec([sys.executable, "-c", code], **facts)
+
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+
+
+def states(engine: RayEngine, ids: Sequence[str]) -> list[JobState]:
+    return [status.state for status in engine.poll(ids).values()]
+
+
+def test_a_lost_job_is_replaced_although_the_cluster_was_full(engine: RayEngine) -> None:
+    """Its place in the placement group is still held for this run; who asks for a new place would wait for ever."""
+    whole = spec(SLEEP, resources=Resources(cpus=4))
+    ids = engine.submit(whole, 3, "run", "first")
+    wait_until(lambda: states(engine, ids) == [JobState.RUNNING] * 3, "a job on each node")
+    assert len({engine.poll([id])[id].reason.split()[2] for id in ids}) == 3, "they are spread over the nodes"
+    engine.cancel(ids[1:2])
+    [replacement] = engine.submit(whole, 1, "run", "second")
+    wait_until(lambda: states(engine, [replacement]) == [JobState.RUNNING], "the replacement to run")
+
+    [waiting] = engine.submit(whole, 1, "other", "first")
+    words = "waits for 1 places with {'CPU': 4}; free in the whole cluster: {'CPU': 0"
+    wait_until(lambda: engine.poll([waiting])[waiting].reason.startswith(words), "a reason to wait")
+    assert states(engine, [waiting]) == [JobState.PENDING]
+    engine.cancel([ids[0], ids[2], replacement])
+    wait_until(lambda: states(engine, [waiting]) == [JobState.RUNNING], "places that nobody uses to be given back")
+
+
+def test_what_no_node_can_hold_is_refused_with_what_there_is(cluster: RayCluster, engine: RayEngine) -> None:
+    """Ray would take it, and wait for ever."""
+    with pytest.raises(EngineError, match=r"no node .* can hold a job with {'CPU': 64}; .* 3 nodes .*{'CPU': 4.0}"):
+        engine.submit(spec(SLEEP, resources=Resources(cpus=64)), 1, "run", "a")
+    with pytest.raises(EngineError, match=r"no node .* can hold a process that asks for {'CPU': 1, 'GPU': 1}"):
+        engine.per_job(Resources(gpus=1))
+    with made(cluster, placement="STRICT_SPREAD") as strict:
+        with pytest.raises(EngineError, match=r"STRICT_SPREAD wants 4 nodes .* has 3"):
+            strict.submit(spec(SLEEP), 4, "run", "a")
+        assert strict.most_jobs() == 3
+        assert strict.runs() == {}
+
+
+def test_what_the_cluster_has_is_told(cluster: RayCluster, engine: RayEngine) -> None:
+    assert sorted(engine.hosts()) == [machine.ip for machine in cluster.machines]
+    assert (engine.per_job(Resources()), engine.per_job(Resources(cpus=3)), engine.per_job(Resources(cpus=0.5))) == (
+        4,
+        1,
+        8,
+    )
+    findings = {finding.what: finding for finding in engine.check()}
+    assert all(finding.ok for finding in findings.values()), findings
+    assert "3 nodes" in findings["Ray cluster"].detail
+    assert "by token" in findings["Ray authentication"].detail
+
+
+def test_a_job_has_its_time_limit_its_runtime_environment_and_no_token(cluster: RayCluster) -> None:
+    code = "import os, time; print(os.environ.get('RAY_AUTH_TOKEN'), os.environ['FROM_RAY'], flush=True); time.sleep(9)"
+    with made(cluster, runtime_env='{"env_vars": {"FROM_RAY": "yes"}}') as engine:
+        [id] = engine.submit(spec(code, time_limit_s=0.5), 1, "run", "a")
+        wait_until(lambda: states(engine, [id]) == [JobState.ENDED], "the time limit to be over")
+        status = engine.poll([id])[id]
+        assert (status.exit_code, status.reason) == (-9, "its time limit was over")
+        assert engine.logs(id) == "None yes\n"
+
+
+def test_a_python_without_ropewalk_is_named(cluster: RayCluster) -> None:
+    with made(cluster, python=str(Path(sys.base_prefix, "bin", "python3"))) as engine:
+        [id] = engine.submit(spec(SLEEP), 1, "run", "a")
+        wait_until(lambda: states(engine, [id]) == [JobState.LOST], "the keeper to have ended")
+        assert re.search("No module named.*ropewalk.*install ropewalk for the Python", engine.poll([id])[id].reason)
+
+
+def test_an_actor_that_does_not_answer_is_lost_until_it_answers(cluster: RayCluster, engine: RayEngine) -> None:
+    """Ray itself would call it alive."""
+    [id] = engine.submit(spec(SLEEP), 1, "run", "a")
+    wait_until(lambda: "up" in engine.logs(id), "the job to run")
+    ip, pid = re.findall(r"on node (\S+) \(process (\d+)\)", engine.poll([id])[id].reason)[0]
+    machine = next(machine for machine in cluster.machines if machine.ip == ip)
+    machine.run(["kill", "-STOP", pid])
+    wait_until(lambda: states(engine, [id]) == [JobState.LOST], "silence to be noticed", 6.0)
+    assert re.search("has not answered for [45].. s; Ray calls its node alive", engine.poll([id])[id].reason)
+    assert "up" in engine.logs(id), "what it had said before"
+    machine.run(["kill", "-CONT", pid])
+    wait_until(lambda: states(engine, [id]) == [JobState.RUNNING], "the actor to answer again")
+
+
+def test_jobs_end_with_the_driver(engine: RayEngine) -> None:
+    """Whoever kills it; the next question starts a new one, to which they are unknown."""
+    [id] = engine.submit(spec(SLEEP), 1, "run-of-a-killed-driver", "a")
+    wait_until(lambda: "up" in engine.logs(id), "the job to run")
+    assert engine._driver
+    engine._driver._process.kill()
+    wait_until(lambda: not processes_of("run-of-a-killed-driver"), "the job to end", 10.0)
+    assert states(engine, [id]) == [JobState.LOST]
+
+
+@pytest.mark.parametrize("how", ["plug", "cut"])
+def test_a_lost_node_is_noticed_long_before_ray_does(cluster: RayCluster, how: str) -> None:
+    """And a job that is cut off from its driver ends, although Ray would let it live."""
+    machine = cluster.add_node({how: 1})
+    with made(cluster, resources={how: "1"}, silence_s="3") as engine:
+        wait_until(lambda: machine.ip in engine.hosts(), "the new node to join")
+        [id] = engine.submit(spec(SLEEP), 1, f"run-{how}", "a")
+        wait_until(lambda: "up" in engine.logs(id), "the job to run")
+        getattr(cluster.lab, how)(machine)
+        began = time.monotonic()
+        wait_until(lambda: states(engine, [id]) == [JobState.LOST], "the loss to be noticed", 6.0)
+        assert engine.poll([id])[id].reason
+        assert engine.find(f"run-{how}") == []
+        wait_until(lambda: not processes_of(f"run-{how}"), "the job on the lost node to end", 6.0)
+        assert time.monotonic() - began < 8.0
+    if how == "cut":
+        cluster.lab.plug(machine)
+    cluster.machines.remove(machine)
+
+
+def test_a_cluster_that_does_not_answer_is_said_within_a_bound(cluster: RayCluster) -> None:
+    engine = engine_of(cluster, address="10.77.0.99:6379", connect_s=2)
+    words = r"Ray at 10.77.0.99:6379: .*is the address right, and this machine a node.*auth is token"
+    with pytest.raises(EngineError, match=words):
+        engine.submit(spec(SLEEP), 1, "run", "a")
+    [finding] = engine.check()
+    assert not finding.ok
+    assert re.search(words, finding.detail)
+    engine.close()

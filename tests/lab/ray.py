@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import re
 import secrets
@@ -44,6 +45,7 @@ class RayCluster:
         self.token = secrets.token_hex()
         self.lab = lab
         self.machines: list[Machine] = []
+        self._numbers = itertools.count(1)
         for _ in range(num_nodes):
             self.add_node()
 
@@ -62,8 +64,7 @@ class RayCluster:
 
     def add_node(self, resources: Mapping[str, float] | None = None) -> Machine:
         """Start one more node, the head first. It joins within some seconds; see `wait`."""
-        name = f"n{len(self.machines) + 1}"
-        machine = self.lab.machine(name)
+        machine = self.lab.machine(f"n{next(self._numbers)}")
         self.machines.append(machine)
         role = [f"--address={self.address}"]
         if machine is self.head:
@@ -92,7 +93,7 @@ class RayCluster:
 
     def popen(self, argv: Any, **popen_arguments: Any) -> subprocess.Popen[Any]:
         """Start a launcher, or a part of one, where it can use the cluster."""
-        environment = {**popen_arguments.pop("env", {}), **self.environment}
+        environment = {**self.environment, **popen_arguments.pop("env", {})}
         return self.head.popen(argv, env=environment, **popen_arguments)
 
     def is_rays_own(self, pid: int) -> bool:

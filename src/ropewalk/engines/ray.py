@@ -262,7 +262,7 @@ class _DriverProcess:
     """The driver, and the pipes on which it is asked and answers."""
 
     def __init__(self, options: RayOptions, popen: Any) -> None:
-        self._options = options
+        environment = {**os.environ, **_environment(options)}
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the driver
         self._heard = b""
         # A session of its own: Ctrl-C is for the launcher, which ends the driver when it is time.
@@ -271,7 +271,7 @@ class _DriverProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **_environment(options)},
+            env=environment,
             start_new_session=True,
         )
         facts = {
@@ -284,7 +284,7 @@ class _DriverProcess:
         try:
             self.ray_version: str = self.ask(facts, options.connect_s)
         except BaseException as error:
-            self.end()
+            self.end(grace_s=0.0)
             if isinstance(error, EngineError):
                 raise EngineError(
                     f"cannot connect to Ray at {options.address}: {_advice(str(error), options)}"
@@ -315,7 +315,7 @@ class _DriverProcess:
         output = self._process.stdout.fileno()
         while b"\n" not in self._heard:
             if not select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                self.end()
+                self.end(grace_s=0.0)
                 raise EngineError(f"Ray did not answer within {patience_s:g} s")
             data = os.read(output, 1 << 20)
             if not data:
@@ -330,13 +330,13 @@ class _DriverProcess:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()[-1000:] or "it said nothing"
 
-    def end(self) -> None:
+    def end(self, grace_s: float = _END_S) -> None:
         """End it, gently if it will. May be called twice."""
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -353,7 +353,7 @@ def _environment(options: RayOptions) -> dict[str, str]:
         elif not any(os.environ.get(name) for name in _TOKENS) and not Path("~/.ray/auth_token").expanduser().exists():
             raise EngineError(
                 "there is no token for the Ray cluster: set token_path, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or put "
-                "it into ~/.ray/auth_token; or set auth=disabled, if the cluster was started with RAY_AUTH_MODE=disabled"
+                "it into ~/.ray/auth_token; or set auth=disabled if the cluster was started with RAY_AUTH_MODE=disabled"
             )
     return environment
 
@@ -365,9 +365,8 @@ def _advice(words: str, options: RayOptions) -> str:
         return "the package ray is not installed; pip install 'ropewalk[ray]', with the version of the cluster"
     if "version mismatch" in low:
         return f"{words} Install the Python and the ray of the cluster here"
-    if "token" in low or "unauthenticated" in low:
-        return f"{words}; the option auth is {options.auth}, and must be as in the cluster, with the same token"
     return (
-        f"{words}; is it right, and is this machine a node of it? Ray's client needs a Ray on its own machine: "
-        "`ray start --address=...` adds this one, or run the launcher on a node"
+        f"{words}; is the address right, and this machine a node of that cluster? Ray's client needs a Ray on its own "
+        "machine: `ray start --address=...` adds this one, or run the launcher on a node. The option auth is "
+        f"{options.auth}, and must be as the cluster was started, with the same token and RAY_USE_TLS"
     )

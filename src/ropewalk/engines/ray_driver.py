@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -111,7 +112,7 @@ class JobActor:
         os._exit(1)  # the driver is gone, or cut off: the keeper sees that we are gone
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Group:
     """A placement group: places for jobs of the same size. A place that a job left can be used again."""
 
@@ -172,7 +173,7 @@ class Driver:
             "find": self._find,
             "log": self._log,
             "nodes": self._nodes,
-            "live": lambda: sum(not job.is_over for job in self._jobs.values()),
+            "live": lambda: sum(not job.is_over and not job.is_silent for job in self._jobs.values()),
         }
 
         def answer(line: bytes) -> None:
@@ -239,18 +240,21 @@ class Driver:
     def _poll(self, ids: Sequence[str]) -> dict[str, tuple[str, int | None, str]]:
         self._hear_what_is_there()
         foreign = self._foreign() if set(ids) - self._jobs.keys() else []
-        return {id: self._status(id, foreign) for id in ids}
+        waits_for = functools.cache(self._waits_for)  # Ray takes milliseconds to tell, and it is the same for all jobs
+        return {id: self._status(id, foreign, waits_for) for id in ids}
 
-    def _status(self, id: str, foreign: Sequence[str]) -> tuple[str, int | None, str]:
+    def _status(
+        self, id: str, foreign: Sequence[str], waits_for: Callable[[Group], str]
+    ) -> tuple[str, int | None, str]:
         job = self._jobs.get(id)
         if job is None:
-            return ("running", None, "of another launcher") if id in foreign else ("lost", None, "no such job")
+            return ("running", None, "of another launcher") if id in foreign else ("lost", None, "unknown to Ray")
         if job.is_silent:
             silence_s = time.monotonic() - job.heard
             return "lost", None, f"its actor {job.place} has not answered for {silence_s:.1f} s; {self._node(job)}"
         if job.state != "pending":
             return job.state, job.code, job.why or job.place
-        return "pending", None, self._waits_for(job.group)
+        return "pending", None, waits_for(job.group)
 
     def _cancel(self, ids: Sequence[str]) -> None:
         jobs = [self._jobs[id] for id in ids if id in self._jobs and not self._jobs[id].is_over]
@@ -335,7 +339,7 @@ class Driver:
                 job.log = news["answer"] if isinstance(news["answer"], str) else job.log
                 job.answered = max(job.answered, news["to"])
         if last_words is not None and not job.is_over:
-            self._give_back(job, "lost", f"its keeper {job.place} has ended; its last words: {last_words.strip()}")
+            self._give_back(job, "lost", keeper_words(job.place, last_words.strip()))
 
     def _talk(self, job: Job, do: str) -> int:
         """Send an order by a call of its own, which does not wait behind the one that waits for news."""
@@ -445,6 +449,13 @@ def run_of(name: str) -> str:
 def signal_words(code: int) -> str:
     """How a job ended, if by a signal."""
     return f"ended by signal {-code}" if code < 0 else ""
+
+
+def keeper_words(place: str, last_words: str) -> str:
+    """Why a job ended whose keeper has ended before it."""
+    if "No module named" in last_words:
+        last_words += "; install ropewalk for the Python of Ray's nodes, or set the option python to one that has it"
+    return f"its keeper {place} has ended: {last_words or 'it said nothing'}"
 
 
 def first_lines(error: Exception) -> str:

@@ -1,0 +1,115 @@
+"""What the ray engine says and refuses before there is a cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.ray import RayEngine
+from ropewalk.engines.ray_driver import PREFIX, quoted, run_of
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError, SettingsError
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"placement": "TIGHT"}, "placement is SPREAD, PACK, STRICT_SPREAD, STRICT_PACK; not 'TIGHT'"),
+        ({"auth": "maybe"}, "auth is token or disabled"),
+        ({"connect_s": 0}, "connect_s must be above 0, not 0"),
+        ({"silence_s": "-1"}, "silence_s must be above 0"),
+        ({"resources": "CPU=2"}, "CPU follows from what a process asks for"),
+        ({"resources": {"node": "many"}}, "node=many; an amount is a number above 0"),
+        ({"resources": {"node": "0"}}, "node=0; an amount is a number above 0"),
+        ({"runtime_env": "pip"}, "runtime_env is a JSON object, not 'pip'"),
+        ({"runtime_env": "[1]"}, "runtime_env is a JSON object"),
+        ({"adress": "auto"}, "did you mean address?"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        RayEngine(options)
+    assert words in str(caught.value)
+
+
+def test_what_would_be_sent_is_shown() -> None:
+    engine = RayEngine({"placement": "PACK", "resources": "fast=1", "runtime_env": '{"pip": ["numpy"]}'})
+    resources = Resources(cpus=2, gpus=1, memory="1Gi")
+    shown = json.loads(engine.render(JobSpec(["python", "-m", "x"], environment={"A": "b"}, resources=resources)))
+    bundle = {"CPU": 2, "GPU": 1, "memory": 2**30, "fast": 1.0}
+    assert shown["placement_group"] == {"strategy": "PACK", "bundle": bundle}
+    assert shown["actor"]["num_gpus"] == 1
+    assert shown["actor"]["resources"] == {"fast": 1.0}
+    assert shown["runtime_env"] == {"pip": ["numpy"]}
+    assert (shown["command"], shown["environment"]) == (["python", "-m", "x"], {"A": "b"})
+
+
+@pytest.fixture
+def _no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_no_token")
+def test_without_a_token_it_says_where_one_is_looked_for() -> None:
+    """Ray would make one of its own, with which nobody lets it in."""
+    engine = RayEngine()
+    with pytest.raises(EngineError, match="no token for the Ray cluster: set token_path, RAY_AUTH_TOKEN or"):
+        engine.submit(JobSpec(["true"]), 1, "run", "a")
+    [finding] = engine.check()
+    assert not finding.ok
+    assert "token_path" in finding.detail
+
+
+@pytest.mark.usefixtures("_no_token")
+@pytest.mark.parametrize(
+    ("options", "mode", "path"), [({"auth": "disabled"}, "disabled", None), ({"token_path": "~/t"}, "token", "t")]
+)
+def test_the_driver_is_told_how_to_prove_itself_and_to_report_nothing(
+    options: dict[str, object], mode: str, path: str | None, tmp_path: Path
+) -> None:
+    seen: dict[str, Any] = {}
+
+    class Watched(RayEngine):
+        def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
+            seen.update(popen_arguments["env"], argv=argv)
+            answers = ["2.60.0", [["run", "id"]], 0]
+            code = f"import json\nfor answer in {answers}: print(json.dumps({{'answer': answer}}))"
+            return super()._popen([sys.executable, "-c", code], **popen_arguments)
+
+    engine = Watched(options)
+    assert engine.runs() == {"run": ["id"]}
+    engine.close()
+    assert (seen["RAY_AUTH_MODE"], seen["RAY_USAGE_STATS_ENABLED"]) == (mode, "0")
+    assert seen.get("RAY_AUTH_TOKEN_PATH") == (path and str(tmp_path / path))
+
+
+@pytest.mark.usefixtures("_no_token")
+def test_without_ray_it_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that hides the real one, as if it were not there."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    engine = RayEngine({"auth": "disabled"})
+    with pytest.raises(EngineError, match=r"package ray is not installed; pip install 'ropewalk\[ray\]'"):
+        engine.find("run")
+    engine.close()
+
+
+@pytest.mark.parametrize("run", ["0123456789abcdef", "conformance-1/2", "ä b"])
+def test_an_actors_name_tells_its_run(run: str) -> None:
+    assert run_of(f"{PREFIX}{quoted(run)}/{quoted('a/b')}/3") == run
+
+
+def test_the_engine_does_not_import_ray() -> None:
+    """It takes a second, and starts threads."""
+    code = "import sys, ropewalk.engines.ray; sys.exit('ray' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
