@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -33,10 +34,17 @@ def require(*binaries: str) -> None:
 def require_namespaces() -> None:
     """Skip this test where machines cannot be made; with CI=true that is a failure."""
     require("ip", "tc", "nft")
+    if why_not := _why_no_machine():
+        _cannot(f"needs root and the right to make namespaces: {why_not}")
+
+
+@functools.cache
+def _why_no_machine() -> str:
     try:
         Machine("probe").close()
     except OSError as error:
-        _cannot(f"needs root and the right to make namespaces: {error}")
+        return str(error)
+    return ""
 
 
 def _cannot(reason: str) -> None:
