@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import queue
 import random
 import resource
 import socket
@@ -544,6 +545,36 @@ def test_a_side_that_is_brought_for_nobody_is_closed(exchange: Exchange) -> None
         on_loop(exchange.loop, lambda: exchange.board.wait_for(ticket, theirs))
         assert ours.recv(1) == b""
         wait_until(lambda: exchange.missed == [ticket], "whoever expected them is told")
+
+
+def test_who_comes_with_a_claimed_ticket_speaks_with_this_process(exchange: Exchange) -> None:
+    come: queue.Queue[socket.socket] = queue.Queue()
+    ticket = new_ticket()
+    on_loop(exchange.loop, lambda: exchange.board.claim(ticket, come.put))
+    for kind in ("unix", "tcp"):  # as often as they like
+        with exchange.join(ticket, kind).result() as theirs, come.get(timeout=DEADLINE_S) as ours:
+            theirs.settimeout(DEADLINE_S)
+            ours.settimeout(DEADLINE_S)
+            theirs.sendall(b"the first byte")
+            assert ours.recv(100) == b"the first byte"
+            ours.sendall(b"is ours")
+            assert theirs.recv(100) == b"is ours"
+    assert exchange.num_splices() == 0
+    exchange.ask(exchange.board.close)
+    assert exchange.board._claims == {}
+
+
+def test_a_claim_for_a_while_serves_one_or_nobody(exchange: Exchange) -> None:
+    come: queue.Queue[socket.socket] = queue.Queue()
+    one, late = new_ticket(), new_ticket()
+    on_loop(exchange.loop, lambda: exchange.board.claim(one, come.put, DEADLINE_S))
+    on_loop(exchange.loop, lambda: exchange.board.claim(late, come.put, 0.01))
+    with exchange.join(one).result(), come.get(timeout=DEADLINE_S):
+        pass
+    wait_until(lambda: exchange.board._claims == {}, "both are worth nothing any more")
+    for ticket in (one, late):
+        with pytest.raises(TransportRefused, match="not valid"):
+            exchange.join(ticket).result()
 
 
 def test_joining_where_nobody_listens_says_so(tmp_path: Path) -> None:

@@ -107,6 +107,16 @@ class _Meeting:
     first: _Side | None = None
 
 
+@dataclass(slots=True, eq=False)
+class _Claim:
+    """A ticket whose bearer speaks with this process."""
+
+    ticket: str
+    on_come: Callable[[socket.socket], object]
+    deadline: Timer | None
+    """None: it serves everybody, for ever."""
+
+
 class Switchboard:
     """Joins pairs of connections that show the same ticket. Everything but `forget` is for the loop's thread."""
 
@@ -126,7 +136,7 @@ class Switchboard:
         self._listening: dict[socket.socket, str] = {}  # and the path of a unix socket
         self._guests: dict[_Guest, None] = {}
         self._meetings: dict[bytes, _Meeting] = {}  # by the ticket's hash: looking it up tells nothing of the ticket
-        self._claims: dict[bytes, tuple[str, Callable[[socket.socket], object]]] = {}
+        self._claims: dict[bytes, _Claim] = {}  # likewise
         self._splices: dict[Splice, str] = {}
         self._lingering: dict[socket.socket, Timer] = {}
         self._scratch = memoryview(bytearray(BUFFER_BYTES))
@@ -203,14 +213,19 @@ class Switchboard:
             return
         self._arrive(ticket, _Side(sock, told=False))
 
-    def claim(self, ticket: str, on_come: Callable[[socket.socket], object]) -> None:
-        """Whoever comes with this ticket, however often, wants to speak with this process itself.
+    def claim(self, ticket: str, on_come: Callable[[socket.socket], object], timeout_s: float | None = None) -> None:
+        """Whoever comes with this ticket wants to speak with this process itself.
 
         Args:
             ticket: as in `expect`.
-            on_come: gets the socket, whose next byte is the first that the other side says to us.
+            on_come: gets the socket, which does not block; its next byte is the first that the other side says to us.
+            timeout_s: seconds until the ticket is worth nothing; it serves one side then. None: it serves everybody
+                who comes, until the switchboard is closed.
         """
-        self._claims[_hash(ticket)] = (ticket, on_come)
+        deadline = None
+        if timeout_s is not None:
+            deadline = self._loop.call_later(timeout_s, lambda: self._claims.pop(_hash(ticket), None))
+        self._claims[_hash(ticket)] = _Claim(ticket, on_come, deadline)
 
     def num_splices(self) -> int:
         """How many pairs are joined now."""
@@ -233,6 +248,9 @@ class Switchboard:
         for timer in (self._look, *(meeting.deadline for meeting in self._meetings.values()), *self._timers()):
             if timer:
                 timer.cancel()
+        for claim in self._claims.values():
+            if claim.deadline:
+                claim.deadline.cancel()
         for splice in self._splices:
             splice.stop()
         for sock in self._sockets():
@@ -241,7 +259,7 @@ class Switchboard:
         for path in filter(None, self._listening.values()):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        for kept in (self._listening, self._guests, self._meetings, self._splices, self._lingering):
+        for kept in (self._listening, self._guests, self._meetings, self._claims, self._splices, self._lingering):
             kept.clear()
         self._look = None
 
@@ -324,11 +342,9 @@ class Switchboard:
     # Meetings
 
     def _arrive(self, ticket: str, side: _Side) -> None:
-        claimed, on_come = self._claims.get(_hash(ticket), ("", None))
-        if on_come and hmac.compare_digest(claimed.encode(), ticket.encode()):
-            with contextlib.suppress(OSError):  # it has gone, and its reader will see that
-                side.sock.send(_YES, socket.MSG_NOSIGNAL)
-            on_come(side.sock)
+        claim = self._claims.get(_hash(ticket))
+        if claim and hmac.compare_digest(claim.ticket.encode(), ticket.encode()):
+            self._hand_over(claim, side)
             return
         meeting = self._meetings.get(_hash(ticket))
         if meeting is None or not hmac.compare_digest(meeting.ticket.encode(), ticket.encode()):
@@ -340,6 +356,19 @@ class Switchboard:
             first = self._end_of(meeting)
             assert first
             self._join(ticket, first, side)
+
+    def _hand_over(self, claim: _Claim, side: _Side) -> None:
+        if claim.deadline:
+            claim.deadline.cancel()
+            del self._claims[_hash(claim.ticket)]
+        if side.told:
+            with contextlib.suppress(OSError):  # it has gone, and its reader will see that
+                side.sock.send(_YES, socket.MSG_NOSIGNAL)
+        try:
+            claim.on_come(side.sock)
+        except BaseException:
+            side.sock.close()
+            raise
 
     def _look_at_first(self, meeting: _Meeting) -> None:
         """The side that waits has hung up, or speaks early, which is read when it is joined."""
