@@ -17,6 +17,7 @@ from ropewalk.errors import EngineError, UnknownEngine
 
 #: A new engine is one file and one line here: `module:Class`, called with the engine's options.
 ENGINES: dict[str, str] = {
+    "docker": "ropewalk.engines.docker:DockerEngine",
     "kubernetes": "ropewalk.engines.kubernetes:KubernetesEngine",
     "local": "ropewalk.engines.local:LocalEngine",
     "ray": "ropewalk.engines.ray:RayEngine",

@@ -1,0 +1,376 @@
+"""The Docker engine: a job is a container of one daemon, on this machine or on another one.
+
+    submit ──> create, attach, start, and its secrets over the attached standard input
+    poll   <── one list of all containers of ours; one inspection for each that has ended
+    cancel ──> kill, remove
+    close  ──> remove what has ended, and the network that was made for the run
+
+Containers are found by their labels (`docker ps --filter label=ropewalk.run`), also by another launcher than the
+one that started them. Docker never restarts them. What a killed launcher left is removed by the next run: its network
+at once, its ended containers, whose logs may say why, after an hour.
+
+Podman works through its Docker-compatible socket: `systemctl --user start podman.socket`, and the option
+`host=unix:///run/user/1000/podman/podman.sock`. It needs `catatonit` installed for the init process of containers, and
+where it may not raise limits (root without CAP_SYS_RESOURCE) the option `ulimits=nofile=1024:1024,nproc=4096:4096`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+import itertools
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ropewalk import settings
+from ropewalk.engines import docker_container as containers
+from ropewalk.engines.docker_check import findings
+from ropewalk.engines.docker_daemon import Daemon, StandardInput
+from ropewalk.engines.docker_options import DockerOptions
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.options import read_options
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
+
+_LOG_LINES = 1000
+_LOG_TAIL_BYTES = 64 * 1024
+#: As long as Docker itself prints an id.
+_ID_LENGTH = 12
+#: A daemon starts a few containers at once about twice as fast as one after another.
+_PARALLEL = 8
+#: The ended containers of a launcher that is gone are kept so long, for `docker logs`.
+_KEPT_S = 3600.0
+_KILLED = JobStatus(JobState.ENDED, -9, "cancelled")
+
+
+class DockerEngine(Engine):
+    """Runs jobs as containers."""
+
+    name = "docker"
+    reach = Reach.NETWORK
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        """Read the options; the daemon is first spoken to when something is asked of it."""
+        self.options = read_options(self.name, DockerOptions, options or {})
+        self.python = self.options.python
+        self.daemon = Daemon(self.options.host)
+        self._lock = threading.Lock()
+        self._requests: dict[tuple[str, str], list[str]] = {}
+        self._stdins: dict[str, StandardInput] = {}
+        self._over: dict[str, JobStatus] = {}
+        self._last_words: dict[str, str] = {}
+        self._swept = False
+
+    @property
+    def image(self) -> str:
+        """The image of the agents; empty if nobody named one."""
+        return self.options.image or settings.current().image or ""
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        with self._lock:
+            known = self._requests.get((run_id, request_id))
+            if known is None:
+                known = self._found_again(run_id, request_id, count) or self._start(spec, count, run_id, request_id)
+                self._requests[run_id, request_id] = known
+            return list(known)
+
+    def _found_again(self, run_id: str, request_id: str, count: int) -> list[str]:
+        """The containers of a request that another launcher made; half of a request is removed."""
+        found = self._list(**{containers.RUN: run_id, containers.REQUEST: request_id})
+        found.sort(key=lambda each: int(each["Labels"].get(containers.INDEX, 0)))
+        if len(found) == count and all(each["State"] != "created" for each in found):
+            return [_id(each) for each in found]
+        self._remove([_id(each) for each in found])
+        return []
+
+    def _start(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        self._ensure_image()
+        self._sweep()
+        network = self._shared_network or self._ensure_network(run_id)
+        labels = self._labels(run_id) | {containers.REQUEST: request_id}
+        most_cpus = float(self._capacity["NCPU"])
+        taken = self._taken_gpus() if spec.resources.gpus else []
+        ids: list[str] = []
+        try:
+            with self.daemon.asked(f"create {count} containers of {self.image!r}"):
+                for index in range(count):
+                    gpus = containers.free_gpus(spec.resources.gpus, self.options.gpus, taken)
+                    taken += gpus
+                    body = containers.container_body(
+                        spec,
+                        self.options,
+                        image=self.image,
+                        network=network,
+                        labels=labels | {containers.INDEX: str(index)},
+                        gpus=gpus,
+                        most_cpus=most_cpus,
+                    )
+                    name = containers.container_name(run_id, request_id, index)
+                    created = self.daemon.api.create_container_from_config(body, name)
+                    ids.append(created["Id"][:_ID_LENGTH])
+            with self.daemon.asked(f"start {spec.command[0]!r} in {self.image!r}"):
+                with ThreadPoolExecutor(_PARALLEL, "ropewalk-docker") as executor:
+                    started = list(executor.map(self.daemon.start, ids, itertools.repeat(spec.stdin)))
+        except BaseException:  # all or none: the caller has no id to end these by
+            self._remove(ids)
+            self._remove_network(run_id)
+            raise
+        self._stdins |= {id: stdin for id, stdin in zip(ids, started, strict=True) if stdin is not None}
+        return ids
+
+    def _ensure_image(self) -> None:
+        image = self.image
+        if not image:
+            raise EngineError(
+                "the engine docker needs an image with Python and this version of ropewalk: build one with"
+                " `docker build -t ropewalk .` in a copy of its sources, and name it with --option image=ropewalk,"
+                " ROPEWALK_IMAGE, or image in ropewalk.toml"
+            )
+        if self.options.pull == "always" or not self.daemon.has_image(image):
+            if self.options.pull == "never":
+                raise EngineError(
+                    f"the daemon at {self.daemon.host} has no image {image!r}, and the option pull=never forbids to"
+                    f" fetch it: `docker pull {image}` or `docker build -t {image} .` puts it there"
+                )
+            self.daemon.pull(image)
+
+    def _ensure_network(self, run_id: str) -> str:
+        name = containers.network_name(run_id)
+        with self.daemon.asked(f"make the network {name}"), self.daemon.forgiving(409):  # 409: it is there
+            if not self.daemon.api.networks(names=[f"^{name}$"]):
+                labels = self._labels(run_id)
+                self.daemon.api.create_network(name, driver="bridge", check_duplicate=True, labels=labels)
+        return name
+
+    @functools.cached_property
+    def _shared_network(self) -> str:
+        """The network that jobs join if that is not the run's own: the one named, or ours if we are a container."""
+        if self.options.network:
+            return self.options.network
+        if not any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))):
+            return ""
+        here = self.daemon.inspect(platform.node())  # bridges do not reach each other, so jobs come to ours
+        return next(iter(here["NetworkSettings"]["Networks"]), "") if here else ""
+
+    @functools.cached_property
+    def _capacity(self) -> Mapping[str, Any]:
+        with self.daemon.asked("ask the daemon for its capacity"):
+            return self.daemon.api.info()
+
+    def _labels(self, run_id: str) -> dict[str, str]:
+        return {containers.RUN: run_id, containers.USER: str(os.getuid()), containers.LAUNCHER: this_process()}
+
+    def _taken_gpus(self) -> list[str]:
+        alive = [each["Labels"] for each in self._list() if containers.is_alive(each["State"])]
+        return [gpu for labels in alive for gpu in labels.get(containers.GPUS, "").split(",") if gpu]
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        with self._lock:
+            listed = {_id(each): each for each in self._list()} if set(ids) - set(self._over) else {}
+            return {id: self._status(id, listed.get(id)) for id in ids}
+
+    def find(self, run_id: str) -> list[str]:
+        found = self._list(**{containers.RUN: run_id})
+        return [_id(each) for each in found if containers.is_alive(each["State"])]
+
+    def runs(self) -> dict[str, list[str]]:
+        runs: dict[str, list[str]] = {}
+        for each in self._list(**{containers.USER: str(os.getuid())}):
+            if containers.is_alive(each["State"]):
+                runs.setdefault(each["Labels"][containers.RUN], []).append(_id(each))
+        return runs
+
+    def logs(self, id: str) -> str:
+        if id in self._last_words:
+            return self._last_words[id]
+        with self.daemon.asked(f"read the log of container {id}"), self.daemon.forgiving(404):
+            text: bytes = self.daemon.api.logs(id, stdout=True, stderr=True, tail=_LOG_LINES)
+            return text[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        return ""
+
+    def _status(self, id: str, listed: Mapping[str, Any] | None) -> JobStatus:
+        if id in self._over:
+            return self._over[id]
+        if listed is None:
+            self._forget_stdin(id)
+            return JobStatus(JobState.LOST, reason="there is no such container; if there was, somebody removed it")
+        if containers.is_alive(listed["State"]):
+            return containers.live_status(listed["State"], id)
+        inspected = self.daemon.inspect(id)
+        if inspected is None:
+            return JobStatus(JobState.LOST, reason="the container was removed")
+        self._forget_stdin(id)
+        self._over[id] = containers.end_status(inspected)
+        return self._over[id]
+
+    def _list(self, **labels: str) -> list[dict[str, Any]]:
+        """All containers of ours with these labels, also those that have ended; the newest comes last."""
+        wanted = [containers.RUN, *(f"{name}={value}" for name, value in labels.items())]
+        with self.daemon.asked("list containers"):
+            return self.daemon.api.containers(all=True, filters={"label": wanted})[::-1]
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        with self._lock, ThreadPoolExecutor(_PARALLEL, "ropewalk-docker") as executor:
+            runs = set(executor.map(self._cancel, ids)) - {""}
+            for run in runs - {run for run, _ in self._requests}:  # its launcher is gone and removes nothing
+                self._tidy(run)
+
+    def _cancel(self, id: str) -> str:
+        """End a container if it is alive and one of ours; returns its run."""
+        inspected = None if id in self._over else self.daemon.inspect(id)
+        run = "" if inspected is None else containers.labels_of(inspected).get(containers.RUN, "")
+        if inspected is None or not run:
+            return ""
+        if not containers.is_alive(inspected["State"]["Status"]):
+            self._over[id] = containers.end_status(inspected)
+            return run
+        self._last_words[id] = self.logs(id)
+        self._remove([id])
+        self._over[id] = _KILLED
+        self._forget_stdin(id)
+        return run
+
+    def close(self) -> None:
+        """Remove the containers that have ended, and the networks of runs that have no others."""
+        with self._lock:
+            for id in list(self._stdins):
+                self._forget_stdin(id)
+            with contextlib.suppress(EngineError):  # a daemon that is gone has nothing that could be removed
+                for run in {run for run, _ in self._requests}:
+                    self._tidy(run)
+            self.daemon.close()
+
+    def _tidy(self, run: str) -> None:
+        found = self._list(**{containers.RUN: run})
+        over = [_id(each) for each in found if not containers.is_alive(each["State"])]
+        for each in found:
+            self._status(_id(each), each)  # remembered
+        self._remove(over)
+        if len(over) == len(found):
+            self._remove_network(run)
+
+    def _remove(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            with self.daemon.asked(f"remove container {id}"), self.daemon.forgiving(404, 409):
+                with self.daemon.forgiving(404, 409):  # Podman would ask it politely first, for ten seconds
+                    self.daemon.api.kill(id)
+                self.daemon.api.remove_container(id, v=True, force=True)
+
+    def _remove_network(self, run: str) -> None:
+        name = containers.network_name(run)
+        with self.daemon.asked(f"remove the network {name}"), self.daemon.forgiving(403, 404):  # 403: it is in use
+            self.daemon.api.remove_network(name)
+
+    def _forget_stdin(self, id: str) -> None:
+        stdin = self._stdins.pop(id, None)
+        if stdin is not None:
+            stdin.close()
+
+    def _sweep(self) -> None:
+        """Remove what launchers of this user left that did not live to do it, once."""
+        if self._swept:
+            return
+        self._swept = True
+        mine = {containers.USER: str(os.getuid())}
+        busy: set[str] = set()
+        for each in self._list(**mine):
+            if containers.is_alive(each["State"]):
+                busy.add(each["Labels"][containers.RUN])
+            elif is_gone(each["Labels"].get(containers.LAUNCHER, "")):
+                inspected = self.daemon.inspect(_id(each))
+                if inspected and time.time() - containers.finished_s(inspected) > _KEPT_S:
+                    self._remove([_id(each)])
+        with self.daemon.asked("list networks"):
+            networks = self.daemon.api.networks(filters={"label": [f"{containers.USER}={mine[containers.USER]}"]})
+        for each in networks:
+            run = each["Labels"].get(containers.RUN, "")
+            if run and run not in busy and is_gone(each["Labels"].get(containers.LAUNCHER, "")):
+                self._remove_network(run)
+
+    # --- what it says of itself ---------------------------------------------------------------------------------------
+
+    def hosts(self) -> list[str]:
+        if self.daemon.remote_host:
+            return [self.daemon.remote_host] if _is_address(self.daemon.remote_host) else []
+        name = self._shared_network or "bridge"
+        if name == "host":
+            return ["127.0.0.1"]
+        with self.daemon.asked(f"look at the network {name}"):
+            network = self.daemon.api.inspect_network(name)
+        gateways = [each.get("Gateway", "") for each in containers.subnets(network)]
+        return [gateway for gateway in gateways if _is_address(gateway)]
+
+    def per_job(self, process: Resources) -> int | None:
+        capacity = self._capacity
+        memory = process.memory_bytes or 0
+        if process.cpus > capacity["NCPU"] or memory > capacity["MemTotal"]:
+            raise EngineError(
+                f"a process asks for {process.cpus:g} CPUs and {memory} bytes of memory, but the Docker host"
+                f" {capacity['Name']} has {capacity['NCPU']} CPUs and {capacity['MemTotal']} bytes; ask for less"
+            )
+        return self.options.per_container
+
+    def render(self, spec: JobSpec) -> str:
+        body = containers.container_body(
+            spec,
+            self.options,
+            image=self.image or "IMAGE",
+            network=self.options.network or containers.network_name("RUN"),
+            labels={containers.RUN: "RUN"},
+            gpus=self.options.gpus[: spec.resources.gpus] or [str(index) for index in range(spec.resources.gpus)],
+        )
+        return f"POST /containers/create\n{json.dumps(body, indent=2, ensure_ascii=False)}"
+
+    def check(self) -> list[Finding]:
+        return findings(self.daemon, self.options, self.image)
+
+
+def this_process() -> str:
+    """Names this process so that `is_gone` can tell later: its machine, PID namespace, number and start."""
+    return f"{_place()}/{os.getpid()}/{psutil.Process().create_time():.2f}"
+
+
+def is_gone(launcher: str) -> bool:
+    """Whether a launcher, named by `this_process`, surely is no more; False if it ran elsewhere."""
+    place, _, rest = launcher.partition("/")
+    pid, _, started = rest.partition("/")
+    if place != _place() or not pid.isdecimal():
+        return False
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _place() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # macOS
+        return platform.node()
+
+
+def _id(listed: Mapping[str, Any]) -> str:
+    return listed["Id"][:_ID_LENGTH]
+
+
+def _is_address(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(text))
+    return False

@@ -1,0 +1,114 @@
+"""The options of the engine docker, named as Docker names them, and the notation of volumes and limits."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ropewalk.engines.resources import parse_memory
+
+_PULL = ("missing", "always", "never")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
+_VOLUME = "HOST:CONTAINER, HOST:CONTAINER:ro or NAME:CONTAINER"
+
+
+@dataclass(frozen=True)
+class DockerOptions:
+    """Which daemon is asked, and what is in a container besides what a job asks for."""
+
+    image: str = ""
+    """The image of the agents: it has a Python with this version of ropewalk. The setting `image` if empty."""
+    python: str = "python3"
+    """The Python interpreter in the image."""
+    pull: str = "missing"
+    """missing, always or never: when the image is fetched from its registry."""
+    host: str = ""
+    """The daemon: unix:///PATH, tcp://IP:PORT or ssh://USER@HOST; DOCKER_HOST or that of `docker` itself if empty."""
+    network: str = ""
+    """A network that exists, or `host`; a network of the run's own if empty."""
+    volumes: list[str] = field(default_factory=list[str])
+    """What is mounted: HOST:CONTAINER or NAME:CONTAINER, each with :ro or not. A HOST must exist."""
+    environment: list[str] = field(default_factory=list[str])
+    """Variables of the containers: NAME=value, or NAME to hand on the one of the launcher."""
+    user: str = ""
+    """Who the processes are, USER or UID:GID; the image's own user if empty."""
+    entrypoint: str = ""
+    """A program of the image that is given the command; the command itself if empty, whatever the image says."""
+    shm_size: str = ""
+    """The size of /dev/shm, such as 2Gi; 64 MB if empty, which is little for the data loaders of PyTorch."""
+    runtime: str = ""
+    """The container runtime, such as nvidia or runsc; the daemon's default if empty."""
+    gpus: list[str] = field(default_factory=list[str])
+    """The GPUs that may be given out, as indices or UUIDs; counted up from 0 if empty."""
+    ulimits: dict[str, str] = field(default_factory=dict[str, str])
+    """Limits of the processes, NAME=SOFT:HARD or NAME=VALUE, such as memlock=-1."""
+    per_container: int | None = None
+    """How many processes one container hosts; None lets one container host them all."""
+
+    def __post_init__(self) -> None:
+        if self.pull not in _PULL:
+            raise ValueError(f"pull is one of {', '.join(_PULL)}, not {self.pull!r}")
+        if any(character.isspace() for character in self.image):
+            raise ValueError(f"image has no spaces in it: {self.image!r}")
+        if self.network and not _NETWORK.fullmatch(self.network):
+            raise ValueError(f"network is a name of letters, digits, - _ . and :, not {self.network!r}")
+        if self.per_container is not None and self.per_container < 1:
+            raise ValueError(f"per_container is at least 1, not {self.per_container}")
+        if self.shm_size:
+            parse_memory(self.shm_size)
+        for text in self.volumes:
+            mount(text)
+        for text in self.environment:
+            if not _VARIABLE.fullmatch(text.partition("=")[0]):
+                raise ValueError(f"environment has NAME=value or NAME, not {text!r}")
+        for name, text in self.ulimits.items():
+            ulimit(name, text)
+
+    def variables(self) -> dict[str, str]:
+        """The variables asked for; one that is to be handed on and is not set here is left out."""
+        found: dict[str, str] = {}
+        for text in self.environment:
+            name, equals, value = text.partition("=")
+            if equals:
+                found[name] = value
+            elif name in os.environ:
+                found[name] = os.environ[name]
+        return found
+
+
+def mount(text: str) -> dict[str, Any]:
+    """The mount that a text such as `/data:/data:ro` stands for, as Docker's API wants it.
+
+    A folder of the host becomes a mount of type bind, because Docker makes a missing one for `-v`: an empty folder
+    that belongs to root, where an error was due.
+
+    Raises:
+        ValueError: it stands for none.
+    """
+    source, *rest = text.split(":")
+    mode = rest[1] if len(rest) == 2 else "rw"
+    if len(rest) not in (1, 2) or not rest[0].startswith("/") or mode not in ("ro", "rw") or not source:
+        raise ValueError(f"volumes are written {_VOLUME}; not {text!r}")
+    is_path = source[0] in "/~."
+    return {
+        "Type": "bind" if is_path else "volume",
+        "Source": os.path.abspath(os.path.expanduser(source)) if is_path else source,
+        "Target": rest[0],
+        "ReadOnly": mode == "ro",
+    }
+
+
+def ulimit(name: str, text: str) -> dict[str, Any]:
+    """The limit that `memlock` and `-1`, or `nofile` and `1024:4096`, stand for.
+
+    Raises:
+        ValueError: they stand for none.
+    """
+    soft, _, hard = text.partition(":")
+    try:
+        return {"Name": name, "Soft": int(soft), "Hard": int(hard or soft)}
+    except ValueError:
+        raise ValueError(f"ulimits are written NAME=SOFT:HARD or NAME=VALUE, not {name}={text}") from None
