@@ -7,12 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.authority import RunAuthority
-from ropewalk.transport.probe import Obstacle, Unreached, probe, unreached
+from ropewalk.transport.probe import Obstacle, Unreached, is_answered, probe, unreached
 from tests.lab import Lab, Machine, require
 from tests.transport.ends import certificate, serving
 
@@ -209,3 +210,14 @@ def test_a_probe_leaves_no_connection_behind() -> None:
         with sock:
             sock.settimeout(5)
             assert sock.recv(1) == b""
+
+
+def test_a_unix_socket_that_nobody_listens_on_is_told_from_one_that_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    assert not is_answered(path)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+        assert not is_answered(path), "a socket that was left behind"
+        sock.listen(0)
+        assert [is_answered(path) for _ in range(3)] == [True] * 3, "a full queue is somebody's, too"
+    assert not is_answered(path)

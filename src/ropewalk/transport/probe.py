@@ -14,12 +14,14 @@ import errno
 import socket
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.credentials import ProcessCertificate
 
 #: Over a network that works a connection takes far less; a lost packet is sent again after 1 s.
 PROBE_S = 3.0
+_NEIGHBOUR_S = 1.0
 
 
 class Obstacle(enum.Enum):
@@ -99,6 +101,19 @@ def probe(
     except (OSError, TransportRefused, LinkClosed) as error:
         return unreached(ip, port, error, timeout_s)
     return None
+
+
+def is_answered(path: Path) -> bool:
+    """Whether somebody listens on a unix socket; says nothing and hangs up. A full queue counts as somebody."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(_NEIGHBOUR_S)
+        try:
+            sock.connect(str(path))
+        except (BlockingIOError, TimeoutError):
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def unreached(ip: str, port: int, error: BaseException, timeout_s: float) -> Unreached:
