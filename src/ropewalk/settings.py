@@ -264,6 +264,12 @@ def _user_folder(environ: Mapping[str, str]) -> Path:
     return Path(base) / "ropewalk"
 
 
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where Ropewalk remembers runs of this user that outlive the command that began them."""
+    base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/state")
+    return Path(base) / "ropewalk"
+
+
 def _temporary_folder(environ: Mapping[str, str]) -> Path:
     # XDG_RUNTIME_DIR outlives `su` and `sudo`, where it names a folder that is missing or somebody else's.
     for candidate in (environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR")):

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -36,6 +38,13 @@ def installed(folder: Path) -> dict[str, str]:
         "PRETEND_QUEUE": str(folder / "queue"),
         "XDG_STATE_HOME": str(folder / "state"),
     }
+
+
+def runs(pid: int) -> bool:
+    """Whether a job's process is alive; in a container nobody may take away the dead."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @dataclass(frozen=True)
@@ -85,9 +94,7 @@ class PretendCluster(Engine):
         pid = self._queue / f"{id}.pid"
         if not pid.exists():
             return JobStatus(JobState.LOST, reason="no such job")
-        try:
-            os.kill(int(pid.read_text()), 0)
-        except ProcessLookupError:
+        if not runs(int(pid.read_text())):
             return JobStatus(JobState.ENDED, -signal.SIGKILL, "cancelled")
         return JobStatus(JobState.RUNNING)
 

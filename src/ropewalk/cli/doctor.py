@@ -12,34 +12,94 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.cli.findings import PROBES, Finding, State, examine
+from ropewalk import settings
+from ropewalk.cli import placing
+from ropewalk.cli.escaping import escaped
+from ropewalk.cli.findings import PROBES, Finding, State, engine_findings, examine
+from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
+from ropewalk.cli.placing import refusal
+from ropewalk.engines.options import words_to_options
+from ropewalk.errors import RopewalkError, SettingsError
+from ropewalk.processes.launcher_record import Launcher
 
 _STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red"}
 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(help="Check what this engine needs, and nothing else.", show_default=False)
+    ] = None,
+    option: placing.Options = None,
+    leftovers: Annotated[
+        bool, typer.Option("--leftovers", help="List jobs and folders of launchers that are gone.")
+    ] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="With --leftovers: end and remove what is certainly left.")
+    ] = False,
 ) -> None:
     """Check this machine: versions, limits, folders, kernel, network, settings and a real round trip.
 
-    Exit code 1 if a row failed. The report holds no secrets.
+    With --engine it checks a cluster instead. Exit code 1 if a row failed, or if something is left over. The report
+    holds no secrets.
     """
+    if leftovers:
+        _report_leftovers(engine, remove=remove, as_json=as_json)
+        return
+    probes = PROBES
+    if engine is not None or option:
+        try:
+            options = words_to_options(option or [])
+            here = settings.current(engine=engine, engine_options=options or None)
+        except SettingsError as error:
+            raise refusal("doctor", str(error)) from None
+        probes = {"engine": lambda: engine_findings(here)}
     console = Console(highlight=False)
     if as_json:
-        findings = list(examine(PROBES))
+        findings = list(examine(probes))
         typer.echo(render_json(findings))
     elif console.is_terminal:
         with console.status("examining this machine"):
-            findings = list(examine(PROBES))
+            findings = list(examine(probes))
         console.print(render_table(findings))
         console.print(_verdict(findings))
     else:
         findings: list[Finding] = []
-        for finding in examine(PROBES):
+        for finding in examine(probes):
             findings.append(finding)
             typer.echo(render_line(finding))
         typer.echo(_verdict(findings))
     if any(finding.state is State.FAILED for finding in findings):
+        raise typer.Exit(1)
+
+
+def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> None:
+    runs: list[LeftRun] = []
+    problems: list[str] = []
+    try:
+        names = [engine] if engine else usual_engines()
+        folders = left_folders(remove=remove)
+    except SettingsError as error:
+        raise refusal("doctor", str(error)) from None
+    for name in names:
+        try:
+            runs += left_runs(name, remove=remove)
+        except RopewalkError as error:
+            problems.append(f"the engine {name!r} does not say which runs it has: {error}")
+    if as_json:
+        rows = [{"path": str(folder), "removed": remove} for folder in folders]
+        found = {"runs": [run.to_json() for run in runs], "folders": rows, "problems": problems}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        lines = [run.describe() for run in runs]
+        lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
+        if any(not run.removed and run.launcher is Launcher.GONE for run in runs) or (folders and not remove):
+            lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left")
+        for line in lines or ["nothing is left"]:
+            typer.echo(escaped(line))
+        for problem in problems:
+            typer.echo(f"ropewalk doctor: {escaped(problem)}", err=True)
+    if problems or (folders and not remove) or any(not run.removed for run in runs):
         raise typer.Exit(1)
 
 

@@ -327,17 +327,24 @@ def configuration() -> Iterator[Finding]:
         if field.name != "origins":
             value = without_credentials(str(getattr(here, field.name)))
             yield _ok("settings", field.name, f"{value} ({here.origin(field.name)})")
+    yield from engine_findings(here)
+
+
+def engine_findings(here: settings.Settings) -> Iterator[Finding]:
+    """What the chosen engine says of this place; its words for what is wrong also say how to mend it."""
     try:
-        engine = make_engine(here.engine)
-    except EngineError as error:
+        engine = make_engine(here.engine, here.engine_options)
+    except (EngineError, SettingsError) as error:
         advice = f"correct it in {here.origin('engine')}"
-        yield Finding("settings", "engine", State.FAILED, str(error), advice)
+        yield Finding("engine", here.engine, State.FAILED, str(error), advice)
         return
-    for finding in engine.check():
-        yield _judge(
-            "engine", finding.what, finding.ok, finding.detail, f"needed by engine {here.engine}", State.FAILED
-        )
-    engine.close()
+    try:
+        for finding in engine.check():
+            advice = f"needed by engine {here.engine}"
+            value = without_credentials(finding.detail)
+            yield _judge("engine", finding.what, finding.ok, value, advice, State.FAILED)
+    finally:
+        engine.close()
 
 
 def without_credentials(text: str) -> str:

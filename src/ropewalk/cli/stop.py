@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 import typer
 
-from ropewalk.cli.choosing import choose_run, telling_failures
+from ropewalk.cli.choosing import choose_run, refusal, telling_failures
 from ropewalk.cli.escaping import escaped
+from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import Submission, end, state_of
 from ropewalk.program.control import StatusIs, Stop
 from ropewalk.program.launchers import Conversation, Launcher, LauncherGone, LauncherSilent
@@ -17,6 +19,7 @@ from ropewalk.program.status import ProgramStatus
 #: The grace that a program may have of its own, and how long the end may take beyond a grace.
 _OWN_GRACE_S = 60.0
 _BEYOND_S = 15.0
+_RUN_ID = re.compile("[0-9a-f]{16}")
 
 
 def stop(
@@ -26,11 +29,19 @@ def stop(
         typer.Option(min=0.0, metavar="SECONDS", help="What nodes get before they are killed (default: its own)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print its last status as JSON.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(help="For a run by the id that its jobs bear: the engine that has them.")
+    ] = None,
 ) -> None:
     """Stop a running program or a submitted run, and wait until it has ended.
 
+    The id of a run whose launcher is gone (ropewalk doctor --leftovers lists them) ends its jobs.
+
     Exit code 1 if a node failed, or if it is not known to have ended.
     """
+    if engine is not None or _RUN_ID.fullmatch(program):
+        _end_jobs(program, engine, as_json)
+        return
     launcher = choose_run(program)
     if isinstance(launcher, Submission):
         _stop_submission(launcher, grace, as_json)
@@ -46,6 +57,20 @@ def stop(
     typer.echo(json.dumps(status.to_json(), indent=2) if as_json else describe_end(status))
     if status.state not in ("stopped", "completed"):
         raise typer.Exit(1)
+
+
+def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
+    with telling_failures():
+        names = [engine] if engine else usual_engines()
+        ended = end_run(run_id, names)
+    if ended is None:
+        where = ", ".join(names) or "no engine but the local one was used from here"
+        raise refusal(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
+    name, jobs = ended
+    if as_json:
+        typer.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs}, indent=2))
+    else:
+        typer.echo(f"ended {len(jobs)} job{'s' * (len(jobs) != 1)} of run {escaped(run_id)} on {name}")
 
 
 def _stop_submission(run: Submission, grace_s: float | None, as_json: bool) -> None:

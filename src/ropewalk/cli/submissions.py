@@ -19,7 +19,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobState
 from ropewalk.errors import RopewalkError
 from ropewalk.program.left_folders import is_ours
+from ropewalk.settings import state_folder
 from ropewalk.transport.credentials import write_secret_file
 
 #: Runs that ended longer ago are forgotten by the next submission.
@@ -128,10 +129,9 @@ class RunState:
 # --- the state folder -------------------------------------------------------------------------------------------------
 
 
-def runs_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def runs_folder() -> Path:
     """Where submitted runs are remembered."""
-    base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/state")
-    return Path(base) / "ropewalk" / "runs"
+    return state_folder(os.environ) / "runs"
 
 
 def folder_of(id: str) -> Path:

@@ -1,0 +1,145 @@
+"""What launchers that are gone have left: jobs on clusters, and run folders on this machine.
+
+Agents end by themselves soon after their launcher; what stays are jobs that still wait in a queue, hosts that are cut
+off, and folders of processes that were all killed at once. Only what is certainly left is removed: of a launcher on
+another host nobody here knows whether it lives, so its run has to be named to `ropewalk stop`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropewalk import settings
+from ropewalk.cli.submissions import submissions
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import Engine
+from ropewalk.errors import EngineError, RopewalkError
+from ropewalk.processes.launcher_record import Launcher, forget_run, launcher_of, recorded_engines
+from ropewalk.program.launchers import usual_parents
+from ropewalk.program.left_folders import is_ours, sweep
+from ropewalk.transport.probe import is_answered
+
+#: A folder that is younger may belong to a run that is just being opened.
+_YOUNG_S = 60.0
+_CLAIM = "threads.claim"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftRun:
+    """Jobs of a run whose launcher does not live on this machine."""
+
+    engine: str
+    run_id: str
+    jobs: tuple[str, ...]
+    launcher: Launcher
+    detail: str
+    removed: bool = False
+
+    def describe(self) -> str:
+        """One line for people, with what to do."""
+        count = f"{len(self.jobs)} job{'s' * (len(self.jobs) != 1)}"
+        done = "ended" if self.removed else f"ropewalk stop {self.run_id} --engine {self.engine} ends it"
+        return f"run {self.run_id} on {self.engine}: {count} ({', '.join(self.jobs[:5])}), {self.detail}; {done}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "engine": self.engine, "run_id": self.run_id, "jobs": list(self.jobs), "launcher": self.launcher.value,
+            "detail": self.detail, "removed": self.removed,
+        }  # fmt: skip
+
+
+def engine_of(name: str) -> Engine:
+    """An engine as the settings of this place make it.
+
+    Raises:
+        RopewalkError: there is none, or it cannot be used here.
+    """
+    return make_engine(name, settings.current(engine=name).engine_options)
+
+
+def usual_engines() -> list[str]:
+    """The engines that may have jobs of this user: the chosen one, and those that were used from here."""
+    names = {settings.current().engine, *recorded_engines(), *(run.engine for run in submissions())}
+    return sorted(names - {"local"})
+
+
+def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
+    """Runs on an engine whose launchers are not known to live; ends those of launchers that are certainly gone.
+
+    Raises:
+        RopewalkError: the engine cannot be asked.
+    """
+    submitted = {run.run_id for run in submissions()}
+    engine = engine_of(engine_name)
+    try:
+        found: list[LeftRun] = []
+        for run_id, jobs in sorted(engine.runs().items()):
+            launcher, detail = launcher_of(run_id)
+            if run_id in submitted or launcher is Launcher.ALIVE or not jobs:
+                continue
+            certain = remove and launcher is Launcher.GONE
+            if certain:
+                engine.cancel(jobs)
+                forget_run(run_id)
+            found.append(LeftRun(engine_name, run_id, tuple(jobs), launcher, detail, removed=certain))
+        return found
+    finally:
+        engine.close()
+
+
+def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str]] | None:
+    """End all jobs of a run, wherever its launcher is.
+
+    Returns:
+        The engine that had it and the ids of its jobs; None if no engine knows it.
+
+    Raises:
+        RopewalkError: none knows it, and one could not be asked.
+    """
+    problem: RopewalkError | None = None
+    for name in engine_names:
+        try:
+            engine = engine_of(name)
+            try:
+                jobs = engine.runs().get(run_id, [])
+                if jobs:
+                    engine.cancel(jobs)
+                    forget_run(run_id)
+                    return name, jobs
+            finally:
+                engine.close()
+        except RopewalkError as error:
+            problem = EngineError(f"the engine {name!r} does not say which runs it has: {error}")
+    if problem:
+        raise problem
+    return None
+
+
+def left_folders(*, remove: bool) -> list[Path]:
+    """Run folders of this user on this machine in which nobody listens any more; removes them if asked to."""
+    parents = usual_parents(settings.current().run_folder)
+    sweep(parents)
+    found = [folder for parent in parents for folder in sorted(parent.glob("ropewalk-*")) if _is_left(folder)]
+    if remove:
+        for folder in found:
+            shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _is_left(folder: Path) -> bool:
+    if not is_ours(folder) or (folder / _CLAIM).exists():  # `sweep` has judged those with a claim
+        return False
+    try:
+        age_s = time.time() - os.lstat(folder).st_mtime
+    except OSError:
+        return False
+    sockets = list(folder.glob("*.sock"))
+    # A folder without any socket is not one of a run that we know; code of a submitted run looks so.
+    return age_s > _YOUNG_S and bool(sockets) and not any(map(is_answered, sockets))

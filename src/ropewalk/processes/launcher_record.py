@@ -1,0 +1,131 @@
+"""Which launchers of this user live, for whoever finds their jobs on a cluster later.
+
+A launcher with jobs elsewhere leaves a file in the state folder and holds a lock on it, which goes with the process
+whatever kills it. The file stays when the launcher is killed: it says that its jobs are left over. Locks mean something
+on the kernel on which they were taken; of a launcher on another host only its name is known (the state folder may be on
+a file system that hosts share).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fcntl
+import os
+import platform
+from pathlib import Path
+
+import msgspec
+
+from ropewalk.settings import state_folder
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Launcher(enum.Enum):
+    """What is known of the launcher of a run."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    ELSEWHERE = "on another host"
+    UNKNOWN = "unknown"
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    run_id: str
+    engine: str
+    host: str
+    boot_id: str
+    pid: int
+
+
+class LauncherRecord:
+    """This process has jobs of a run on an engine, from now until `close`. A folder that cannot be had is no error."""
+
+    def __init__(self, run_id: str, engine: str) -> None:
+        self._fd = -1
+        self._file = _folder() / f"{run_id}.json"
+        fresh = self._file.with_suffix(".new")
+        facts = _Facts(run_id, engine, platform.node(), _boot_id(), os.getpid())
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, msgspec.json.encode(facts))
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.rename(fresh, self._file)  # nobody can see it unlocked
+            except OSError:
+                os.close(fd)
+                raise
+            self._fd = fd
+
+    def close(self) -> None:
+        """Its jobs have ended; may be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._file.unlink(missing_ok=True)
+            os.close(fd)
+
+    def forget(self) -> None:
+        """In a forked child: the record stays with the parent, and its lock must not outlive it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def launcher_of(run_id: str) -> tuple[Launcher, str]:
+    """What is known of the launcher of a run, and in words for people."""
+    facts = _read(_folder() / f"{run_id}.json")
+    if facts is None:
+        return Launcher.UNKNOWN, "no record of its launcher on this machine"
+    who = f"pid {facts.pid} on {facts.host}"
+    if facts.boot_id == _boot_id():
+        if _is_locked(_folder() / f"{run_id}.json"):
+            return Launcher.ALIVE, f"its launcher runs: {who}"
+        return Launcher.GONE, f"its launcher is gone: {who}"
+    if facts.host == platform.node():
+        return Launcher.GONE, f"its launcher is gone: {who}, before the last start of this machine"
+    return Launcher.ELSEWHERE, f"its launcher was {who}; whether it runs can only be seen there"
+
+
+def recorded_engines() -> set[str]:
+    """The engines on which launchers of this user have, or had, jobs that nobody has ended."""
+    found = (_read(file) for file in _folder().glob("*.json"))
+    return {facts.engine for facts in found if facts}
+
+
+def forget_run(run_id: str) -> None:
+    """The jobs of a launcher that is gone have ended."""
+    (_folder() / f"{run_id}.json").unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    return state_folder(os.environ) / "launchers"
+
+
+def _read(file: Path) -> _Facts | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Facts)
+    except (OSError, ValueError):
+        return None
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # it has just ended properly
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

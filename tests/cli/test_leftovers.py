@@ -1,0 +1,136 @@
+"""`ropewalk doctor --engine`, `doctor --leftovers` and `stop RUN`: a cluster is checked, and what was left is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import environment, ropewalk
+from tests.cli.pretend_cluster import installed, runs
+
+GONE, ALIVE, UNKNOWN = "0" * 16, "1" * 16, "2" * 16
+
+#: A launcher with a job on the cluster, which is killed or stays.
+LAUNCHER = """
+import sys
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import JobSpec
+from ropewalk.processes.launcher_record import LauncherRecord
+run, recorded = sys.argv[1], sys.argv[2] == "recorded"
+record = LauncherRecord(run, "pretend") if recorded else None
+print(*make_engine("pretend").submit(JobSpec(["sleep", "600"]), 2, run, "agent"), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
+    (tmp_path / "run").mkdir(mode=0o700)
+    yield installed(tmp_path) | {"ROPEWALK_RUN_FOLDER": str(tmp_path / "run")}
+    for file in tmp_path.glob("queue/*.pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(file.read_text()), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def launcher(run: str, cluster: dict[str, str], *, recorded: bool = True) -> Generator[list[str]]:
+    command = [sys.executable, "-c", LAUNCHER, run, "recorded" if recorded else "not"]
+    process = subprocess.Popen(
+        command, env=environment(**cluster), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout
+        yield process.stdout.readline().split()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def leftovers(cluster: dict[str, str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = ropewalk("doctor", "--leftovers", "--json", *arguments, folder=Path(), **cluster)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def jobs(cluster: dict[str, str]) -> set[str]:
+    """Jobs whose processes run."""
+    files = Path(cluster["PRETEND_QUEUE"]).glob("*.pid")
+    return {file.stem for file in files if runs(int(file.read_text()))}
+
+
+def test_jobs_of_launchers_that_are_gone_are_listed_and_ended_and_others_stay(cluster: dict[str, str]) -> None:
+    with launcher(GONE, cluster) as gone:
+        pass
+    with launcher(UNKNOWN, cluster, recorded=False) as unknown, launcher(ALIVE, cluster) as alive:
+        code, found = leftovers(cluster)
+        rows = {run["run_id"]: (run["launcher"], run["removed"]) for run in found["runs"]}
+        assert code == 1 and rows == {GONE: ("gone", False), UNKNOWN: ("unknown", False)}
+        assert set(gone) < jobs(cluster)
+        shown = ropewalk("doctor", "--leftovers", folder=Path(), **cluster).stdout
+        assert f"run {GONE} on pretend: 2 jobs" in shown and "--remove" in shown
+        assert f"ropewalk stop {UNKNOWN} --engine pretend ends it" in shown
+        _, removed = leftovers(cluster, "--remove")
+        assert {run["run_id"]: run["removed"] for run in removed["runs"]} == {GONE: True, UNKNOWN: False}
+        assert jobs(cluster) == {*unknown, *alive}
+
+
+def test_a_run_is_ended_by_the_id_that_its_jobs_bear(cluster: dict[str, str]) -> None:
+    with launcher(UNKNOWN, cluster, recorded=False):
+        pass
+    nowhere = ropewalk("stop", UNKNOWN, folder=Path(), **cluster)
+    assert nowhere.returncode == 2 and "name another with --engine" in nowhere.stderr
+    stopped = ropewalk("stop", UNKNOWN, "--engine", "pretend", folder=Path(), **cluster)
+    assert (stopped.returncode, stopped.stdout) == (0, f"ended 2 jobs of run {UNKNOWN} on pretend\n")
+    assert jobs(cluster) == set()
+    again = ropewalk("stop", UNKNOWN, "--engine", "pretend", folder=Path(), **cluster)
+    assert again.returncode == 2 and f"no jobs of a run {UNKNOWN} were found" in again.stderr
+
+
+def test_folders_in_which_nobody_listens_are_removed_when_asked(tmp_path: Path, cluster: dict[str, str]) -> None:
+    for name in ("left", "used", "young", "code"):
+        (tmp_path / f"run/ropewalk-{name}").mkdir(mode=0o700)
+    (tmp_path / "run/ropewalk-code/train.py").touch()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "run/ropewalk-used/launcher.sock"))
+        listener.listen()
+        for name in ("left", "young"):
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(str(tmp_path / f"run/ropewalk-{name}/launcher.sock"))
+        for name in ("left", "used", "code"):
+            os.utime(tmp_path / f"run/ropewalk-{name}", (1, 1))
+        code, found = leftovers(cluster)
+        mine = [row for row in found["folders"] if row["path"].startswith(str(tmp_path))]
+        assert code == 1 and mine == [{"path": str(tmp_path / "run/ropewalk-left"), "removed": False}]
+        leftovers(cluster, "--remove")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "ropewalk-code", "ropewalk-used", "ropewalk-young",
+    ]  # fmt: skip
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_is_checked_with_its_own_options_and_says_how_to_mend_it(cluster: dict[str, str]) -> None:
+    done = ropewalk("doctor", "--engine", "pretend", "-o", "partition=gpu", "--json", folder=Path(), **cluster)
+    rows = {row["what"]: row for row in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 0 and list(rows) == ["pretend command", "queue"]
+    assert rows["queue"]["value"] == "partition gpu"
+    broken = ropewalk("doctor", "--engine", "pretend", "--option", "broken=yes", folder=Path(), **cluster)
+    assert broken.returncode == 1 and "start it with: pretend start" in broken.stdout
+
+
+def test_an_engine_that_is_not_known_is_a_failure_that_lists_those_there_are(cluster: dict[str, str]) -> None:
+    done = ropewalk("doctor", "--engine", "pretent", folder=Path(), **cluster)
+    assert done.returncode == 1 and "known engines: " in done.stdout and "Did you mean 'pretend'?" in done.stdout
+    option = ropewalk("doctor", "--engine", "pretend", "-o", "partitoin=x", folder=Path(), **cluster)
+    assert option.returncode == 1 and "did you mean partition?" in option.stdout

@@ -1,0 +1,75 @@
+"""What is known of a launcher while it lives, after it was killed, and from another host."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ropewalk.processes.launcher_record import (
+    Launcher,
+    LauncherRecord,
+    forget_run,
+    launcher_of,
+    recorded_engines,
+)
+
+RUN = "0123456789abcdef"
+HOLD = f"""
+import sys
+from ropewalk.processes.launcher_record import LauncherRecord
+record = LauncherRecord({RUN!r}, "slurm")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "ropewalk/launchers"
+
+
+def test_a_launcher_lives_until_it_says_that_its_jobs_have_ended(folder: Path) -> None:
+    assert launcher_of(RUN)[0] is Launcher.UNKNOWN and recorded_engines() == set()
+    record = LauncherRecord(RUN, "slurm")
+    assert launcher_of(RUN) == (Launcher.ALIVE, f"its launcher runs: pid {os.getpid()} on {os.uname().nodename}")
+    assert recorded_engines() == {"slurm"}
+    assert stat.S_IMODE((folder / f"{RUN}.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    record.close()
+    record.close()
+    assert launcher_of(RUN)[0] is Launcher.UNKNOWN and list(folder.iterdir()) == []
+
+
+def test_a_killed_launcher_is_gone_and_its_engine_is_known() -> None:
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    assert launcher_of(RUN)[0] is Launcher.ALIVE
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    state, words = launcher_of(RUN)
+    assert state is Launcher.GONE and f"pid {process.pid}" in words
+    assert recorded_engines() == {"slurm"}
+    forget_run(RUN)
+    assert launcher_of(RUN)[0] is Launcher.UNKNOWN
+
+
+@pytest.mark.parametrize(("host", "state"), [("far", Launcher.ELSEWHERE), (os.uname().nodename, Launcher.GONE)])
+def test_of_another_kernel_only_the_host_is_known(folder: Path, host: str, state: Launcher) -> None:
+    folder.mkdir(parents=True)
+    facts = {"run_id": RUN, "engine": "slurm", "host": host, "boot_id": "another", "pid": os.getpid()}
+    (folder / f"{RUN}.json").write_text(json.dumps(facts))
+    assert launcher_of(RUN)[0] is state
+
+
+def test_a_state_folder_that_cannot_be_had_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    LauncherRecord(RUN, "slurm").close()
