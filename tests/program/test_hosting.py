@@ -76,6 +76,7 @@ class PretendSession:
 
     loop: Any = None
     run_id = "run-1"
+    passport = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

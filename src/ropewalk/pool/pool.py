@@ -36,6 +36,7 @@ from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapRe
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
 from ropewalk.pool.task_table import Unit
 from ropewalk.processes import bootstrap
+from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session, default_session
 from ropewalk.transport.serialization import dumps_code
@@ -121,7 +122,7 @@ class Pool:
         try:
             options = WorkerOptions(
                 name=self.name,
-                resources=resources or Resources(),
+                resources=resources or default_resources(self._session.settings),
                 preload=tuple(preload),
                 initializer=first_constant(dumps_code(initializer, what="initializer")) if initializer else None,
                 arguments=first_constant(dumps_code(tuple(initargs), what="initargs")) if initializer else None,

@@ -57,6 +57,8 @@ _POLL_HERE_S, _POLL_S = 0.005, 0.2
 _IDLE_S = 30.0
 #: Agents that come up within this time of each other share the processes evenly.
 _SPREAD_S = 5.0
+#: A job may be queued for so long before people are told why.
+_PATIENCE_S = 5.0
 #: Losses within this time count as one event.
 _ONE_EVENT_S = 1.0
 #: No agent is submitted for this long when too many did not stay up, or were refused by the engine.
@@ -169,6 +171,7 @@ class Fleet:
         """One thread at a time asks the engine."""
         self._submitting: list[Share] = []
         self._per_job: dict[Resources, int | None] = {}
+        self._default = default_resources(home.settings)
         self._most = home.settings.hosts or engine.most_jobs()
         self._closed = False
         self._paused_until = 0.0
@@ -241,10 +244,14 @@ class Fleet:
         """Submit agents for processes that wait; those that are under way count."""
         if self._closed or time.monotonic() < self._paused_until:
             return
+        if not waiting and self._default not in self._per_job:
+            self.prepare(self._default, lambda _problem: None)  # and ask again with the next tick
+            return
         coming = [agent.share for agent in self.agents.values() if not agent.pid and not agent.draining]
         coming += self._submitting
         now = len(self.agents) + len(self._submitting) - sum(bool(agent.draining) for agent in self.agents.values())
-        wanted = shares(waiting, self._per_job, coming, hosts=self._home.settings.hosts, most=self._most, now=now)
+        hosts = self._home.settings.hosts
+        wanted = shares(waiting or [self._default], self._per_job, coming, hosts=hosts, most=self._most, now=now)
         if wanted:
             self._submitting += wanted
             self._in_thread(lambda: self._submit_all(wanted))
@@ -300,7 +307,14 @@ class Fleet:
             self.agents.pop(agent.id, None)
             self._members.retire(agent.id)
             raise
-        self._loop.call_soon(lambda: self._submitting.remove(share) if share in self._submitting else None)
+        self._loop.call_soon(lambda: self._submitted(agent))
+
+    def _submitted(self, agent: Agent) -> None:
+        if agent.share in self._submitting:
+            self._submitting.remove(agent.share)
+        if agent.dialled and agent.id in self.agents:
+            agent.dialling = True
+            self._in_thread(lambda: self._dial(agent))
 
     def boot(self, share: Share) -> tuple[Agent, JobSpec]:
         """A new agent with the job that starts it; from any thread."""
@@ -399,7 +413,7 @@ class Fleet:
             last = said.strip()[-2000:] or "nothing"
             self._lost(agent, f"its job {agent.job} {what}{reason} before it was up. It said: {last}")
         elif status.state is JobState.PENDING:
-            if status.reason and status.reason != agent.said:
+            if status.reason and status.reason != agent.said and now - agent.submitted > _PATIENCE_S:
                 agent.said = status.reason
                 self._crew.on_happened(f"{agent.id} (job {agent.job}) waits: {status.reason}")
         else:
@@ -583,6 +597,11 @@ class Fleet:
 
     def _in_thread(self, call: Callable[[], None]) -> None:
         threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
+
+
+def default_resources(settings: Settings) -> Resources:
+    """What a process asks for that names nothing itself: the settings `cpus`, `gpus` and `memory`."""
+    return Resources(settings.cpus or 1, settings.gpus or 0, settings.memory)
 
 
 def _import_environment() -> Mapping[str, str]:

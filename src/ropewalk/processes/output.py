@@ -136,7 +136,6 @@ class Console:
                 target.flush()
             on_shown()
 
-
     def _keep(self, text: str, path: Path) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

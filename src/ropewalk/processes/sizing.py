@@ -56,7 +56,7 @@ def shares(
     """The agents to ask for.
 
     Args:
-        waiting: processes that no agent has room for.
+        waiting: processes that no agent has room for; with `hosts`, at least one of the kind to make room for.
         per_job: as asked of the engine for each kind that waits.
         coming: agents that are under way, and will take some of them.
         hosts: the number of agents that the user has asked for; they are as large as a job may be.
@@ -64,7 +64,7 @@ def shares(
         now: how many there are, with those under way.
     """
     if hosts is not None:
-        kind = waiting[0] if waiting else Resources()
+        kind = waiting[0]
         return [Share(per_job.get(kind), kind)] * max(0, hosts - now)
     room = Counter[Resources]()
     for share in coming:

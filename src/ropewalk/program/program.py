@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, get_args, overload
 from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ProgramInvalid
+from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
 from ropewalk.program.drawing import Edge
@@ -138,7 +139,7 @@ class Program:
             node=node,
             unit=name,
             replicas=node.num_replicas or replicas,
-            resources=resources or group.resources or Resources(),
+            resources=resources or group.resources or default_resources(settings.current()),
             restart=restart_rule(restart if restart is not None else group.restart),
             gang=group.gang if restart is None and group.gang else name,
             essential=_first(essential, group.essential, True),
