@@ -87,6 +87,7 @@ def test_a_dry_run_shows_the_jobs_and_runs_nothing(tmp_path: Path, cluster: dict
 def test_a_dry_run_says_what_no_host_can_hold(tmp_path: Path, cluster: dict[str, str]) -> None:
     done = ropewalk("run", "show.py", "--engine", "pretend", "--cpus", "64", "--dry-run", folder=tmp_path, **cluster)
     assert done.returncode == 2 and "no host has 64 CPUs; the largest has 16" in done.stderr
+    assert "cpus=64" in done.stdout  # and shows what was asked for
 
 
 def test_a_dry_run_on_this_machine_is_one_job(tmp_path: Path) -> None:

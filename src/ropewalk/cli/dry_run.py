@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import Engine, JobSpec, Reach
+from ropewalk.engines.engine import JobSpec, Reach
 from ropewalk.engines.resources import Resources, usable_cpus
+from ropewalk.errors import EngineError
 from ropewalk.processes.project_files import find_project, list_files
 from ropewalk.processes.sizing import Share, shares
 from ropewalk.settings import Settings
+
+_NUM_SHOWN = 5
 
 
 def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | None) -> Iterator[str]:
@@ -22,14 +25,21 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
         script: the file that would run.
 
     Raises:
-        EngineError: the engine cannot be asked, or no host of it can hold such a process.
+        EngineError: the engine cannot be asked, or no host of it can hold such a process; then, after all lines, which
+            show jobs of one process each.
         CodeRefused: the project has too many files, or some that cannot be read.
     """
     engine = make_engine(chosen.engine, chosen.engine_options)
     try:
         resources = Resources(chosen.cpus or 1, chosen.gpus or 0, chosen.memory)
         count = num_processes or usable_cpus()
-        wanted = _shares(engine, chosen, resources, count)
+        problem: EngineError | None = None
+        try:
+            largest = engine.per_job(resources)
+        except EngineError as error:  # what one process needs is worth seeing all the same
+            problem, largest = error, 1
+        most = chosen.hosts or engine.most_jobs()
+        wanted = shares([resources] * count, {resources: largest}, [], hosts=chosen.hosts, most=most, now=0)
         spec = JobSpec(
             command=[engine.python, "-m", "ropewalk.processes.agent"],
             resources=wanted[0].resources,
@@ -42,14 +52,10 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
             yield _code(chosen, script)
         yield "# the first job, without the facts and secrets that it reads on its standard input:"
         yield engine.render(spec)
+        if problem:
+            raise problem
     finally:
         engine.close()
-
-
-def _shares(engine: Engine, chosen: Settings, resources: Resources, count: int) -> list[Share]:
-    most = chosen.hosts or engine.most_jobs()
-    per_job = {resources: engine.per_job(resources)}
-    return shares([resources] * count, per_job, [], hosts=chosen.hosts, most=most, now=0)
 
 
 def _code(chosen: Settings, script: Path | None) -> str:
@@ -58,7 +64,8 @@ def _code(chosen: Settings, script: Path | None) -> str:
         return f"# code: found on every host at {project.root}"
     listing = list_files(project)
     size_bytes = sum(entry.size_bytes for entry in listing.entries)
-    left_out = f"; left out: {', '.join(listing.left_out)}" if listing.left_out else ""
+    more = f" and {len(listing.left_out) - _NUM_SHOWN} more" if len(listing.left_out) > _NUM_SHOWN else ""
+    left_out = f"; left out: {', '.join(listing.left_out[:_NUM_SHOWN])}{more}" if listing.left_out else ""
     too_much = ", MORE than" if size_bytes > chosen.code_limit else " of at most"
     return (
         f"# code: {project.root} is sent to every host, {_counted(len(listing.entries), 'file')}, {size_bytes:,} "
