@@ -21,7 +21,7 @@ from tests.lab.machine import Machine
 from tests.lab.plugin import require, require_namespaces
 
 _DIAL = Path(__file__).with_name("ssh_dial.py")
-#: The default key exchange resists quantum computers and takes 0.1 s of CPU more; these tests connect hundreds of times.
+#: The default key exchange resists quantum computers and takes 0.1 s of CPU more; these tests connect often.
 _SSHD = """
 Port 22
 HostKey {folder}/host_key
