@@ -88,3 +88,18 @@ def test_a_door_of_a_job_that_has_none_or_is_unknown_is_an_error(ssh_hosts: SshH
             engine.door("nowhere")
         with pytest.raises(EngineError, match="cannot lead to the socket"):
             engine.submit(JobSpec(["true"], door="/tmp/a:/etc/passwd"), 1, new_run(), "b")
+
+
+def test_the_socket_of_a_killed_job_goes_and_so_does_a_folder_of_ours(ssh_hosts: SshHosts) -> None:
+    machine = ssh_hosts.hosts[0]
+    folder = f"/tmp/ropewalk-{os.urandom(4).hex()}"
+    code = f"import os, sys; os.mkdir(os.path.dirname(sys.argv[1]), 0o700)\n{ECHO}"
+    with engine_of(ssh_hosts.options) as engine:
+        for path in (f"{folder}/door.sock", "/tmp/alone.sock"):
+            command = [sys.executable, "-c", code if folder in path else ECHO, path]
+            id = engine.submit(JobSpec(command, door=path), 1, new_run(), "a")[0]
+            wait_until(lambda id=id: "up" in engine.logs(id), "the job to listen")
+            assert machine.path(path).exists()
+            engine.cancel([id])
+            assert not machine.path(path).exists()
+        assert machine.path("/tmp").exists() and not machine.path(folder).exists()

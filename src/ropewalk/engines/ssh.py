@@ -187,10 +187,11 @@ class SshEngine(Engine):
             raise EngineError(f"the job {id} has no door" if job else f"there is no job {id} of this engine")
         if job.connection.gone:
             raise EngineError(job.connection.gone)
-        if not job.door:
-            ssh_checks.require_forwarding(job.connection)
-            job.door = job.connection.open_door(job.name, job.spec.door)
-        return job.door
+        with job.connection.doors:
+            if not job.door:
+                ssh_checks.require_forwarding(job.connection)
+                job.door = job.connection.open_door(job.name, job.spec.door)
+            return job.door
 
     def close(self) -> None:
         """Close the connections on which no job lives; the others when theirs have ended."""
@@ -254,6 +255,7 @@ class SshEngine(Engine):
                 run=run_id,
                 command=list(spec.command),
                 environment=dict(spec.environment),
+                door=spec.door,
                 stdin=base64.b64encode(spec.stdin).decode(),
                 time_limit_s=spec.time_limit_s,
             )

@@ -99,6 +99,7 @@ def _forwarding(connection: SshConnection) -> Finding:
             run="",
             command=[connection.facts["executable"], "-c", _ANSWERER, path],
             environment={},
+            door=path,
             stdin="",
             time_limit_s=_TRIAL_S,
         )

@@ -73,6 +73,8 @@ class SshConnection:
         """The jobs that have ended on it, by name."""
         self.facts: dict[str, Any] = {}
         """What the keeper said of its host; see `ssh_keeper`."""
+        self.doors = threading.Lock()
+        """For opening doors: a session asks for them from a thread for each job."""
         self.clock_skew_s = 0.0
         """How far the host's clock is ahead of ours; half a round trip is not known."""
         self.carries = False

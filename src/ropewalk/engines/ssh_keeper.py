@@ -21,6 +21,7 @@ import platform
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -172,6 +173,7 @@ class Keeper:
         self._watch(job.process.stdout.fileno(), 0, None)
         job.process.stdout.close()
         self._finish(job.process.stdin)
+        job.remove_door()
         code = job.process.wait()
         self._tell(news="ended", job=name, code=code, why=job.why or job.who_killed(code), log=_text(job.tail))
 
@@ -181,6 +183,8 @@ class Keeper:
         for name in self._jobs:
             _kill_marked(name)
         _kill_until_gone(lambda: _descendants(os.getpid()))
+        for job in self._jobs.values():
+            job.remove_door()
 
     def _pass_on(self, number: int, _: object) -> None:
         """The host is being shut down: its jobs may use the time that is left."""
@@ -209,6 +213,7 @@ class _Job:
         self._oom_kills = _oom_kills()
         self.deadline = time.monotonic() + (order["time_limit_s"] or float("inf"))
         self.tail = bytearray()
+        self._door = Path(order["door"])
         self.why = ""
 
     def read(self) -> bool:
@@ -234,6 +239,17 @@ class _Job:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         _kill(descendants)
+
+    def remove_door(self) -> None:
+        """Remove the socket that a killed job leaves, and its folder if that is private and bears our name."""
+        with contextlib.suppress(OSError):
+            if self._door.is_socket():
+                self._door.unlink()
+            folder = self._door.parent
+            facts = folder.lstat()
+            is_private = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+            if is_private and folder.name.startswith("ropewalk-"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def who_killed(self, code: int) -> str:
         """What is known of the signal that ended it; nothing if none did."""
@@ -302,11 +318,11 @@ def _kill_marked(job: str) -> None:
 
 def _descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = collections.defaultdict(list)
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for facts in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            state, parent = facts.read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state not in "ZX":
-                children[int(parent)].append(int(stat.parent.name))
+                children[int(parent)].append(int(facts.parent.name))
     found: list[int] = []
     ask = [pid]
     while ask:
