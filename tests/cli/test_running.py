@@ -110,7 +110,7 @@ def test_a_table_takes_remote_text_as_text_and_not_as_markup() -> None:
     assert "[red]x[/red]\\x1b[2J" in shown and "silent \\x1b[2J" in shown
     assert "\x1b" not in shown and "\x1b" not in describe([Finding(found, status)])
     assert describe([]) == "no program of this user runs on this machine"
-    assert to_json([]) == {"programs": [], "problems": []}
+    assert to_json([]) == {"programs": [], "problems": [], "submitted": []}
 
 
 # --- a launcher that does not answer ----------------------------------------------------------------------------------
