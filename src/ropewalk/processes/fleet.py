@@ -347,7 +347,7 @@ class Fleet:
         spec = JobSpec(
             command=[self.engine.python, "-m", "ropewalk.processes.agent"],
             name="ropewalk-agent",
-            environment=_import_environment(),
+            environment=import_environment(),
             stdin=msgspec.json.encode(boot),
             folder=str(home.folder),
             resources=share.resources,
@@ -604,7 +604,7 @@ def default_resources(settings: Settings) -> Resources:
     return Resources(settings.cpus or 1, settings.gpus or 0, settings.memory)
 
 
-def _import_environment() -> Mapping[str, str]:
+def import_environment() -> Mapping[str, str]:
     """What a fresh interpreter needs to find this package, where it is not installed for it."""
     root = str(Path(__file__).resolve().parents[2])
     if root.endswith("site-packages"):

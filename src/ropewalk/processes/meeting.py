@@ -109,10 +109,10 @@ class Meeting:
         except TransportRefused:
             raise
         except LinkClosed as error:
-            here = f"{os.uname().nodename} ({self.ip})"
-            self._wait_to_be_dialled(
-                f"{here} cannot reach the launcher at {launcher.tls.ip}:{launcher.tls.port}: {error}"
-            )
+            from ropewalk.transport.probe import unreached
+
+            obstacle = unreached(launcher.tls.ip, launcher.tls.port, error, _DIAL_S)
+            self._wait_to_be_dialled(obstacle.explain(f"{os.uname().nodename} ({self.ip})", "the launcher"))
         else:
             self._on_met(link)
 

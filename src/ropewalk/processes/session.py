@@ -41,6 +41,7 @@ from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
 from ropewalk.processes.fleet import LAUNCHER, Agent, Fleet, Home
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
+from ropewalk.processes.launcher_record import LauncherRecord
 from ropewalk.processes.messages import (
     CONTROL,
     Certificate,
@@ -208,6 +209,7 @@ class Session:
         self._issue: Callable[[str], ProcessCertificate] | None = None
         self._code: Bundle | None = None
         self._ways: Ways | None = None
+        self._record: LauncherRecord | None = None
         self._wanting = False
         self.folder = Path()
         self.run_id = ""
@@ -396,6 +398,8 @@ class Session:
         failure = PoolClosed("the session was closed while a pool or a program still used it; end these first")
         self._on_loop(lambda: self._fail(failure))
         self._fleet.close()
+        if self._record:
+            self._record.close()
         self._on_loop(self._report_ends)
         self._on_loop(self._listener.close)
         if self._ways:
@@ -439,6 +443,8 @@ class Session:
             self._listener.forget()
             if self._ways:
                 self._ways.forget()
+            if self._record:
+                self._record.forget()
             self._loop.forget()
 
     # Opening and ending
@@ -481,6 +487,8 @@ class Session:
                     self._passport = dataclasses.replace(self._passport, detour=ways.reach)
                     self._ways = ways
             self._opened = True
+            if self._passport:
+                self._record = LauncherRecord(self.run_id, self.settings.engine)
             self._loop.call_soon(self._listener.open)
             self._loop.start("ropewalk-session")
             _registry_add(self)

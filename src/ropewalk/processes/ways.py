@@ -102,13 +102,14 @@ class Ways:
 
         def invite() -> None:
             board, (ip, port) = self._board_at()
-            board.claim(ticket, come.put)
+            board.claim(ticket, come.put, timeout_s)
             _tell(target, MeetAt(ticket, ip, port, str(to)))
 
         self._loop.call_soon(invite)
         try:
             return come.get(timeout=timeout_s)
         except queue.Empty:
+            self._loop.call_later(_AGAIN_S, lambda: [come.get().close() for _ in range(come.qsize())])  # it came late
             raise LinkClosed(f"{target.label} did not come to the launcher's switchboard in {timeout_s:g} s") from None
 
     def relay_at(self, place: RelayAt) -> None:
