@@ -45,7 +45,8 @@ ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=1000
 SchedulerParameters=sched_min_interval=1,bf_interval=1
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
@@ -55,8 +56,7 @@ SlurmdTimeout=5
 MessageTimeout=3
 TCPTimeout=2
 KillWait=3
-OverTimeLimit=0
-InactiveLimit=0
+EnforcePartLimits=ALL
 MinJobAge=300
 """
 _PARTITIONS = """
@@ -116,11 +116,11 @@ class SlurmCluster:
         """For a launcher in the process of the tests."""
         return {**self.inner_environment, "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
 
-    def run(self, *argv: str) -> str:
+    def run(self, *argv: str, check: bool = True) -> str:
         """Run a command of Slurm and return what it printed."""
         # The PATH of a test that uses the cluster leads to the commands for outside.
         real = f"/usr/bin/{argv[0]}"
-        return self.controller.run([real, *argv[1:]], env=self.inner_environment).stdout
+        return self.controller.run([real, *argv[1:]], env=self.inner_environment, check=check).stdout
 
     def start_controller(self) -> None:
         """Start slurmctld; it reads what an earlier one has saved."""
@@ -135,13 +135,8 @@ class SlurmCluster:
         """Wait until so many nodes have nothing to do."""
         deadline = time.monotonic() + timeout_s
         argv = ["sinfo", "--noheader", "--Node", "--partition=main", "--states=idle", "--format=%N"]
-        while True:
-            done = self.controller.run(argv, env=self.inner_environment, check=False)
-            if len(done.stdout.split()) == num_nodes:
-                return
-            assert time.monotonic() < deadline, (
-                f"the nodes are not idle: {done.stdout}{done.stderr}{self._last_words()}"
-            )
+        while len((said := self.run(*argv, check=False)).split()) != num_nodes:
+            assert time.monotonic() < deadline, f"only these are idle: {said}{self._last_words()}"
             time.sleep(0.05)
 
     def remove_control_groups(self) -> None:
@@ -157,7 +152,7 @@ class SlurmCluster:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
         lines = [
-            f"NodeName={name} NodeAddr={machine.ip} CPUs={CPUS_PER_NODE} RealMemory=2000"
+            f"NodeName={name} NodeAddr={machine.ip} CPUs={CPUS_PER_NODE} RealMemory=16000"
             for name, machine in self.nodes.items()
         ]
         conf = _CONF.format(ip=self.controller.ip, folder=self.folder) + "\n".join(lines)

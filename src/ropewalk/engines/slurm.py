@@ -91,6 +91,10 @@ class SlurmEngine(Engine):
         self._refuse_impossible(spec, count)
         request = _short(request_id)
         name = _job_name(run_id, request_id)
+        if self._folder.has_request(run_id, request):  # of an earlier launcher with this run
+            if taken := self._taken(name):
+                return taken
+            self._folder.remove_request(run_id, request)
         folder = self._folder.prepare(run_id, request, count, spec.stdin)
         try:
             flags, script = self._message(spec, count, run_id, name, str(folder))
@@ -120,14 +124,19 @@ class SlurmEngine(Engine):
             except EngineError as error:
                 if not is_passing(error):
                     raise EngineError(f"Slurm refused the job: {_advise(words_of(error) or str(error))}") from error
-                if taken := [job.id for job in self._queue().values() if job.name == name]:
-                    return sorted(taken, key=_order)
+                if taken := self._taken(name):
+                    return taken
                 if time.monotonic() > deadline:
                     raise
-        id = printed.strip().split(";")[0]
-        if not _ID.fullmatch(id):
+        match = re.fullmatch(r"(\d+)(;[\w.-]+)?", printed.strip())  # the second is the cluster's name, if it tells it
+        if match is None:
             raise EngineError(f"sbatch was to print the id of a job, and printed {printed[:200]!r}")
+        id = match[1]
         return [f"{id}_{index}" for index in range(count)] if count > 1 else [id]
+
+    def _taken(self, name: str) -> list[str]:
+        """The jobs of a request that Slurm has already, ended or not."""
+        return sorted((job.id for job in self._queue().values() if job.name == name), key=_order)
 
     def render(self, spec: JobSpec) -> str:
         folder = self._folder.path / f"{PREFIX}RUN" / "REQUEST"

@@ -24,6 +24,7 @@ _PASSING = (
     "connection reset",
     "connection timed out",
     "zero bytes were transmitted",
+    "insane message length",
     "transport endpoint is not connected",
     "resource temporarily unavailable",
     "temporarily unable to accept job",

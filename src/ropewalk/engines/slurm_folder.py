@@ -56,6 +56,10 @@ class SharedFolder:
             raise EngineError(f"cannot prepare jobs in {self.path}: {error}; {advice}") from error
         return folder
 
+    def has_request(self, run_id: str, request: str) -> bool:
+        """Whether there are files of a request."""
+        return (self.path / f"{PREFIX}{run_id}" / request).exists()
+
     def log(self, run_id: str, request: str, index: int) -> str:
         """The end of a job's output; empty if there is none."""
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%f|%G"
 _GPU = re.compile(r"gpu(?::([^:,(]+))??:(\d+)(?:\([^)]*\))?(?:,|$)")
 _UNUSABLE = ("down", "drain", "fail", "maint", "unk", "inval", "perfctrs", "future", "error")
 _MIB = 2**20
+_GOOD_USE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +93,20 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
 
 
 def best_share(nodes: Sequence[Node], process: Resources) -> int:
-    """How many processes one job should host so that the nodes together can host the most.
+    """How many processes one job should host: as many as possible, as long as most of the cluster can be used.
 
-    The largest node alone would be a bad measure: with one node of 128 CPUs among a hundred of 4, jobs of 128
-    processes would all wait for the one. Of shares that are equally good, the largest: fewer jobs, fewer agents.
+    Large jobs mean few agents. But with one node of 128 CPUs among a hundred of 4, jobs of 128 processes would all wait
+    for the one, so the largest share counts with which the nodes host three quarters of what they could at best.
 
     Returns:
         0 if no node can host even one.
     """
-    places = [node.holds(process) for node in nodes]
-    shares = sorted(set(places) - {0}, reverse=True)
-    return max(shares, key=lambda share: sum(place // share * share for place in places), default=0)
+    places = Counter(node.holds(process) for node in nodes)
+    at_best = sum(place * count for place, count in places.items())
+    for share in range(max(places, default=0), 0, -1):
+        if sum(place // share * share * count for place, count in places.items()) >= _GOOD_USE * at_best:
+            return share
+    return 0
 
 
 def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False) -> int:

@@ -103,7 +103,11 @@ class SlurmOptions:
             raise ValueError(f"folder must hold no backslash, which Slurm would take for its own, not {self.folder!r}")
         if self.time:
             read_time(self.time)
-        if self.timeout_s <= 0 or self.notice_s < 0 or (self.processes_per_job or 1) < 1:
+        if (
+            self.timeout_s <= 0
+            or self.notice_s < 0
+            or (self.processes_per_job is not None and self.processes_per_job < 1)
+        ):
             raise ValueError("timeout_s and processes_per_job must be above 0, and notice_s 0 or more")
         if len(expand_names(self.nodelist)) > 1:
             raise ValueError(
