@@ -1,14 +1,22 @@
-"""The Kubernetes engine over a cluster: the public suite, the errors a user meets, the failures it goes through."""
+"""The Kubernetes engine through the public suite: over the fake cluster, and over a real one if there is one.
+
+ROPEWALK_TEST_KUBECONFIG names the kubeconfig of a real cluster: a namespace where pods may be created, by a user with
+the rights of deploy/kubernetes/rbac.yaml. Jobs of the suite need only a Python: ROPEWALK_TEST_IMAGE is the image.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import pytest
 
 from ropewalk.engines.engine import Engine
+from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.lab.kubernetes import NAMESPACE, Cluster
+
+REAL = "ROPEWALK_TEST_KUBECONFIG"
 
 
 class TestKubernetes(EngineConformance):
@@ -18,16 +26,29 @@ class TestKubernetes(EngineConformance):
     @pytest.fixture(autouse=True)
     def _cluster(self, kubernetes: Cluster) -> None:
         self.cluster = kubernetes
-        self.engine_options_now = kubernetes.options()
+        self.options = kubernetes.options()
 
     def engine_options(self) -> Mapping[str, object]:
-        return self.engine_options_now
+        return self.options
 
     def lose(self, engine: Engine, id: str) -> None:
-        pod = self.cluster.store.get("pods", NAMESPACE, id)
-        machine = self.cluster.kubelet.machines[f"{NAMESPACE}/{id}"]
-        assert pod
-        machine.kill()
+        self.cluster.kubelet.machines[f"{NAMESPACE}/{id}"].kill()
 
     def leftovers(self) -> list[str]:
         return [f"Secret {name}" for name in self.cluster.secrets()]
+
+
+@pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no kubeconfig of a real cluster")
+class TestRealKubernetes(EngineConformance):
+    engine_name = "kubernetes"
+    python = "python3"
+    patience_s = 50.0
+    num_jobs = 20
+
+    def engine_options(self) -> Mapping[str, object]:
+        image = os.environ.get("ROPEWALK_TEST_IMAGE", "python:3.12-slim")
+        return {"image": image, "kubeconfig": os.environ[REAL], "python": self.python}
+
+    def lose(self, engine: Engine, id: str) -> None:
+        assert isinstance(engine, KubernetesEngine)
+        engine._api.delete_pod(id, grace_s=0)

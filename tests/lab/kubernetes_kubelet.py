@@ -61,7 +61,8 @@ class Kubelet:
         self._scheduler.start()
 
     def close(self) -> None:
-        self._stopping = True
+        with self._boot:  # no machine is made from now on
+            self._stopping = True
         for machine in list(self.machines.values()):
             self._plug(machine)
         with self.store.changed:

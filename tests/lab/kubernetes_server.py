@@ -132,7 +132,8 @@ class ApiServer:
     # --- who may what -------------------------------------------------------------------------------------------------
 
     def user_of(self, header: str | None) -> User:
-        user = self.users.get((header or "").removeprefix("Bearer "))
+        scheme, _, token = (header or "").partition(" ")
+        user = self.users.get(token) if scheme.lower() == "bearer" else None
         if user is None or user.expired:
             raise Refused(401, "Unauthorized", "Unauthorized")
         return user

@@ -38,7 +38,7 @@ from ropewalk.errors import EngineError
 #: For a process that ignores SIGTERM; the agent needs no time to say farewell when it is cancelled.
 _CANCEL_GRACE_S = 1
 #: A node that lives has ended a pod by then; one that is lost never does.
-_CANCEL_WAIT_S = 8.0
+_CANCEL_WAIT_S = 4.0
 _LAST_WORDS_S = 1.5
 _FIRST_LIST_S = 10.0
 #: Older knowledge is none: better to say why.
@@ -164,7 +164,7 @@ class KubernetesEngine(Engine):
     def close(self) -> None:
         with self._lock:
             for watch in self._watches.values():
-                self._known.update(watch.pods(0))
+                self._known.update(watch.last_known())
                 watch.close()
             self._watches.clear()
             if not self.options.keep_pods:
@@ -234,7 +234,8 @@ class KubernetesEngine(Engine):
             if run_id not in self._watches and any(id in names and not _is_settled(pods.get(id)) for id in ids):
                 self._watch(run_id)  # after `close`
         for watch in self._watches.values():
-            pods.update(watch.pods(_FIRST_LIST_S))
+            with self._explained("list pods"):
+                pods.update(watch.pods(_FIRST_LIST_S))
             if watch.error is not None and watch.age_s > _STALE_S:
                 raise explain(watch.error, f"say for {watch.age_s:.0f} s how the pods are", self._api) from watch.error
         if not all(id in pods for id in ids):

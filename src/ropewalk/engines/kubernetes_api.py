@@ -205,6 +205,10 @@ class KubernetesApi:
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
+        manager = self._core.api_client.rest_client.pool_manager
+        for key in list(manager.pools.keys()):
+            if (pool := manager.pools.get(key)) is not None:
+                pool.close()  # the client only forgets them, and leaves their sockets to the garbage collector
         self._core.api_client.close()
 
     def _connect(self) -> None:

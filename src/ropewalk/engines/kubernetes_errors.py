@@ -21,11 +21,14 @@ _FORBIDDEN = (
         "the namespace wants a stricter pod: set the options run_as_non_root=true and run_as_user=NUMBER, "
         "and leave out host volumes and capabilities",
     ),
-    ("serviceaccount", "create that service account, or set the option service_account to one that is there"),
+    (
+        "looking up service account",
+        "create that service account, or set the option service_account to one that is there",
+    ),
     ("being terminated", "the namespace is being deleted: choose another one with the option namespace"),
     ("no priorityclass", "set the option priority_class to one of `kubectl get priorityclasses`"),
     (
-        "cannot ",
+        '" in api group "',
         "these rights are missing: apply deploy/kubernetes/rbac.yaml in the namespace or ask who administrates it; "
         "`kubectl -n {namespace} auth can-i --list` shows yours",
     ),

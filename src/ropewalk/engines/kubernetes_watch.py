@@ -9,6 +9,7 @@ A watch holds a thread and a connection until it is closed. What it cannot know 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import random
 import threading
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 _WATCH_S = 25
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _GONE = 410
+#: Waiting does not help against these.
+_HOPELESS = (401, 403, 404)
 
 
 @dataclass(slots=True)
@@ -89,6 +92,9 @@ class PodWatch:
         self.num_lists = 0
         self.error: ApiError | None = None
         self._thread = threading.Thread(target=self._run, name="ropewalk-kubernetes-watch", daemon=True)
+        # A thread that is stopped by the end of the interpreter while it is in the client's compiled code (pydantic-core)
+        # aborts the whole process; so it has to end before.
+        atexit.register(self.close)
         self._thread.start()
 
     def put(self, pod: Manifest) -> None:
@@ -97,9 +103,24 @@ class PodWatch:
             self._table.put(pod)
 
     def pods(self, timeout_s: float) -> dict[str, KnownPod]:
-        """All pods ever seen, after waiting for the first list if need be."""
+        """All pods ever seen, after waiting for the first list if need be.
+
+        Raises:
+            ApiError: there has been no list yet, and why.
+        """
+
+        def is_decided() -> bool:
+            return self._listed or (self.error is not None and self.error.status in _HOPELESS)
+
         with self._changed:
-            self._changed.wait_for(lambda: self._listed or self._closing, timeout_s)
+            self._changed.wait_for(is_decided, timeout_s)
+            if not self._listed:
+                raise self.error or ApiError(f"no list of pods came within {timeout_s:g} s")
+            return dict(self._table.pods)
+
+    def last_known(self) -> dict[str, KnownPod]:
+        """All pods seen so far."""
+        with self._changed:
             return dict(self._table.pods)
 
     def wait(self, timeout_s: float) -> None:
@@ -121,6 +142,7 @@ class PodWatch:
             if self._stream is not None:
                 self._stream.interrupt()
         self._thread.join()
+        atexit.unregister(self.close)
 
     def _run(self) -> None:
         version = ""
@@ -194,6 +216,7 @@ class PodWatch:
     def _broken(self, error: ApiError, version: str, progressed: bool = False) -> _Broken:
         with self._changed:
             self.error = error
+            self._changed.notify_all()
         return _Broken(error, version, progressed)
 
     def _sleep(self, pause_s: float) -> None:

@@ -1,0 +1,428 @@
+"""What goes wrong: refusals that a user must understand, failures that nobody should notice, nodes that are lost."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from ropewalk.engines.engine import JobSpec, JobState, JobStatus
+from ropewalk.engines.kubernetes import KubernetesEngine
+from ropewalk.engines.kubernetes_manifests import MOST_STDIN_BYTES
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
+from tests.lab.kubernetes import NAMESPACE, Cluster
+
+SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
+SECRET = "a-secret-91b7"
+
+
+@contextlib.contextmanager
+def engine_of(cluster: Cluster, **options: object) -> Generator[KubernetesEngine]:
+    engine = KubernetesEngine(cluster.options(**options))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture
+def engine(kubernetes: Cluster) -> Iterator[KubernetesEngine]:
+    with engine_of(kubernetes) as engine:
+        yield engine
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
+        time.sleep(0.02)
+
+
+def status_when(engine: KubernetesEngine, id: str, words: str) -> JobStatus:
+    """The state of a job once its reason contains these words."""
+    wait_for(lambda: words in engine.poll([id])[id].reason, f"{words!r}; it is {engine.poll([id])[id]}")
+    return engine.poll([id])[id]
+
+
+def is_running(engine: KubernetesEngine, *ids: str) -> bool:
+    return all(status.state is JobState.RUNNING for status in engine.poll(ids).values())
+
+
+# --- refusals: each says what to do next ------------------------------------------------------------------------------
+
+
+def refusal(engine: KubernetesEngine, spec: JobSpec = SLEEP, count: int = 1) -> str:
+    with pytest.raises(EngineError) as caught:
+        engine.submit(spec, count, "run", "request")
+    return str(caught.value)
+
+
+def test_a_quota_that_is_used_up(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    kubernetes.store.quota = {"pods": 2}
+    said = refusal(engine, count=3)
+    assert "exceeded quota" in said and "limited: pods=2" in said
+    assert "describe resourcequota" in said and "end something" in said
+    wait_for(lambda: not kubernetes.pods(), "what had been created to be removed: all or none")
+    kubernetes.store.quota = {"requests.memory": 2**30}
+    assert "memory=4G" in refusal(engine)
+
+
+def test_missing_rights(kubernetes: Cluster) -> None:
+    config = kubernetes.kubeconfig(kubernetes.add_user("system:serviceaccount:training:mouse", []))
+    with engine_of(kubernetes, kubeconfig=str(config)) as engine:
+        said = refusal(engine)
+        assert 'User "system:serviceaccount:training:mouse" cannot create resource "pods"' in said
+        assert "deploy/kubernetes/rbac.yaml" in said and f"-n {NAMESPACE} auth can-i --list" in said
+        with pytest.raises(EngineError, match="cannot list resource"):
+            engine.find("run")
+
+
+def test_a_namespace_that_does_not_exist(kubernetes: Cluster) -> None:
+    with engine_of(kubernetes, namespace="tranining") as engine:
+        assert "kubectl create namespace tranining" in refusal(engine)
+
+
+def test_a_token_that_has_expired(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    engine.submit(SLEEP, 1, "run", "before")
+    kubernetes.api.users[kubernetes.token].expired = True
+    assert "have expired" in refusal(engine) and "kubectl get pods" in refusal(engine)
+    kubernetes.api.users[kubernetes.token].expired = False
+
+
+def test_a_token_that_was_renewed_in_its_file_is_read_again(kubernetes: Cluster) -> None:
+    config = kubernetes.kubeconfig()
+    with engine_of(kubernetes, kubeconfig=str(config)) as engine:
+        assert engine.find("run") == []
+        renewed = json.loads(config.read_text())
+        renewed["users"][0]["user"]["token"] = kubernetes.add_user("admin")
+        config.write_text(json.dumps(renewed))
+        del kubernetes.api.users[kubernetes.token]
+        assert engine.find("run") == []
+
+
+def test_no_configuration_at_all(kubernetes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    said = refusal(KubernetesEngine({"image": "i"}))
+    assert "no Kubernetes configuration" in said and "KUBECONFIG" in said and "not in a pod" in said
+    assert not KubernetesEngine({"image": "i"}).check()[0].ok
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(None, "config-here"), ("{not yaml", "config-here"), ("{}", "cannot be used")]
+)
+def test_a_kubeconfig_that_cannot_be_used(text: str | None, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "config-here"
+    if text is not None:
+        file.write_text(text)
+    said = refusal(KubernetesEngine({"image": "i", "kubeconfig": str(file)}))
+    assert words in said and "kubectl config get-contexts" in said
+
+
+def test_a_context_that_the_kubeconfig_does_not_have(kubernetes: Cluster) -> None:
+    said = refusal(KubernetesEngine(kubernetes.options(context="production")))
+    assert "production" in said and "get-contexts" in said
+
+
+def test_kubeconfig_may_be_named_by_the_environment(kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig()))
+    with engine_of(kubernetes, kubeconfig="") as engine:
+        assert engine.find("run") == []
+
+
+def test_a_server_that_is_not_there(kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = kubernetes.kubeconfig(url="https://127.0.0.1:1")
+    with engine_of(kubernetes, kubeconfig=str(config)) as engine:
+        finding = engine.check()[0]
+        assert not finding.ok and "cannot be reached" in finding.detail and "127.0.0.1:1" in finding.detail
+
+
+def test_a_server_with_a_certificate_of_somebody_else(kubernetes: Cluster, tmp_path: Path) -> None:
+    config = json.loads(kubernetes.kubeconfig().read_text())
+    del config["clusters"][0]["cluster"]["certificate-authority"]
+    (tmp_path / "config").write_text(json.dumps(config))
+    with engine_of(kubernetes, kubeconfig=str(tmp_path / "config")) as engine:
+        finding = engine.check()[0]
+        assert not finding.ok and "certificate verify failed" in finding.detail.lower()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"service_account": "nobody-knows"}, "set the option service_account"),
+        ({"priority_class": "urgent"}, "kubectl get priorityclasses"),
+    ],
+)
+def test_names_that_the_cluster_does_not_know(kubernetes: Cluster, options: dict[str, object], words: str) -> None:
+    with engine_of(kubernetes, **options) as engine:
+        assert words in refusal(engine)
+
+
+def test_a_standard_input_that_no_secret_can_hold(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    said = refusal(engine, JobSpec(["a"], stdin=bytes(MOST_STDIN_BYTES + 1)))
+    assert str(MOST_STDIN_BYTES) in said and str(MOST_STDIN_BYTES + 1) in said
+    assert not kubernetes.pods()
+
+
+def test_an_image_that_is_not_there_is_told_by_the_state(kubernetes: Cluster) -> None:
+    with engine_of(kubernetes, image="registry.example/typo:1") as engine:
+        id = engine.submit(SLEEP, 1, "run", "a")[0]
+        status = status_when(engine, id, "ErrImagePull")
+        assert status.state is JobState.PENDING
+        assert "registry.example/typo:1: not found" in status.reason and "image_pull_secrets" in status.reason
+        engine.cancel([id])
+        assert engine.find("run") == []
+
+
+def test_a_pod_that_fits_nowhere_is_told_by_the_state(engine: KubernetesEngine) -> None:
+    spec = JobSpec(["a"], resources=Resources(gpus=4))
+    id = engine.submit(spec, 1, "run", "a")[0]
+    status = status_when(engine, id, "Unschedulable")
+    assert status.state is JobState.PENDING
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu." in status.reason
+    engine.cancel([id])
+
+
+# --- failures that nobody should notice -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_server_that_fails_for_a_moment_is_asked_again(
+    kubernetes: Cluster, engine: KubernetesEngine, code: int
+) -> None:
+    for verb, resource in (("create", "pods"), ("create", "secrets"), ("list", "pods"), ("watch", "pods")):
+        kubernetes.api.fail(code, times=2, verb=verb, resource=resource)
+    spec = JobSpec([sys.executable, "-c", "import sys; print(sys.stdin.read())"], stdin=b"hello")
+    id = engine.submit(spec, 1, "run", "a")[0]
+    wait_for(lambda: engine.poll([id])[id].exit_code == 0, "the job to end")
+    assert engine.logs(id).strip() == "hello"
+
+
+def test_a_server_that_says_when_to_come_back_is_not_asked_earlier(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    kubernetes.api.fail(429, times=1, verb="create", resource="pods", retry_after_s=1)
+    began = time.monotonic()
+    id = engine.submit(SLEEP, 1, "run", "a")[0]
+    assert time.monotonic() - began >= 1.0
+    engine.cancel([id])
+
+
+@pytest.mark.parametrize("code", [0, 500])
+def test_a_creation_whose_answer_got_lost_is_not_done_twice(
+    kubernetes: Cluster, engine: KubernetesEngine, code: int
+) -> None:
+    kubernetes.api.fail(code, verb="create", resource="pods", after_doing=True)
+    kubernetes.api.fail(code, verb="create", resource="secrets", after_doing=True)
+    spec = JobSpec(SLEEP.command, stdin=b"x")
+    ids = engine.submit(spec, 2, "run", "a")
+    assert sorted(pod["metadata"]["name"] for pod in kubernetes.pods()) == sorted(ids)
+    assert len(kubernetes.store.seen_pods) == 2
+    wait_for(lambda: is_running(engine, *ids), "both to run")
+    engine.cancel(ids)
+
+
+def test_a_second_launcher_that_asks_for_the_same_gets_the_same(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    ids = engine.submit(SLEEP, 2, "run", "a")
+    with engine_of(kubernetes) as other:
+        assert other.submit(SLEEP, 2, "run", "a") == ids
+        assert len(kubernetes.store.seen_pods) == 2
+        wait_for(lambda: is_running(other, *ids), "both to run, as seen by the other")
+    engine.cancel(ids)
+
+
+def test_states_go_on_when_streams_break_and_versions_are_forgotten(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    watch = engine._watch("run")
+    for round, trouble in enumerate(
+        [kubernetes.api.drop_streams, kubernetes.api.forget, kubernetes.api.forget, kubernetes.api.drop_streams]
+    ):
+        kubernetes.api.gone_by_status = round == 2
+        id = engine.submit(JobSpec(["sh", "-c", f"exit {round}"]), 1, "run", str(round))[0]
+        trouble()
+        wait_for(lambda id=id, round=round: engine.poll([id])[id].exit_code == round, f"exit code {round}", 10)
+    assert watch.num_lists == 3, "one list at the start, and one more for each 410; a broken stream is taken up again"
+    assert kubernetes.api.num_watches >= 5
+
+
+def test_what_happens_while_nobody_watches_is_found_by_the_next_list(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    ends, goes = engine.submit(SLEEP, 2, "run", "a")
+    wait_for(lambda: is_running(engine, ends, goes), "both to run")
+    kubernetes.api.fail(500, times=3, verb="watch")
+    kubernetes.api.drop_streams()
+    kubernetes.store.remove("pods", NAMESPACE, goes)
+    kubernetes.kubelet.evict(NAMESPACE, ends, "The node was low on resource: memory.")
+    kubernetes.api.forget()
+    assert status_when(engine, ends, "low on resource").state is JobState.ENDED
+    assert status_when(engine, goes, "was deleted").state is JobState.LOST
+
+
+def test_polling_asks_the_server_nothing_while_the_watch_stands(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    ids = engine.submit(SLEEP, 2, "run", "a")
+    wait_for(lambda: is_running(engine, *ids), "both to run")
+    before = len(kubernetes.api.requests)
+    for _ in range(200):
+        engine.poll(ids)
+    assert len(kubernetes.api.requests) == before
+    engine.cancel(ids)
+
+
+def test_knowledge_that_is_too_old_is_none(
+    kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.engines.kubernetes._STALE_S", 0.3)
+    id = engine.submit(SLEEP, 1, "run", "a")[0]
+    wait_for(lambda: is_running(engine, id), "it to run")
+    kubernetes.api.fail(500, times=1000, verb="watch")
+    kubernetes.api.drop_streams()
+
+    def is_refused() -> bool:
+        try:
+            engine.poll([id])
+        except EngineError as error:
+            return "on demand: 500" in str(error)
+        return False
+
+    wait_for(is_refused, "poll to say that it does not know")
+    kubernetes.api.faults.clear()
+    wait_for(lambda: not is_refused() and is_running(engine, id), "poll to know again")
+    engine.cancel([id])
+
+
+# --- lost nodes, ended pods -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["plug", "cable"])
+def test_a_lost_node_is_told_and_its_pods_can_be_ended(
+    kubernetes: Cluster, engine: KubernetesEngine, cut: bool
+) -> None:
+    id = engine.submit(SLEEP, 1, "run", "a")[0]
+    wait_for(lambda: is_running(engine, id), "it to run")
+    node = kubernetes.store.get("pods", NAMESPACE, id)["spec"]["nodeName"]
+    kubernetes.kubelet.lose_node(node, cut=cut, noticed_after_s=0.1)
+    assert node in status_when(engine, id, "nothing is heard on node").reason
+    assert status_when(engine, id, "DeletionByTaintManager").state is JobState.RUNNING
+    began = time.monotonic()
+    engine.cancel([id])
+    assert time.monotonic() - began > 1, "the node was given the time to end it politely"
+    assert not kubernetes.pods(), "a node that is gone never says that its pod has ended"
+    assert engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled")
+
+
+def test_a_job_that_uses_more_memory_than_it_asked_for(engine: KubernetesEngine) -> None:
+    spec = JobSpec([sys.executable, "-c", "x = bytearray(300 << 20)\nimport time; time.sleep(600)"],
+                   resources=Resources(memory="100Mi"))  # fmt: skip
+    id = engine.submit(spec, 1, "run", "a")[0]
+    status = status_when(engine, id, "OOMKilled")
+    assert (status.state, status.exit_code) == (JobState.ENDED, -9)
+    assert "ask for more" in status.reason
+
+
+def test_an_evicted_job(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    id = engine.submit(SLEEP, 1, "run", "a")[0]
+    wait_for(lambda: is_running(engine, id), "it to run")
+    kubernetes.kubelet.evict(NAMESPACE, id, "The node was low on resource: ephemeral-storage.")
+    status = status_when(engine, id, "Evicted")
+    assert status.state is JobState.ENDED and "ephemeral-storage" in status.reason
+
+
+def test_a_job_ends_with_its_time(engine: KubernetesEngine) -> None:
+    id = engine.submit(JobSpec(SLEEP.command, time_limit_s=1), 1, "run", "a")[0]
+    status = status_when(engine, id, "DeadlineExceeded")
+    assert (status.state, status.exit_code) == (JobState.ENDED, -15)
+
+
+# --- secrets, and what is left ----------------------------------------------------------------------------------------
+
+
+def test_secrets_are_in_no_pod_and_go_with_it(kubernetes: Cluster) -> None:
+    code = "import sys, time; print(len(sys.stdin.read()), flush=True); time.sleep(600)"
+    with engine_of(kubernetes) as engine:
+        id, gone = engine.submit(JobSpec([sys.executable, "-c", code], stdin=SECRET.encode()), 2, "run", "a")
+        wait_for(lambda: engine.logs(id).strip() == str(len(SECRET)), "it to read its stdin")
+        everything = json.dumps([kubernetes.store.seen_pods, kubernetes.pods()])
+        assert SECRET not in everything and base64.b64encode(SECRET.encode()).decode() not in everything
+        assert kubernetes.secrets() == [id, gone]
+        kubernetes.store.remove("pods", NAMESPACE, gone)  # by somebody else
+        assert kubernetes.secrets() == [id], "the cluster's garbage collector knows the owner"
+        engine.cancel([id])
+        assert kubernetes.secrets() == []
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_ended_pods_go_when_the_engine_is_closed_unless_they_are_wanted(kubernetes: Cluster, keep: bool) -> None:
+    with engine_of(kubernetes, keep_pods=keep) as engine:
+        id = engine.submit(JobSpec(["sh", "-c", "exit 3"], stdin=b"x"), 1, "run", "a")[0]
+        wait_for(lambda: engine.poll([id])[id].exit_code == 3, "it to end")
+        assert len(kubernetes.pods()) == 1
+        engine.close()
+        assert (len(kubernetes.pods()), len(kubernetes.secrets())) == ((1, 1) if keep else (0, 0))
+        assert engine.poll([id])[id].exit_code == 3
+
+
+def test_runs_of_others_in_the_same_namespace_are_not_ours(kubernetes: Cluster) -> None:
+    with engine_of(kubernetes, user="ada") as ada, engine_of(kubernetes, user="bob") as bob:
+        ids = ada.submit(SLEEP, 1, "run-of-ada", "a")
+        assert ada.runs() == {"run-of-ada": ids}
+        assert bob.runs() == {}
+        ada.cancel(ids)
+        assert ada.runs() == {}
+
+
+def test_ids_are_names_of_our_pods_only(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    spec = {"containers": [{"name": "agent", "image": "other", "command": ["serve"]}]}
+    foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "database"}, "spec": spec}
+    kubernetes.store.create("pods", NAMESPACE, foreign)
+    assert engine.poll(["database"])["database"].state is JobState.LOST
+    engine.cancel(["database", "../secrets/x", "no such pod"])
+    assert len(kubernetes.pods()) == 1
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_check_finds_nothing_wrong_and_leaves_nothing(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    findings = engine.check()
+    assert all(finding.ok for finding in findings), findings
+    words = " ".join(f"{finding.what}: {finding.detail}" for finding in findings)
+    for expected in ("v1.36.0-fake", NAMESPACE, "2 ready", "ropewalk:test", "clock"):
+        assert expected in words
+    assert not kubernetes.pods()
+
+
+def test_check_names_what_is_wrong_and_how_to_mend_it(kubernetes: Cluster) -> None:
+    rules = [{"verbs": ["create", "list", "watch"], "resources": ["pods"]}]
+    config = kubernetes.kubeconfig(kubernetes.add_user("mouse", rules))
+    kubernetes.api.clock_skew_s = 3600
+    kubernetes.store.quota = {"pods": 0}
+    with engine_of(kubernetes, kubeconfig=str(config)) as engine:
+        wrong = {finding.what: finding.detail for finding in engine.check() if not finding.ok}
+    assert re.search(r"3[56]\d\d s behind.*NTP", wrong["clock"])
+    rights = wrong[f"rights in namespace {NAMESPACE}"]
+    assert "delete pods, get pods/log, create secrets, delete secrets" in rights and "rbac.yaml" in rights
+    assert "exceeded quota" in wrong["a pod like those of agents is accepted"]
+
+
+def test_check_and_hosts_speak_of_nodes(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    assert engine.hosts() == ["10.77.1.1", "10.77.1.2"]
+    assert engine.per_job(Resources(cpus=9)) == 10
+    with engine_of(kubernetes, node_selector={"disk": "ssd"}) as picky:
+        wrong = [finding.detail for finding in picky.check() if not finding.ok]
+        assert wrong and "node_selector" in wrong[0]
+    config = kubernetes.kubeconfig(kubernetes.add_user("mouse", []))
+    with engine_of(kubernetes, kubeconfig=str(config)) as blind:
+        assert blind.per_job(Resources()) == 1
+        assert blind.hosts() == [], "loopback leads to nobody"
+    with engine_of(kubernetes, kubeconfig=str(config), per_pod=6) as told:
+        assert told.per_job(Resources()) == 6
