@@ -14,7 +14,7 @@ from tests.lab.docker import DockerHost
 @pytest.mark.usefixtures("_host")
 class TestDocker(EngineConformance):
     engine_name = "docker"
-    num_jobs = 20
+    num_jobs = 8
     host: DockerHost
 
     @pytest.fixture

@@ -89,7 +89,7 @@ class DockerHost:
         return [
             *(
                 f"container {line}"
-                for line in self.docker("ps", "-a", "--format", "{{.Names}} {{.Status}}").splitlines()
+                for line in self.docker("ps", "-a", "--format", "{{.Names}} {{.State}}").splitlines()
             ),
             *(f"network {line}" for line in self.docker("network", "ls", "-q", "-f", "type=custom").splitlines()),
             *(f"volume {line}" for line in self.docker("volume", "ls", "-q").splitlines()),
