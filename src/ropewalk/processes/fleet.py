@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 #: What the launcher calls itself in a run.
 LAUNCHER = "launcher"
 _TICK_S = 0.5
+#: Leases are looked at more often than they are renewed: who is lost shall be known soon after the end of his lease.
+_LOOK_S = 0.1
 #: An agent gets this long from the moment in which its job runs to its first word.
 _AGENT_START_S = 60.0
 #: How long agents may take to end their processes and themselves when the session ends.
@@ -190,6 +192,7 @@ class Fleet:
             EngineError: the engine refused.
         """
         self._loop.call_soon(self._tick)
+        self._loop.call_soon(self._look)
         if self._here:
             self._submit(Share(None, Resources()))
 
@@ -493,19 +496,28 @@ class Fleet:
                 continue
             with contextlib.suppress(LinkClosed):
                 agent.link.send(Ping())
-            if agent.link.received_bytes != agent.num_bytes:  # also of a large message that is not whole yet
-                agent.num_bytes = agent.link.received_bytes
-                agent.lease.heard(now)
-            if agent.lease.state(now) is Liveness.LOST:
-                link = agent.link
-                self._loop.remove_link(link)
-                self._link_lost(agent, link, f"nothing was heard of it for {agent.lease.silent_s(now):.1f} s")
-            elif self._idles(agent, now):
+            if self._idles(agent, now):
                 self.dismiss(agent)
         if self._home.settings.hosts:
             self.want([])
         self._crew.on_happened("")
         self._loop.call_later(_TICK_S, self._tick)
+
+    def _look(self) -> None:
+        if self._closed:
+            return
+        now = time.monotonic()
+        for agent in list(self.agents.values()):
+            link = agent.link
+            if link is None:
+                continue
+            if link.received_bytes != agent.num_bytes:  # also of a large message that is not whole yet
+                agent.num_bytes = link.received_bytes
+                agent.lease.heard(now)
+            if agent.lease.state(now) is Liveness.LOST:
+                self._loop.remove_link(link)
+                self._link_lost(agent, link, f"nothing was heard of it for {agent.lease.silent_s(now):.1f} s")
+        self._loop.call_later(_LOOK_S, self._look)
 
     def _idles(self, agent: Agent, now: float) -> bool:
         if self._here or self._home.settings.hosts or agent.processes or agent.idle_since is None:
