@@ -215,6 +215,18 @@ def test_a_plugged_host_costs_only_its_jobs(own_ssh_hosts: SshHosts) -> None:
         assert engine.per_job(Resources()) >= 1, "those that are left can be used"
 
 
+def test_when_every_host_is_lost_that_is_an_error_which_names_them(own_ssh_hosts: SshHosts) -> None:
+    hosts = own_ssh_hosts
+    with engine_of(hasty(hosts)) as engine:
+        ids = start_family(engine, new_run(), 3)
+        for machine in hosts.hosts:
+            hosts.lab.plug(machine)
+        wait_until(lambda: {engine.poll([id])[id].state for id in ids} == {JobState.LOST}, "all jobs to be lost")
+        with pytest.raises(EngineError) as refused:
+            engine.submit(JobSpec(["true"]), 1, new_run(), "a")
+        assert all(machine.ip in str(refused.value) for machine in hosts.hosts)
+
+
 # --- limits and places ------------------------------------------------------------------------------------------------
 
 

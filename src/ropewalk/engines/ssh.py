@@ -19,7 +19,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -227,18 +227,22 @@ class SshEngine(Engine):
 
     def _status_of_found(self, id: str) -> JobStatus:
         """The state of a job that another launcher started, if there is one; its exit code is not known here."""
-        entry, _, name = id.rpartition("/")
-        is_ours = name.startswith(ssh_keeper.MARK) and entry in self._hosts
-        if is_ours and not self._connect([entry]) and name in _marked(self._connections[entry]):
+        connection, name = self._host_of_found(id)
+        if connection and name in _marked(connection):
             return JobStatus(JobState.RUNNING, reason="another launcher started it")
         return JobStatus(JobState.LOST, reason="this launcher has not started it, and it does not run")
 
     def _kill_found(self, id: str) -> None:
         """End a job of another launcher, or of a connection that is gone, whose keeper does so too, but maybe later."""
+        connection, name = self._host_of_found(id)
+        if connection:
+            connection.ask("kill", job=name)
+
+    def _host_of_found(self, id: str) -> tuple[SshConnection | None, str]:
+        """A connection to the host of a job, if its id names one that can be reached, and the job's name there."""
         entry, _, name = id.rpartition("/")
         is_there = name.startswith(ssh_keeper.MARK) and entry in self._hosts and not self._is_avoided(entry)
-        if is_there and not self._connect([entry]):
-            self._connections[entry].ask("kill", job=name)
+        return (self._connections[entry] if is_there and not self._connect([entry]) else None), name
 
     # Placing
 
@@ -280,27 +284,34 @@ class SshEngine(Engine):
         return ids
 
     def _places(self, resources: Resources, count: int) -> list[SshConnection]:
+        failures: dict[str, str] = {}
         while True:
-            chosen = self._choose(resources, count)
-            failures = self._connect(chosen)
-            if not failures:
+            chosen = self._choose(resources, count, failures)
+            # With nothing better left, all that were lost are tried at once: each may take as long as a connection may.
+            failures |= self._connect(self._hosts if all(map(self._is_avoided, self._hosts)) else chosen)
+            if failures.keys().isdisjoint(chosen):
                 return [self._connections[entry] for entry in chosen]
             new = [why for entry, why in failures.items() if entry not in self._reached]
             if new or len(failures) == len(self._hosts):
                 raise EngineError("\n".join(new or failures.values()))
 
-    def _choose(self, resources: Resources, count: int) -> list[str]:
-        """The hosts for so many jobs, each as often as it gets one."""
+    def _choose(self, resources: Resources, count: int, failed: Container[str]) -> list[str]:
+        """The hosts for so many jobs, each as often as it gets one; those that failed only if nothing else is left."""
         loads = dict.fromkeys(self._hosts, 0)
         for job in self._jobs.values():
             loads[job.connection.host.entry] += job.is_alive
 
-        def unfitness(entry: str) -> tuple[bool, bool, int]:
+        def unfitness(entry: str) -> tuple[bool, bool, bool, int]:
             connection = self._connections.get(entry)
             is_lost = self._is_avoided(entry)
             if connection is None or connection.gone:
-                return is_lost, False, loads[entry]
-            return is_lost or self._is_doubtful(connection), not _room(connection, resources), loads[entry]
+                return entry in failed, is_lost, False, loads[entry]
+            return (
+                entry in failed,
+                is_lost or self._is_doubtful(connection),
+                not _room(connection, resources),
+                loads[entry],
+            )
 
         chosen: list[str] = []
         for _ in range(count):

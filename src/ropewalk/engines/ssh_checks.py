@@ -42,14 +42,14 @@ def of_host(connection: SshConnection) -> list[Finding]:
     """What stands in the way on a host that we have a connection to."""
     facts, entry = connection.facts, connection.host.entry
     skew_s = connection.clock_skew_s
-    free, folder = facts["free"], facts["folder"]
+    free = facts["free"]
     return [
         Finding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {facts['memory'] >> 20} MiB"),
         _version(connection),
         Finding(
-            f"space in {folder} on {entry}",
+            f"space in {ssh_keeper.FOLDER} on {entry}",
             free > _ROOM_BYTES,
-            f"{free >> 20} MiB free" + ("" if free > _ROOM_BYTES else "; make room, or set TMPDIR there"),
+            f"{free >> 20} MiB free" + ("" if free > _ROOM_BYTES else "; make room"),
         ),
         Finding(
             f"clock of {entry}",
@@ -90,7 +90,7 @@ def _version(connection: SshConnection) -> Finding:
 def _forwarding(connection: SshConnection) -> Finding:
     what = f"doors of {connection.host.entry}"
     name = ssh_keeper.MARK + secrets.token_hex(8)
-    path = f"{connection.facts['folder']}/{name}"
+    path = f"{ssh_keeper.FOLDER}/{name}"
     said_before = connection.said
     try:
         connection.ask(

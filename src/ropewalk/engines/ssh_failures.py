@@ -33,7 +33,7 @@ _MEANINGS = [
         "`chmod 600` the key",
     ),
     (
-        r"Permission denied|Too many authentication failures|No supported authentication",
+        r"Permission denied \(|Permission denied, |Too many authentication failures|No supported authentication",
         "permission denied: it does not accept our key",
         "try `{login}`; set `identity_file` and `user`, load a key that has a passphrase with `ssh-add`, or install "
         "the key there with `ssh-copy-id`",

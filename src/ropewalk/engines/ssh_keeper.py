@@ -32,6 +32,8 @@ from typing import Any
 RUN, JOB = "ROPEWALK_RUN_ID", "ROPEWALK_JOB"
 #: Begins the value of `JOB`: tells the jobs of this engine from those of others on the same host.
 MARK = "ssh-"
+#: Where agents have their sockets; another place may have paths that are too long for them.
+FOLDER = "/tmp"
 _TAIL_BYTES = 16 * 1024
 _CHUNK_BYTES = 64 * 1024
 #: A job needs room for its socket and its log; with less than this it would fail soon, and with worse words.
@@ -127,10 +129,9 @@ class Keeper:
     # Jobs
 
     def _start(self, order: dict[str, Any]) -> None:
-        folder = _folder()
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(FOLDER).free
         if free < _ROOM_BYTES:
-            raise OSError(f"the disk of {folder} is full ({free >> 10} KiB free); make room there")
+            raise OSError(f"the disk of {FOLDER} is full ({free >> 10} KiB free); make room there")
         job = self._jobs[order["job"]] = _Job(order)  # if it cannot start, nothing is added
         assert job.process.stdin and job.process.stdout
         output = job.process.stdout.fileno()
@@ -269,14 +270,8 @@ def _facts() -> dict[str, object]:
         "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "time": time.time(),
-        "folder": _folder(),
-        "free": shutil.disk_usage(_folder()).free,
+        "free": shutil.disk_usage(FOLDER).free,
     }
-
-
-def _folder() -> str:
-    """Where jobs have their sockets. Not what `tempfile` says, which goes elsewhere when the disk is full."""
-    return os.environ.get("TMPDIR") or "/tmp"
 
 
 def _version() -> str:
