@@ -80,6 +80,10 @@ def sleepers(machine: Machine) -> list[str]:
     return [line for line in found if "time.sleep(600)" in line or "ropewalk-keeper" in line]
 
 
+def of_jobs(machine: Machine) -> list[str]:
+    return [line for line in sleepers(machine) if "ropewalk-keeper" not in line]
+
+
 def connection_folders() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("rw-ssh-*"))
 
@@ -145,7 +149,7 @@ def test_descendants_without_a_mark_end_with_their_job_and_no_other(ssh_hosts: S
     with engine_of({**ssh_hosts.options, "hosts": [ssh_hosts.hosts[0].ip]}) as engine:
         ids = start_family(engine, new_run(), 2)
         engine.cancel(ids[:1])
-        assert len([line for line in sleepers(ssh_hosts.hosts[0]) if "ropewalk-keeper" not in line]) == 3
+        wait_until(lambda: len(of_jobs(ssh_hosts.hosts[0])) == 3, "the first family to end")
         assert engine.poll(ids)[ids[1]].state is JobState.RUNNING
 
 
@@ -156,9 +160,9 @@ def test_orphans_without_a_mark_end_with_the_last_job_of_their_host(ssh_hosts: S
     with engine_of(ssh_hosts.options) as engine:
         id = engine.submit(JobSpec([sys.executable, "-c", f"{code}; time.sleep(600)"]), 1, new_run(), "a")[0]
         wait_until(lambda: "up" in engine.logs(id), "the job to be up")
-        assert len([line for line in sleepers(ssh_hosts.hosts[0]) if "ropewalk-keeper" not in line]) == 2
+        assert len(of_jobs(ssh_hosts.hosts[0])) == 2
         engine.cancel([id])
-        assert [line for line in sleepers(ssh_hosts.hosts[0]) if "ropewalk-keeper" not in line] == []
+        assert of_jobs(ssh_hosts.hosts[0]) == []
 
 
 # --- cables -----------------------------------------------------------------------------------------------------------
