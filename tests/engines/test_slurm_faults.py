@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ FOREVER = "import time; print('up', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
-def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
+def engine(slurm: SlurmCluster, run: str) -> Iterator[SlurmEngine]:
     with_cluster = SlurmEngine(slurm.options)
     yield with_cluster
-    _end(with_cluster)
+    _end(with_cluster, run)
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ def run() -> str:
     return os.urandom(8).hex()
 
 
-def _end(engine: SlurmEngine) -> None:
-    ids = [id for ids in engine.runs().values() for id in ids]
+def _end(engine: SlurmEngine, run: str) -> None:
+    ids = engine.find(run)
     engine.cancel(ids)
     wait_for(lambda: all(status.state is not JobState.RUNNING for status in engine.poll(ids).values()))
     engine.close()
@@ -76,6 +77,39 @@ def start(engine: SlurmEngine, spec: JobSpec, run: str) -> str:
 def end_of(engine: SlurmEngine, id: str, timeout_s: float = 30.0) -> JobStatus:
     wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED, timeout_s)
     return engine.poll([id])[id]
+
+
+@dataclass
+class TimedJob:
+    """A job whose time has passed; Slurm looks at that every 30 s, so it is started first and asked for last."""
+
+    engine: SlurmEngine
+    id: str
+
+
+@pytest.fixture(scope="module")
+def timed_job(slurm_cluster: SlurmCluster) -> Iterator[TimedJob]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in slurm_cluster.environment.items():
+            patch.setenv(name, value)
+        # On a node where no other test needs all CPUs or the node's death, and with a folder of its own.
+        folder, node = str(slurm_cluster.folder / "timed"), list(slurm_cluster.nodes)[-1]
+        engine = SlurmEngine({"folder": folder, "nodelist": node})
+        code = (
+            "import signal, time\n"
+            "for number in (10, 15):\n"
+            "    signal.signal(number, lambda number, _: print('heard', number, flush=True))\n"
+            "print('up', flush=True)\n"
+            "while True: time.sleep(0.1)"
+        )
+        id = start(engine, python(code, time_limit_s=600), "71e7")
+        slurm_cluster.run("scontrol", "update", f"JobId={id}", "TimeLimit=0")
+        yield TimedJob(engine, id)
+        _end(engine, "71e7")
+
+
+def test_a_job_whose_time_has_passed_is_still_there_until_slurm_looks(slurm: SlurmCluster, timed_job: TimedJob) -> None:
+    assert timed_job.engine.poll([timed_job.id])[timed_job.id].state is JobState.RUNNING
 
 
 # --- refused before Slurm would accept it and wait for ever -----------------------------------------------------------
@@ -124,9 +158,10 @@ def test_a_process_that_fits_on_no_node_is_refused_and_others_fill_nodes(slurm: 
 # --- how jobs end -----------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_fails_ends_its_jobs_with_words(slurm: SlurmCluster, engine: SlurmEngine, run: str) -> None:
+def test_a_node_that_fails_ends_its_jobs_with_words(slurm: SlurmCluster, run: str) -> None:
+    node = next(iter(slurm.nodes))
+    engine = SlurmEngine({**slurm.options, "nodelist": node})
     id = start(engine, python(FOREVER), run)
-    node = slurm.run("squeue", "--noheader", f"--jobs={id}", "--format=%N").strip()
     slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     try:
         status = end_of(engine, id)
@@ -134,7 +169,8 @@ def test_a_node_that_fails_ends_its_jobs_with_words(slurm: SlurmCluster, engine:
         assert status.exit_code != 0
         assert engine.find(run) == [], "it is not put into the queue again"
     finally:
-        slurm.wait_for_idle(3)
+        engine.close()
+        slurm.wait_for_nodes(3)
 
 
 def test_too_much_memory_is_told_as_such(engine: SlurmEngine, run: str) -> None:
@@ -158,7 +194,7 @@ def test_a_cancel_by_somebody_else_is_told_from_our_own(slurm: SlurmCluster, eng
 def test_waiting_jobs_say_why_and_each_can_be_cancelled_alone(
     slurm: SlurmCluster, engine: SlurmEngine, run: str
 ) -> None:
-    whole = Resources(cpus=CPUS_PER_NODE)
+    whole = Resources(cpus=CPUS_PER_NODE - 1)  # the last one is for the job that waits for its time to pass
     running = engine.submit(python(FOREVER, resources=whole), 3, run, "running")
     wait_for(lambda: all("up" in engine.logs(id) for id in running))
     waiting = engine.submit(python(FOREVER, resources=whole, stdin=b"secret"), 3, run, "waiting")
@@ -209,7 +245,7 @@ def test_a_folder_that_nodes_do_not_share_is_named(slurm: SlurmCluster, run: str
         [id] = engine.submit(python("pass", stdin=b"secret"), 1, run, "a")
         assert "the option folder must name a folder that all hosts share" in end_of(engine, id).reason
     finally:
-        _end(engine)
+        _end(engine, run)
         Path("/dev/shm/ropewalk-test").rmdir()
 
 
@@ -231,7 +267,7 @@ def test_jobs_outlive_a_restart_of_the_controller(own: Callable[[int], SlurmClus
     cluster.start_controller()
     assert engine.poll([id])[id].state is JobState.RUNNING, "a question is asked again while the controller starts"
     assert end_of(engine, id).exit_code == 3
-    _end(engine)
+    _end(engine, run)
 
 
 def test_a_job_that_was_taken_although_sbatch_failed_is_not_submitted_twice(
@@ -348,7 +384,7 @@ def test_a_plug_that_is_pulled_ends_the_jobs_of_that_node_only(own: Callable[[in
     finding = next(finding for finding in engine.check() if finding.what == "usable nodes")
     assert finding.detail == "1 of 2"
     assert engine.per_job(Resources()) == CPUS_PER_NODE
-    _end(engine)
+    _end(engine, run)
 
 
 def test_check_finds_fault_with_what_is_wrong_only(slurm: SlurmCluster, engine: SlurmEngine) -> None:
@@ -357,3 +393,12 @@ def test_check_finds_fault_with_what_is_wrong_only(slurm: SlurmCluster, engine: 
     wrong = SlurmEngine({**slurm.options, "partition": "nowhere"})
     assert [finding.what for finding in wrong.check() if not finding.ok] == ["partition"]
     assert subprocess.run(["sinfo"], capture_output=True).returncode == 0
+
+
+def test_a_job_whose_time_has_passed_is_told_first_and_then_ended(slurm: SlurmCluster, timed_job: TimedJob) -> None:
+    status = end_of(timed_job.engine, timed_job.id, 50)
+    assert "heard 10" in timed_job.engine.logs(timed_job.id), "the notice of --signal=B:USR1"
+    assert "heard 15" in timed_job.engine.logs(timed_job.id)
+    assert status.exit_code == -9
+    assert status.reason.startswith("TIMEOUT on n")
+    assert "time limit" in status.reason

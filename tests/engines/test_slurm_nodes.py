@@ -19,17 +19,17 @@ from ropewalk.engines.slurm_nodes import (
 )
 
 SINFO = """\
-n1|main*|10.0.0.1|64|515000|mixed|up|1-00:00:00|a100,nvlink|gpu:a100:4(S:0-1),nvme:1
-n1|debug|10.0.0.1|64|515000|mixed|up|30:00|a100,nvlink|gpu:a100:4(S:0-1),nvme:1
-n2|main*|node2.cluster|128+|1|idle~|up|1-00:00:00|(null)|(null)
-n3|main*|10.0.0.3|64|515000|down*|up|1-00:00:00|a100|gpu:4,gpu:h100:2
-n4|old|10.0.0.4|8|16000|idle|inact|infinite||gpu:2
+n1|main*|10.0.0.1|64|515000|mixed|up|1-00:00:00|NO|a100,nvlink|gpu:a100:4(S:0-1),nvme:1
+n1|debug|10.0.0.1|64|515000|mixed|up|30:00|FORCE:4|a100,nvlink|gpu:a100:4(S:0-1),nvme:1
+n2|main*|node2.cluster|128+|1|idle~|up|1-00:00:00|NO|(null)|(null)
+n3|main*|10.0.0.3|64|515000|down*|up|1-00:00:00|NO|a100|gpu:4,gpu:h100:2
+n4|old|10.0.0.4|8|16000|idle|inact|infinite|EXCLUSIVE||gpu:2
 sinfo: a warning that is no node
 """
 
 
-def node(cpus: int, memory_mib: int | None = None, gpus: int = 0) -> Node:
-    return Node("n", "main", True, "10.0.0.1", cpus, memory_mib, gpus, "idle", True, None, frozenset())
+def node(cpus: int, memory_mib: int | None = None, gpus: int = 0, jobs_per_cpu: int = 1) -> Node:
+    return Node("n", "main", True, "10.0.0.1", cpus, memory_mib, gpus, "idle", True, None, jobs_per_cpu, frozenset())
 
 
 def test_nodes_are_read_with_all_that_they_have() -> None:
@@ -40,6 +40,7 @@ def test_nodes_are_read_with_all_that_they_have() -> None:
     assert (n2.cpus, n2.memory_mib, n2.address) == (128, None, "node2.cluster"), "1 MiB means that nobody said"
     assert n3.gpus == 6
     assert [node.is_usable for node in (n1, n2, n3, n4)] == [True, True, False, False]
+    assert [node.jobs_per_cpu for node in (n1, debug, n4)] == [1, 4, 0]
     assert n4.time_limit_s is None and n4.features == set()
 
 
@@ -91,6 +92,7 @@ def test_jobs_are_as_large_as_three_quarters_of_the_cluster_allow(sizes: list[in
 def test_exclusive_jobs_have_one_node_each() -> None:
     assert most_jobs([node(8), node(2), node(1)], Resources(cpus=2)) == 5
     assert most_jobs([node(8), node(2), node(1)], Resources(cpus=2), is_exclusive=True) == 2
+    assert most_jobs([node(8, jobs_per_cpu=0), node(8, jobs_per_cpu=3)], Resources(cpus=2)) == 1 + 12
 
 
 def test_what_nodes_have_is_said_in_words() -> None:

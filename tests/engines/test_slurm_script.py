@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm import SlurmEngine
-from ropewalk.engines.slurm_folder import SharedFolder
 from ropewalk.engines.slurm_script import SlurmOptions, batch_script, job_flags
 from ropewalk.errors import EngineError, SettingsError
 
@@ -155,60 +153,3 @@ def test_a_name_of_a_run_cannot_lead_elsewhere(tmp_path: Path) -> None:
     for run in ("../x", "a/b", "a b", "", ".hidden", "a\nb"):
         with pytest.raises(EngineError, match="letters, digits, dots and dashes"):
             engine.submit(JobSpec(command=["x"]), 1, run, "a")
-
-
-# --- the shared folder ------------------------------------------------------------------------------------------------
-
-
-def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        made = SharedFolder(str(tmp_path / "jobs")).prepare("f00d", "request", 2, b"secret")
-    finally:
-        os.umask(before)
-    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in [tmp_path / "jobs", made.parent, made]}
-    assert set(modes.values()) == {"0o700"}
-    assert {oct(path.stat().st_mode & 0o777) for path in made.iterdir()} == {"0o600"}
-    assert sorted(path.name for path in made.iterdir()) == ["0.log", "0.stdin", "1.log", "1.stdin"]
-
-
-def test_a_folder_that_others_may_change_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(EngineError, match=r"others may change what is in .* \(mode 0777\).*option folder"):
-        SharedFolder(str(folder)).prepare("f00d", "request", 1, b"secret")
-    folder.chmod(0o1777)
-    SharedFolder(str(folder)).prepare("f00d", "request", 1, b"secret")
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    planted = tmp_path / "ropewalk-f00d"
-    planted.mkdir(mode=0o700)
-    os.chown(planted, 65534, 65534)
-    with pytest.raises(EngineError, match="belongs to the user 65534"):
-        SharedFolder(str(tmp_path)).prepare("f00d", "request", 1, b"secret")
-
-
-def test_a_file_in_the_place_of_the_folder_is_an_error_with_words(tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_text("")
-    with pytest.raises(EngineError, match=r"cannot prepare jobs in .*option folder"):
-        SharedFolder(str(tmp_path / "jobs")).prepare("f00d", "request", 1, b"")
-
-
-def test_folders_of_launchers_that_are_long_gone_are_known(tmp_path: Path) -> None:
-    folder = SharedFolder(str(tmp_path))
-    for run in ("old", "new"):
-        folder.prepare(run, "request", 1, b"secret")
-    os.utime(tmp_path / "ropewalk-old", (0, 0))
-    (tmp_path / "ropewalk-file").write_text("")
-    assert folder.old_runs() == ["old"]
-    folder.remove_run("old")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ropewalk-file", "ropewalk-new"]
-
-
-def test_the_kind_of_file_system_is_known(tmp_path: Path) -> None:
-    shm = SharedFolder("/dev/shm/x")
-    assert shm.kind() == "tmpfs" and shm.is_local()
-    assert shlex.quote(str(SharedFolder("~/x").path)) == os.path.expanduser("~/x")

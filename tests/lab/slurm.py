@@ -76,7 +76,7 @@ class SlurmCluster:
     """A controller and nodes in a lab; `options` and `environment` are what an engine in this process needs."""
 
     def __init__(self, lab: Lab, folder: Path, num_nodes: int = 3) -> None:
-        """Start the daemons and wait until every node is idle.
+        """Start the daemons and wait until every node is up.
 
         Args:
             lab: gets the machines `ctl`, `n1`, `n2`, ...; a launcher may run in `ctl`, or in one more.
@@ -99,7 +99,7 @@ class SlurmCluster:
         for name, machine in self.nodes.items():
             (folder / "spool" / name).mkdir()
             self._start(machine, name, ["slurmd", "-D", "-N", name])
-        self.wait_for_idle(num_nodes)
+        self.wait_for_nodes(num_nodes)
 
     @property
     def options(self) -> dict[str, object]:
@@ -131,12 +131,12 @@ class SlurmCluster:
         self._daemon.terminate()
         self._daemon.wait(20)
 
-    def wait_for_idle(self, num_nodes: int, timeout_s: float = 30.0) -> None:
-        """Wait until so many nodes have nothing to do."""
+    def wait_for_nodes(self, num_nodes: int, timeout_s: float = 30.0) -> None:
+        """Wait until so many nodes can take jobs."""
         deadline = time.monotonic() + timeout_s
-        argv = ["sinfo", "--noheader", "--Node", "--partition=main", "--states=idle", "--format=%N"]
+        argv = ["sinfo", "--noheader", "--Node", "--partition=main", "--states=idle,mixed", "--format=%N"]
         while len((said := self.run(*argv, check=False)).split()) != num_nodes:
-            assert time.monotonic() < deadline, f"only these are idle: {said}{self._last_words()}"
+            assert time.monotonic() < deadline, f"only these can take jobs: {said}{self._last_words()}"
             time.sleep(0.05)
 
     def remove_control_groups(self) -> None:

@@ -25,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
+from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.engines.slurm_check import check_cluster
 from ropewalk.engines.slurm_commands import ask, is_passing, run_command, words_of
-from ropewalk.engines.slurm_folder import PREFIX, SharedFolder
 from ropewalk.engines.slurm_jobs import SACCT_FIELDS, SlurmJob, read_sacct, read_scontrol, read_squeue, status_of
 from ropewalk.engines.slurm_nodes import (
     SINFO_FORMAT,
@@ -46,6 +46,7 @@ from ropewalk.errors import EngineError
 
 #: Slurm's default limit of an array (MaxArraySize) is 1001.
 _LARGEST_ARRAY = 1000
+_PAUSE_S = 0.5
 #: So many ids in one command, because its length is limited.
 _IDS_AT_ONCE = 500
 #: So many nodes are looked up to find out which of our addresses they can reach.
@@ -128,6 +129,7 @@ class SlurmEngine(Engine):
                     return taken
                 if time.monotonic() > deadline:
                     raise
+            time.sleep(_PAUSE_S)
         match = re.fullmatch(r"(\d+)(;[\w.-]+)?", printed.strip())  # the second is the cluster's name, if it tells it
         if match is None:
             raise EngineError(f"sbatch was to print the id of a job, and printed {printed[:200]!r}")
@@ -177,7 +179,8 @@ class SlurmEngine(Engine):
         """
         found = self._sinfo()
         names = self.options.partition.split(",") if self.options.partition else []
-        nodes = [node for node in found if (node.partition in names if names else node.is_default)]
+        chosen = [node for node in found if (node.partition in names if names else node.is_default)]
+        nodes = list({node.name: node for node in chosen}.values())  # a node may be in several partitions
         known = ", ".join(sorted({node.partition for node in found})) or "none that has nodes"
         if not nodes:
             if not names:
@@ -189,8 +192,8 @@ class SlurmEngine(Engine):
         if re.fullmatch(r"[\w-]+", self.options.constraint):  # the others are expressions, for Slurm to judge
             nodes = [node for node in nodes if self.options.constraint in node.features]
         if not nodes:
-            chosen = {name: getattr(self.options, name) for name in ("nodelist", "exclude", "constraint")}
-            words = ", ".join(f"{name}={value}" for name, value in chosen.items() if value)
+            limits = {name: getattr(self.options, name) for name in ("nodelist", "exclude", "constraint")}
+            words = ", ".join(f"{name}={value}" for name, value in limits.items() if value)
             raise EngineError(f"no node of partition {self._partition(found)} is left by the options {words}")
         return nodes
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from ropewalk.engines.engine import Finding
+from ropewalk.engines.shared_folder import SharedFolder
 from ropewalk.engines.slurm_commands import run_command, words_of
-from ropewalk.engines.slurm_folder import SharedFolder
 from ropewalk.engines.slurm_nodes import Node, describe
 from ropewalk.engines.slurm_script import SlurmOptions
 from ropewalk.errors import EngineError

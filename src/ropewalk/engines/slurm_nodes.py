@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ropewalk.engines.resources import Resources
 
 #: `--format` of sinfo, as `read_sinfo` expects it; a vertical bar stands in none of them.
-SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%f|%G"
+SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
 
 _GPU = re.compile(r"gpu(?::([^:,(]+))??:(\d+)(?:\([^)]*\))?(?:,|$)")
 _UNUSABLE = ("down", "drain", "fail", "maint", "unk", "inval", "perfctrs", "future", "error")
@@ -41,6 +41,8 @@ class Node:
     is_open: bool
     """Whether its partition starts jobs."""
     time_limit_s: float | None
+    jobs_per_cpu: int
+    """How many jobs its partition puts on one CPU at the same time; 0 if a job has the whole node for itself."""
     features: frozenset[str]
 
     @property
@@ -70,7 +72,7 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != len(SINFO_FORMAT.split("|")):
             continue
-        name, partition, address, cpus, memory, state, available, limit, features, gres = fields
+        name, partition, address, cpus, memory, state, available, limit, sharing, features, gres = fields
         if not cpus.rstrip("+").isdecimal():
             continue
         mib = int(memory.rstrip("+")) if memory.rstrip("+").isdecimal() else 0
@@ -86,10 +88,19 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
                 state=state.lower(),
                 is_open=available == "up",
                 time_limit_s=read_time(limit),
+                jobs_per_cpu=_jobs_per_cpu(sharing),
                 features=frozenset(features.split(",")) - {"(null)", ""},
             )
         )
     return nodes
+
+
+def _jobs_per_cpu(sharing: str) -> int:
+    """Read the OverSubscribe of a partition; "YES:n" shares only with jobs that allow it, which ours do not."""
+    kind, _, count = sharing.partition(":")
+    if kind == "EXCLUSIVE":
+        return 0
+    return int(count) if kind == "FORCE" and count.isdecimal() else 1
 
 
 def best_share(nodes: Sequence[Node], process: Resources) -> int:
@@ -111,8 +122,11 @@ def best_share(nodes: Sequence[Node], process: Resources) -> int:
 
 def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False) -> int:
     """How many jobs of that size fit on the nodes at the same time."""
-    places = [node.holds(job) for node in nodes]
-    return sum(min(place, 1) if is_exclusive else place for place in places)
+    total = 0
+    for node in nodes:
+        place = node.holds(job)
+        total += min(place, 1) if is_exclusive or not node.jobs_per_cpu else place * node.jobs_per_cpu
+    return total
 
 
 def describe(nodes: Sequence[Node]) -> str:

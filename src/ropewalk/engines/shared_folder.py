@@ -4,7 +4,7 @@
 └── ropewalk-<run>/          0700      removed when the last job of the run is over
     └── <request>/           0700
         ├── 0.stdin          0600      for one job; removed by it as soon as it has opened it
-        └── 0.log            0600      made before Slurm writes to it, which would give it other rights
+        └── 0.log            0600      made before a job writes to it, who would give it other rights
 """
 
 from __future__ import annotations
