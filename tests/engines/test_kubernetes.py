@@ -13,6 +13,7 @@ import pytest
 
 from ropewalk.engines.engine import Engine
 from ropewalk.engines.kubernetes import KubernetesEngine
+from ropewalk.engines.kubernetes_api import KubernetesApi
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.lab.kubernetes import NAMESPACE, Cluster
 
@@ -44,6 +45,11 @@ class TestRealKubernetes(EngineConformance):
     python = "python3"
     patience_s = 50.0
     num_jobs = 20
+
+    @pytest.fixture(autouse=True, scope="class")
+    def _certificates(self) -> None:
+        """The client writes those of a kubeconfig into temporary files, once and until the process ends."""
+        KubernetesApi(os.environ[REAL]).close()
 
     def engine_options(self) -> Mapping[str, object]:
         image = os.environ.get("ROPEWALK_TEST_IMAGE", "python:3.12-slim")

@@ -102,6 +102,35 @@ def test_without_one_right_there_is_an_error_that_names_it(
         engine.close()
 
 
+def test_pods_reach_a_launcher_in_a_machine_of_the_lab(kubernetes: Cluster) -> None:
+    """As agents do: at the address of the interface that leads to `hosts()`; their own addresses differ."""
+    launcher = kubernetes.machine("launcher")
+    job = (
+        "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).sendall(sys.stdin.buffer.read())"
+    )
+    code = f"""
+import socket, sys
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import JobSpec
+engine = make_engine("kubernetes", {{"image": {IMAGE!r}, "kubeconfig": "/tmp/kubeconfig"}})
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+    way.connect((engine.hosts()[0], 9))
+    listener = socket.create_server((way.getsockname()[0], 0))
+ip, port = listener.getsockname()
+engine.submit(JobSpec([sys.executable, "-c", {job!r}, ip, str(port)], stdin=b"hello"), 2, "run", "a")
+callers = set()
+for _ in range(2):
+    link, (caller, _) = listener.accept()
+    callers.add(caller)
+    assert link.makefile("rb").read() == b"hello"
+print(ip, *callers)
+engine.close()
+"""
+    ip, *callers = launcher.run([sys.executable, "-c", code]).stdout.split()
+    assert ip == launcher.ip
+    assert len(set(callers)) == 2 and ip not in callers
+
+
 def test_a_launcher_in_a_pod_starts_its_jobs_with_the_account_of_its_pod(kubernetes: Cluster) -> None:
     """No kubeconfig: the token, the authority and the namespace are those that the cluster mounted."""
     kubernetes.allow_pods_to_ask(rules())

@@ -371,6 +371,24 @@ def test_ended_pods_go_when_the_engine_is_closed_unless_they_are_wanted(kubernet
         assert engine.poll([id])[id].exit_code == 3
 
 
+def test_what_launchers_left_that_were_killed_is_removed_by_the_next_one(
+    kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = KubernetesEngine(kubernetes.options())  # keeps its watch, and never closes
+    ended, alive = killed.submit(SLEEP, 2, "run", "a")
+    wait_for(lambda: is_running(killed, ended, alive), "both to run")
+    kubernetes.kubelet.evict(NAMESPACE, ended, "The node was low on resource: memory.")
+    names = {"now": [ended, alive], "in an hour": [alive]}
+    for age_s, when in ((3600.0, "now"), (0.0, "in an hour")):
+        monkeypatch.setattr("ropewalk.engines.kubernetes._FORGOTTEN_S", age_s)
+        with engine_of(kubernetes) as engine:
+            new = engine.submit(SLEEP, 1, f"run-{when[:3].strip()}", "a")
+            assert sorted(pod["metadata"]["name"] for pod in kubernetes.pods()) == sorted([*names[when], *new])
+            engine.cancel(new)
+    killed.cancel([alive])
+    killed.close()
+
+
 def test_runs_of_others_in_the_same_namespace_are_not_ours(kubernetes: Cluster) -> None:
     with engine_of(kubernetes, user="ada") as ada, engine_of(kubernetes, user="bob") as bob:
         ids = ada.submit(SLEEP, 1, "run-of-ada", "a")
@@ -415,7 +433,7 @@ def test_check_names_what_is_wrong_and_how_to_mend_it(kubernetes: Cluster) -> No
 
 
 def test_check_and_hosts_speak_of_nodes(kubernetes: Cluster, engine: KubernetesEngine) -> None:
-    assert engine.hosts() == ["10.77.1.1", "10.77.1.2"]
+    assert engine.hosts() == ["10.77.0.251", "10.77.0.252"]
     assert engine.per_job(Resources(cpus=9)) == 10
     with engine_of(kubernetes, node_selector={"disk": "ssd"}) as picky:
         wrong = [finding.detail for finding in picky.check() if not finding.ok]

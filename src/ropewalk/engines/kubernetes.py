@@ -11,6 +11,7 @@ it owns. The names of both follow from the run, the request and a number, so tha
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import getpass
 import importlib
@@ -29,7 +30,7 @@ from ropewalk.engines.kubernetes_check import findings
 from ropewalk.engines.kubernetes_errors import explain
 from ropewalk.engines.kubernetes_nodes import Node, nodes_for, processes_per_pod
 from ropewalk.engines.kubernetes_options import KubernetesOptions
-from ropewalk.engines.kubernetes_states import is_over, status, status_of_gone
+from ropewalk.engines.kubernetes_states import ended_s_ago, is_over, status, status_of_gone
 from ropewalk.engines.kubernetes_watch import KnownPod, PodWatch
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -43,6 +44,8 @@ _LAST_WORDS_S = 1.5
 _FIRST_LIST_S = 10.0
 #: Older knowledge is none: better to say why.
 _STALE_S = 30.0
+#: A launcher that lives has looked at an ended pod by then.
+_FORGOTTEN_S = 3600.0
 _PARALLEL = 8
 _KILLED = -9
 
@@ -84,6 +87,8 @@ class KubernetesEngine(Engine):
                     f"holds {manifests.MOST_STDIN_BYTES}; send large data when the job is up"
                 )
             watch = self._watch(run_id)
+            if not self._requests and not self.options.keep_pods:
+                self._remove_forgotten()
             try:
                 for pod in self._each(lambda name: self._create(spec, name, run_id, request_id), names):
                     watch.put(pod)
@@ -199,6 +204,14 @@ class KubernetesEngine(Engine):
                 if error.reason != "AlreadyExists":
                     raise
         return pod
+
+    def _remove_forgotten(self) -> None:
+        """Remove pods that ended long ago, whose launchers did not live to do it, and with them their Secrets."""
+        now = datetime.datetime.now(datetime.UTC)
+        with contextlib.suppress(ApiError):  # whatever is wrong is wrong with the pod to be created, too
+            pods = self._api.list_pods(manifests.selector(user=self._user)).pods
+            old = [pod["metadata"]["name"] for pod in pods if ended_s_ago(pod, now) > _FORGOTTEN_S]
+            list(self._each(self._delete_now, old))
 
     def _last_words(self, id: str) -> str:
         with contextlib.suppress(ApiError):  # a lost node never says them

@@ -5,6 +5,7 @@ Pure functions over pods as the API writes them.
 
 from __future__ import annotations
 
+import datetime
 import signal
 from typing import Any
 
@@ -55,6 +56,18 @@ def status_of_gone(pod: Manifest) -> JobStatus:
 def is_over(pod: Manifest) -> bool:
     """Whether the job of a pod has ended."""
     return status(pod).state is JobState.ENDED
+
+
+def ended_s_ago(pod: Manifest, now: datetime.datetime) -> float:
+    """For how long the job of a pod has been over; 0 if it is not, or nobody knows since when."""
+    if not is_over(pod):
+        return 0.0
+    ended: Manifest = _container(pod["status"]).get("terminated") or Manifest()
+    when = ended.get("finishedAt") or pod["metadata"].get("creationTimestamp")
+    try:
+        return (now - datetime.datetime.fromisoformat(str(when))).total_seconds()
+    except ValueError:
+        return 0.0
 
 
 def _container(told: Manifest) -> Manifest:

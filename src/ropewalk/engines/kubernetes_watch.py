@@ -92,7 +92,7 @@ class PodWatch:
         self.num_lists = 0
         self.error: ApiError | None = None
         self._thread = threading.Thread(target=self._run, name="ropewalk-kubernetes-watch", daemon=True)
-        # A thread that is stopped by the end of the interpreter while it is in the client's compiled code (pydantic-core)
+        # A thread that the end of the interpreter stops in the client's compiled code (pydantic-core)
         # aborts the whole process; so it has to end before.
         atexit.register(self.close)
         self._thread.start()
