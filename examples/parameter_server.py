@@ -25,8 +25,8 @@ import numpy as np
 
 import ropewalk as rw
 
-TRAINERS, SHARDS, STEPS, RATE = 3, 2, 60, 1.0
-SAMPLES_EACH, FEATURES = 400, 21
+TRAINERS, SHARDS, STEPS, RATE = 4, 2, 60, 1.0
+SAMPLES_EACH, FEATURES = 300, 21
 
 
 # --- The model --------------------------------------------------------------------------------------------------------
