@@ -19,16 +19,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import ipaddress
-import itertools
 import json
 import os
 import platform
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -50,6 +49,7 @@ _ID_LENGTH = 12
 _PARALLEL = 8
 #: The ended containers of a launcher that is gone are kept so long, for `docker logs`.
 _KEPT_S = 3600.0
+_Result = TypeVar("_Result")
 _KILLED = JobStatus(JobState.ENDED, -9, "cancelled")
 
 
@@ -121,8 +121,7 @@ class DockerEngine(Engine):
                     created = self.daemon.api.create_container_from_config(body, name)
                     ids.append(created["Id"][:_ID_LENGTH])
             with self.daemon.asked(f"start {spec.command[0]!r} in {self.image!r}"):
-                with ThreadPoolExecutor(_PARALLEL, "ropewalk-docker") as executor:
-                    started = list(executor.map(self.daemon.start, ids, itertools.repeat(spec.stdin)))
+                started = _in_parallel(functools.partial(self.daemon.start, data=spec.stdin), ids)
         except BaseException:  # all or none: the caller has no id to end these by
             self._remove(ids)
             self._remove_network(run_id)
@@ -226,8 +225,8 @@ class DockerEngine(Engine):
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def cancel(self, ids: Sequence[str]) -> None:
-        with self._lock, ThreadPoolExecutor(_PARALLEL, "ropewalk-docker") as executor:
-            runs = set(executor.map(self._cancel, ids)) - {""}
+        with self._lock:
+            runs = set(_in_parallel(self._cancel, ids)) - {""}
             for run in runs - {run for run, _ in self._requests}:  # its launcher is gone and removes nothing
                 self._tidy(run)
 
@@ -364,6 +363,13 @@ def _place() -> str:
         return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:  # macOS
         return platform.node()
+
+
+def _in_parallel(act: Callable[[str], _Result], ids: Sequence[str]) -> list[_Result]:
+    if len(ids) > 1:
+        with contextlib.suppress(RuntimeError), ThreadPoolExecutor(_PARALLEL, "ropewalk-docker") as executor:
+            return list(executor.map(act, ids))
+    return [act(id) for id in ids]  # also at the end of the interpreter, when no thread can be started any more
 
 
 def _id(listed: Mapping[str, Any]) -> str:
