@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ropewalk.program.nodes.worker import Worker
 from ropewalk.program.restart_rule import Restart, restart_rule
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.failures import Failure, failure_of
+from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Timer
 
 
@@ -124,7 +125,7 @@ class RecordingHosting(Hosting):
         self.live[name] = launch
         self.starts.append(name)
 
-    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
+    def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
         assert PROGRAM.decode(PROGRAM.encode(message)) == message
         self.told.append((name, message))
 

@@ -142,7 +142,7 @@ def test_nobody_is_told_of_workers(announcing: Announcing) -> None:
 
 def test_ranks_are_told_where_to_meet_when_they_are_there_and_when_they_come(announcing: Announcing) -> None:
     second = name_of("actor", 1)
-    at = RendezvousAt("actor", 0, "127.0.0.1", 4711)
+    at = RendezvousAt("actor", 0, "", "127.0.0.1", 4711)
     announcing.announcer.rendezvous(at)
     assert announcing.told(ACTOR) == [at] and announcing.told(STORE) == []
     announcing.units.begin(second)
@@ -151,7 +151,7 @@ def test_ranks_are_told_where_to_meet_when_they_are_there_and_when_they_come(ann
 
 
 def test_ranks_of_another_generation_are_not_sent_there(announcing: Announcing) -> None:
-    announcing.announcer.rendezvous(RendezvousAt("actor", 0, "127.0.0.1", 4711))
+    announcing.announcer.rendezvous(RendezvousAt("actor", 0, "", "127.0.0.1", 4711))
     announcing.dies(ACTOR)
     announcing.told(ACTOR)
     new = name_of("actor", 0, 1)
@@ -159,5 +159,5 @@ def test_ranks_of_another_generation_are_not_sent_there(announcing: Announcing) 
     unit = announcing.units.find(new)
     assert unit
     announcing.announcer.host_up(unit)
-    announcing.announcer.rendezvous(RendezvousAt("actor", 0, "127.0.0.1", 4712))
+    announcing.announcer.rendezvous(RendezvousAt("actor", 0, "", "127.0.0.1", 4712))
     assert announcing.told(new) == []

@@ -382,7 +382,7 @@ def test_threads_that_do_not_end_are_left_alone_and_told_of() -> None:
 
 def test_ranks_hear_where_to_meet_through_the_first_one() -> None:
     run = Run([worker("rank", replicas=2)])
-    at = RendezvousAt("rank", 0, "127.0.0.1", 4711)
+    at = RendezvousAt("rank", 0, "", "127.0.0.1", 4711)
     run.hosting.up(name_of("rank", 1))
     run.hosting.says(name_of("rank"), OfferRendezvous(at))
     assert run.hosting.heard(RendezvousAt, name_of("rank", 1)) == [at]

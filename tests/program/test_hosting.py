@@ -32,11 +32,15 @@ class Told:
     def __init__(self) -> None:
         self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.ends: queue.SimpleQueue[tuple[UnitName, DeathRecord | None, str]] = queue.SimpleQueue()
+        self.leaves: list[tuple[UnitName, str]] = []
         self.events: list[str] = []
         self.errors: list[Exception] = []
 
-    def heard(self, name: UnitName, message: Any) -> None:
+    def heard(self, name: UnitName, message: Any, parts: Any = ()) -> None:
         self.said.put((name, message))
+
+    def leaving(self, name: UnitName, why: str) -> None:
+        self.leaves.append((name, why))
 
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
         self.ends.put((name, record, problem))

@@ -12,6 +12,7 @@ from ropewalk.errors import CheckpointCorrupt
 from ropewalk.program.kept_state import KeptState, has_state
 from ropewalk.program.messages import NodeStart
 from ropewalk.program.node_context import NodeContext
+from ropewalk.program.state_stores import FolderStore
 from tests.program.recording import name_of
 
 
@@ -38,7 +39,7 @@ class Kept:
         context = NodeContext(
             nobody, nobody, name_of("store", 0, generation), NodeStart("store", 1, 0, checkpoint_s, 0), "demo"
         )
-        self.state = KeptState(self.obj, context, folder, self.notes.append)
+        self.state = KeptState(self.obj, context, FolderStore(folder), self.notes.append)
 
 
 def test_only_an_object_that_gives_and_takes_a_state_has_one() -> None:

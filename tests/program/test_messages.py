@@ -18,12 +18,14 @@ VALUES: dict[str, Any] = {
     "int": 3,
     "float": 0.5,
     "float | None": None,
+    "bool": True,
+    "dict[str, Any]": {"generation": 1},
     "bytes": b"\x00\xff",
     "UnitName": NAME,
     "Failure | None": Failure("builtins.ValueError", "broken", "...", b"pickle", [b"buffer"]),
     "list[NodeStart]": [NodeStart("table", 2, 1, None, 3)],
     "list[tuple[str, int]]": [("Model", 1)],
-    "RendezvousAt": messages.RendezvousAt("rank", 0, "::1", 4711),
+    "RendezvousAt": messages.RendezvousAt("rank", 0, "", "::1", 4711),
     "list[NodeCalls]": [messages.NodeCalls(NAME, "table", 1, 2, [messages.CallStatus("table.get", 0.5)])],
 }
 TAGGED = [
@@ -46,7 +48,7 @@ def test_every_message_arrives_as_it_was_sent(kind: type[Any]) -> None:
 
 
 def test_every_message_has_a_tag_of_its_own() -> None:
-    assert len(TAGGED) == 14 == len({kind.__struct_config__.tag for kind in TAGGED})
+    assert len(TAGGED) == 17 == len({kind.__struct_config__.tag for kind in TAGGED})
 
 
 def test_names_of_starts_are_keys() -> None:

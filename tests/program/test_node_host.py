@@ -7,7 +7,7 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
 from ropewalk.program.running_unit import RunningUnit
 from ropewalk.transport.credentials import create_run_folder, token_of
+from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from tests.program.recording import name_of
 from tests.transport.ends import DEADLINE_S
@@ -106,7 +107,7 @@ class Launcher:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.host = NodeHost(str(folder), "h.sock", RUN, "host", KEY, self.said.put)
+        self.host = NodeHost(str(folder), "h.sock", RUN, "host", KEY, self._hear)
         self.host.loop.start("test-host", deputies=True)
         self.threads: list[threading.Thread] = []
 
@@ -117,6 +118,9 @@ class Launcher:
         self.threads.append(threading.Thread(target=self.host.run_unit, args=(unit,), name=name.unit))
         self.threads[-1].start()
         return unit
+
+    def _hear(self, message: Any, parts: Sequence[Part] = ()) -> None:
+        self.said.put(message)
 
     def next(self, kind: type[Any]) -> Any:
         """The next message, which is of that kind."""
@@ -381,7 +385,7 @@ def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: 
     second = UnitName("rank", 1, 3)
     launcher.start(second, rank=meet)
     launcher.comes_up()
-    launcher.tell(RendezvousAt("rank", 2, "127.0.0.1", 1))  # of the generation before
+    launcher.tell(RendezvousAt("rank", 2, "", "127.0.0.1", 1))  # of the generation before
     launcher.start(UnitName("rank", 0, 3), rank=meet)
     launcher.comes_up()
     offer = launcher.next(OfferRendezvous)

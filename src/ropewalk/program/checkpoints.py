@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
 
 _MAGIC = b"RWCHKPT\n"
@@ -42,6 +43,32 @@ class _Header(msgspec.Struct, frozen=True):
     replica: int
     facts: dict[str, Any]
     sizes: tuple[int, ...]  # of the parts, in bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint whose bytes are whole, not yet unpickled."""
+
+    parts: Sequence[Part]
+    """The pickle and its buffers, each in memory of its own."""
+    facts: dict[str, Any]
+    """What was known when it was saved, such as the generation."""
+    path: str
+    """The file that it came from."""
+    note: str
+    """Why it is not the newest one; empty if it is."""
+
+    def unpickled(self) -> Any:
+        """The state.
+
+        Raises:
+            Exception: what unpickling it raised; a note names the file.
+        """
+        try:
+            return loads(self.parts[0], self.parts[1:])
+        except Exception as error:
+            error.add_note(f"The state came from the checkpoint {self.path}, whose bytes are as they were written.")
+            raise
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,6 +130,16 @@ def load(folder: Path, name: str, replica: int) -> Checkpoint | None:
         PermissionError: a file belongs to another user, or others may write to it.
         Exception: what unpickling the state raised; a note names the file.
     """
+    saved = find(folder, name, replica)
+    return saved and Checkpoint(saved.unpickled(), saved.facts, Path(saved.path), saved.note)
+
+
+def find(folder: Path, name: str, replica: int) -> Saved | None:
+    """As `load`, without unpickling anything.
+
+    Raises:
+        CheckpointCorrupt, PermissionError: as `load`.
+    """
     current, previous, _ = _paths(folder, name, replica)
     damages: list[CheckpointCorrupt] = []
     for path in (current, previous):
@@ -113,18 +150,13 @@ def load(folder: Path, name: str, replica: int) -> Checkpoint | None:
         except CheckpointCorrupt as error:
             damages.append(error)
             continue
-        try:
-            state = loads(parts[0], parts[1:])
-        except Exception as error:
-            error.add_note(f"The state came from the checkpoint {path}, whose bytes are as they were written.")
-            raise
         note = ""
         if path is previous:
             why = str(damages[0]) if damages else f"{current} is missing; its writer was interrupted"
             note = f"{name}/{replica} goes back to the checkpoint before the newest: {why}"
         if damages:
             current.replace(current.with_suffix(".damaged"))  # else the next save would take it for the one before
-        return Checkpoint(state, header.facts, path, note)
+        return Saved(parts, header.facts, str(path), note)
     if damages:
         message = " and ".join(map(str, damages))
         raise CheckpointCorrupt(

@@ -21,6 +21,7 @@ from ropewalk.program.endings import Endings
 from ropewalk.program.hosting import Hosting, Launch
 from ropewalk.program.instructions import Completed, End, Failed, Instruction, Outcome, ReplicaState, Start
 from ropewalk.program.messages import (
+    FindState,
     HostStatus,
     Locate,
     NodeCalls,
@@ -28,7 +29,9 @@ from ropewalk.program.messages import (
     NodeStart,
     Note,
     OfferRendezvous,
+    SaveState,
     StartUnit,
+    StateAnswer,
     StopProgram,
     UnitEnded,
     UnitName,
@@ -36,10 +39,12 @@ from ropewalk.program.messages import (
 )
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.packing import PackedProgram
+from ropewalk.program.state_stores import StateArchive
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Unit, Units
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.failures import rebuild_error
+from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Timer
 
 _MOST_EVENTS = 200
@@ -77,6 +82,7 @@ class Conductor:
         self.hosting: Hosting
         self.checkpoints: Path
         """The folder of this run's checkpoints."""
+        self.states: StateArchive
         self._packed = packed
         self._call_when_over = over
         self._is_over = False
@@ -88,6 +94,7 @@ class Conductor:
         self.hosting = hosting
         # Random: another program of this session must never be given the state of this one.
         self.checkpoints = hosting.folder / f"checkpoints-{os.urandom(8).hex()}"
+        self.states = StateArchive(self.checkpoints, self._answer)
         self.announcer.begin(hosting)
         self.endings.begin(hosting)
         hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
@@ -123,7 +130,7 @@ class Conductor:
 
     # What hosts say (the target of the hosting)
 
-    def heard(self, name: UnitName, message: Any) -> None:
+    def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
         """A unit's host says something."""
         match message:
             case UnitUp():
@@ -151,6 +158,9 @@ class Conductor:
                     self._notify()
             case Note():
                 self.happened(message.text)
+            case SaveState() | FindState():
+                if self.units.find(message.name):  # else it is a predecessor's
+                    self.states.hear(message, parts)
             case _:
                 self.happened(f"{name.unit}: an unknown message {message!r}")
 
@@ -175,6 +185,16 @@ class Conductor:
         if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
             self.happened(f"{unit.label} {cause}")
         self._do(instructions)
+
+    def leaving(self, name: UnitName, why: str) -> None:
+        """The host of a unit is about to be taken away: it is started again on another one."""
+        unit = self.units.find(name)
+        if unit and self.supervisor.outcome is Outcome.RUNNING:
+            self.happened(f"{unit.label} moves to another host: {self.hosting.host_of(name)} is taken away ({why})")
+            # Patient: it is not asked because a peer has died.
+            self._do(
+                self.supervisor.leaves(name.unit, name.replica, name.generation, why, time.monotonic()), patient=True
+            )
 
     def happened(self, text: str) -> None:
         """Something happened that a person should know."""
@@ -236,7 +256,7 @@ class Conductor:
             program=self.name,
             host_id=self.hosting.host_id(name),
             key=self.hosting.key_of(name),
-            checkpoints=str(self.checkpoints),
+            checkpoints="" if self.hosting.passport else str(self.checkpoints),
             main=self._packed.main,
             definitions=self._packed.definitions,
             nodes=[
@@ -256,6 +276,9 @@ class Conductor:
         except Exception as error:  # the session has ended meanwhile, or no descriptors are left
             problem = f"could not be started: {error}"
             self.hosting.loop.call_soon(lambda: self.ended(name, None, problem))
+
+    def _answer(self, name: UnitName, answer: StateAnswer, parts: Sequence[Part]) -> None:
+        self.hosting.loop.call_soon(lambda: self.hosting.tell(name, answer, parts))
 
     def _abandoned(self, unit: Unit, why: str) -> None:
         self.happened(f"{unit.label} {why}; it is left alone")

@@ -108,12 +108,15 @@ class View:
 
     # Told by the launcher
 
-    def hear(self, message: Placed | Sizes) -> None:
-        """Take over news."""
+    def hear(self, message: Placed | Sizes) -> str:
+        """Take over news; returns the address of a process that is gone by them, empty if none is."""
+        gone = ""
         with self._news:
             if isinstance(message, Sizes):
                 self._sizes[message.name] = message.replicas
             else:
+                known = self._places.get((message.name, message.replica))
+                gone = known.address if known and known.address != message.address else ""
                 self._places[message.name, message.replica] = Place(
                     message.state,
                     message.address,
@@ -123,6 +126,7 @@ class View:
                     message.cause,
                 )
             self._news.notify_all()
+        return gone
 
     def end(self, why: str) -> None:
         """No news will come any more: for all that is known, everything has stopped."""

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,11 +57,14 @@ class Launch:
 class Target(Protocol):
     """Who is told what becomes of units; everything is called on the loop's thread."""
 
-    def heard(self, name: UnitName, message: Any) -> None:
+    def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
         """A unit's host says something."""
 
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
         """A unit is gone, with what is known of its process's death, or why it could not be started."""
+
+    def leaving(self, name: UnitName, why: str) -> None:
+        """The host of a unit is about to be taken away."""
 
     def happened(self, text: str) -> None:
         """Something happened that a person should know."""
@@ -89,7 +92,7 @@ class Hosting(abc.ABC):
         """Start a unit; from the loop's thread."""
 
     @abc.abstractmethod
-    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
+    def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
         """Say something to a unit's host; nothing if it is gone."""
 
     @abc.abstractmethod
@@ -170,11 +173,11 @@ class ProcessHosting(Hosting):
             raise
         self._ids[name], self._names[id], self._launches[id] = id, name, launch
 
-    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
+    def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
         link = self._links.get(name)
         if link:
             with contextlib.suppress(LinkClosed):  # its end is reported in a moment
-                link.send(message)
+                link.send(message, parts)
         elif isinstance(message, StopUnit):
             self._unwanted.add(name)
             self.signal(name, signal.SIGKILL)
@@ -204,7 +207,7 @@ class ProcessHosting(Hosting):
 
     def log_file(self, unit: str, replica: int) -> Path | None:
         folder = Path(self._session.settings.logs or self.folder / "output")
-        return folder / f"{unit}.{replica}.log"
+        return folder / f"{unit}.{replica}.log".replace("/", "_")
 
     # As the owner of processes, on the loop
 
@@ -221,7 +224,7 @@ class ProcessHosting(Hosting):
     def on_message(self, id: str, received: Received) -> None:
         name = self._names.get(id)
         if name:
-            self._target.heard(name, received.message)
+            self._target.heard(name, received.message, received.parts)
 
     def on_report(self, id: str, report: Report) -> None:
         pass  # only pools peek
@@ -242,8 +245,8 @@ class ProcessHosting(Hosting):
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         name = self._names.get(id)
-        if name:  # it is asked to end, and started again on another host as after a loss
-            self._target.happened(f"{name.unit}.{name.replica} has {left_s:.0f} s to end: {why}")
+        if name:
+            self._target.leaving(name, why)
 
     def on_event(self, text: str) -> None:
         self._target.happened(text)
@@ -307,8 +310,8 @@ class ThreadHosting(Hosting):
         name = f"{start.name.unit}.{start.name.replica}"
         threading.Thread(target=self._host.run_unit, args=(unit,), name=name, daemon=True).start()
 
-    def tell(self, name: UnitName, message: msgspec.Struct) -> None:
-        self.loop.call_soon(lambda: self._host.hear(message))
+    def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
+        self.loop.call_soon(lambda: self._host.hear(message, list(parts)))
 
     def signal(self, name: UnitName, number: int) -> bool:
         return False
@@ -324,11 +327,11 @@ class ThreadHosting(Hosting):
         shutil.rmtree(self.folder, ignore_errors=True)
         self._claim.close()
 
-    def _said(self, message: Any) -> None:
-        self.loop.call_soon(lambda: self._hear(message))
+    def _said(self, message: Any, parts: Sequence[Part] = ()) -> None:
+        self.loop.call_soon(lambda: self._hear(message, list(parts)))
 
-    def _hear(self, message: Any) -> None:
+    def _hear(self, message: Any, parts: list[Part]) -> None:
         name: UnitName = getattr(message, "name", None)  # type: ignore[assignment]
-        self._target.heard(name if isinstance(name, UnitName) else UnitName("", 0, 0), message)
+        self._target.heard(name if isinstance(name, UnitName) else UnitName("", 0, 0), message, parts)
         if isinstance(message, UnitEnded):
             self._target.ended(message.name, None, "")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from ropewalk.program import checkpoints
 from ropewalk.program.checkpoints import CheckpointPace
 from ropewalk.program.node_context import NodeContext
+from ropewalk.program.state_stores import StateStore
 from ropewalk.transport.serialization import dumps
 
 
@@ -24,14 +23,14 @@ class KeptState:
     Args:
         obj: has `state_dict` and `load_state_dict`.
         context: whose state it is.
-        folder: where it is kept.
+        store: where it is kept.
         note: is told what a person should know.
     """
 
-    def __init__(self, obj: Any, context: NodeContext, folder: Path, note: Callable[[str], object]) -> None:
+    def __init__(self, obj: Any, context: NodeContext, store: StateStore, note: Callable[[str], object]) -> None:
         self._obj = obj
         self._context = context
-        self._folder = folder
+        self._store = store
         self._note = note
         self._pace = CheckpointPace(context.checkpoint_s, time.monotonic())
         self._num_done = 0  # calls, when it was looked at last
@@ -44,11 +43,11 @@ class KeptState:
             CheckpointCorrupt: no saved state of it can be read.
         """
         context = self._context
-        checkpoint = checkpoints.load(self._folder, context.name, context.replica)
-        if checkpoint is not None:
-            if checkpoint.note:
-                self._note(f"{context.label}: {checkpoint.note}")
-            self._obj.load_state_dict(checkpoint.state)
+        saved = self._store.find(context)
+        if saved is not None:
+            if saved.note:
+                self._note(f"{context.label}: {saved.note}")
+            self._obj.load_state_dict(saved.unpickled())
 
     def is_due(self, num_done: int, now: float) -> bool:
         """Whether to save now; if so, it counts as under way until `save` has returned.
@@ -72,7 +71,7 @@ class KeptState:
         written = False
         try:
             payload = dumps(self._obj.state_dict(), what=f"{context.label}.state_dict()")
-            checkpoints.save(self._folder, context.name, context.replica, payload, {"generation": context.generation})
+            self._store.save(context, payload, {"generation": context.generation})
             written = True
         except Exception as error:
             self._note(f"the state of {context.label} was not saved: {type(error).__name__}: {error}")

@@ -1,13 +1,15 @@
 """What the launcher of a program and the processes of its nodes say to each other.
 
-launcher ──▶ host    StartUnit StopUnit Sizes Placed RendezvousAt AskStatus
-host ──▶ launcher    UnitUp NodeReady UnitEnded Locate OfferRendezvous StopProgram HostStatus Note
+launcher ──▶ host    StartUnit StopUnit Sizes Placed RendezvousAt AskStatus StateAnswer
+host ──▶ launcher    UnitUp NodeReady UnitEnded Locate OfferRendezvous StopProgram HostStatus Note SaveState FindState
 
 A unit is what lives and dies together: one node, or the nodes of a `Colocate` of
 threads. A host is the process that units run in; in processes mode it has one unit.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -45,7 +47,7 @@ class StartUnit(msgspec.Struct, tag=1, array_like=True, frozen=True):
     key: str
     """Who shows the token that is made with it may call services here."""
     checkpoints: str
-    """The folder in which services keep their state."""
+    """The folder in which services keep their state; empty: the launcher keeps it for them."""
     main: bytes
     """Facts of the launcher's `__main__`."""
     definitions: list[tuple[str, int]]
@@ -86,6 +88,8 @@ class RendezvousAt(msgspec.Struct, tag=5, array_like=True, frozen=True):
 
     unit: str
     generation: int
+    host: str
+    """Of the first rank: the id of its agent, in a run of several hosts."""
     address: str
     port: int
 
@@ -94,6 +98,17 @@ class AskStatus(msgspec.Struct, tag=6, array_like=True, frozen=True):
     """What are your nodes doing? Answered by `HostStatus`."""
 
     number: int
+
+
+class StateAnswer(msgspec.Struct, tag=7, array_like=True, frozen=True):
+    """The answer to `SaveState`, and to `FindState` with a state in the parts; see `checkpoints.Saved`."""
+
+    number: int
+    found: bool
+    facts: dict[str, Any]
+    path: str
+    note: str
+    failure: Failure | None
 
 
 class UnitUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
@@ -168,6 +183,23 @@ class Note(msgspec.Struct, tag=27, array_like=True, frozen=True):
     text: str
 
 
+class SaveState(msgspec.Struct, tag=28, array_like=True, frozen=True):
+    """Keep the state of a service, whose pickle and buffers are the parts."""
+
+    number: int
+    name: UnitName
+    node: str
+    facts: dict[str, Any]
+
+
+class FindState(msgspec.Struct, tag=29, array_like=True, frozen=True):
+    """What was saved last of a service?"""
+
+    number: int
+    name: UnitName
+    node: str
+
+
 PROGRAM = Codec(
     StartUnit
     | StopUnit
@@ -175,6 +207,7 @@ PROGRAM = Codec(
     | Placed
     | RendezvousAt
     | AskStatus
+    | StateAnswer
     | UnitUp
     | NodeReady
     | UnitEnded
@@ -183,4 +216,6 @@ PROGRAM = Codec(
     | StopProgram
     | HostStatus
     | Note
+    | SaveState
+    | FindState
 )

@@ -14,9 +14,9 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,7 +26,7 @@ from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover
 from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
-from ropewalk.errors import ProgramStopped
+from ropewalk.errors import ProgramStopped, StartFailed
 from ropewalk.program import node_context
 from ropewalk.program.directory import View
 from ropewalk.program.kept_state import KeptState, has_state
@@ -43,6 +43,7 @@ from ropewalk.program.messages import (
     RendezvousAt,
     Sizes,
     StartUnit,
+    StateAnswer,
     StopProgram,
     StopUnit,
     UnitEnded,
@@ -52,8 +53,11 @@ from ropewalk.program.messages import (
 from ropewalk.program.node import Node
 from ropewalk.program.node_context import NodeContext
 from ropewalk.program.running_unit import RunningNode, RunningUnit
+from ropewalk.program.state_stores import FolderStore, LauncherStore, StateStore
+from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.failures import failure_of
+from ropewalk.transport.frames import Part
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
@@ -68,9 +72,16 @@ _DRAIN_S = 1.0
 #: Stop callbacks of a node that has ended are waited for so long at most.
 _CALLBACKS_S = 5.0
 _RENDEZVOUS_S = 60.0
+#: What a process of another host said before it ended, and its end-of-file, may come so much later than the news.
+_LAST_WORDS_S = 0.2
 _MOST_WISHES = 100
+_LOOPBACK = "127.0.0.1"
 
-Say = Callable[[msgspec.Struct], None]
+
+class Say(Protocol):
+    """Tells the launcher something; from any thread."""
+
+    def __call__(self, message: msgspec.Struct, parts: Sequence[Part] = (), /) -> None: ...
 
 
 class NodeHost:
@@ -105,7 +116,8 @@ class NodeHost:
         self._passport = passport
         self.leave: Callable[[], object] = lambda: None
         """Ends a process in which a unit has failed, but whose first node does not end; a thread is left alone."""
-        self._checkpoints = Path()
+        self._launcher_store = LauncherStore(say)
+        self._store: StateStore = self._launcher_store
         self._threads = Threads("ropewalk-node")
         self._units: dict[UnitName, RunningUnit] = {}
         self._early_wishes: dict[UnitName, StopUnit] = {}
@@ -137,7 +149,7 @@ class NodeHost:
         """See `NodeContext.serve`."""
         running = self._running(context)
         if has_state(obj):
-            running.state = KeptState(obj, context, self._checkpoints, lambda text: self.say(Note(text)))
+            running.state = KeptState(obj, context, self._store, lambda text: self.say(Note(text)))
             running.state.restore()
         running.served = self.server.serve(obj, methods, context.label)
         running.served.owner = context  # type: ignore[attr-defined]
@@ -149,10 +161,12 @@ class NodeHost:
         Raises:
             TimeoutError: the first rank said nothing for a minute.
             ProgramStopped: the unit is being ended.
+            StartFailed: the ranks are on several hosts, and these have no addresses.
         """
+        here = self._passport.host if self._passport else ""
         if unit.replica == 0:
-            ip = self._passport.ip if self._passport and self._passport.ip else "127.0.0.1"
-            at = RendezvousAt(unit.unit, unit.generation, ip, free_port(ip))
+            ip = self._passport.ip if self._passport and self._passport.ip else _LOOPBACK
+            at = RendezvousAt(unit.unit, unit.generation, here, ip, free_port(ip))
             self.say(OfferRendezvous(at))
             return at
         due = time.monotonic() + _RENDEZVOUS_S
@@ -162,20 +176,30 @@ class NodeHost:
                     raise ProgramStopped(f"{unit.unit} is ended before its ranks have met")
                 if not self._news.wait(max(0.0, due - time.monotonic())):
                     raise TimeoutError(f"rank 0 of {unit.unit} has not said where to meet for {_RENDEZVOUS_S:.0f} s")
-            return self._rendezvous[unit.unit, unit.generation]
+            at = self._rendezvous[unit.unit, unit.generation]
+        if at.address == _LOOPBACK and at.host != here:
+            raise StartFailed(
+                f"the ranks of {unit.unit} are on several hosts ({at.host} and {here}) and cannot meet: with this "
+                "engine hosts have no addresses for each other; all goes through the engine's own connection, which "
+                "torch.distributed cannot use. Run all ranks on one host (hosts=1, or resources that fit there), or "
+                "use an engine whose hosts reach each other, such as slurm"
+            )
+        return at
 
     # The launcher's words; on the loop, or before it runs
 
-    def hear(self, message: Any) -> None:
+    def hear(self, message: Any, parts: list[Part] | None = None) -> None:
         """Do what the launcher says."""
         match message:
             case Placed() | Sizes():
                 for unit in list(self._units.values()):
-                    unit.view.hear(message)
+                    self._leave_gone(unit, unit.view.hear(message))
             case StopUnit():
                 self._told_to_stop(message)
             case AskStatus():
                 self.say(HostStatus(message.number, self._status()))
+            case StateAnswer():
+                self._launcher_store.hear(message, parts or [])
             case RendezvousAt():
                 with self._news:
                     self._rendezvous[message.unit, message.generation] = message
@@ -185,7 +209,8 @@ class NodeHost:
 
     def prepare(self, start: StartUnit, nodes: list[Node[Any]]) -> RunningUnit:
         """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
-        self._checkpoints = Path(start.checkpoints)
+        if start.checkpoints:
+            self._store = FolderStore(Path(start.checkpoints))
         view = View(lambda name: self.say(Locate(name)), self.loop.hand_over)
         caller = Caller(self.loop, view, self._run_id, self._host_id, self._handover, self._passport)
         unit = RunningUnit(start.name, view, caller)
@@ -239,6 +264,7 @@ class NodeHost:
 
     def launcher_lost(self, why: str) -> None:
         """No launcher, no program: the nodes are asked to end, and the agent ends the process in a moment."""
+        self._launcher_store.end(why)
         for unit in list(self._units.values()):
             unit.view.end(why)
             self.run_aside(lambda unit=unit: self._stop_unit(unit, why, 0.0))
@@ -357,6 +383,14 @@ class NodeHost:
         self.loop.call_later(_LOOK_S, self._look)
 
     # Smaller steps
+
+    def _leave_gone(self, unit: RunningUnit, address: str) -> None:
+        """A process that a unit may be calling is gone: a host that is lost never closes its links."""
+        if not address:
+            return
+        gone = parse_address(address)
+        if isinstance(gone, HostAddress) and self._passport and gone.host != self._passport.host:
+            self.loop.call_later(_LAST_WORDS_S, lambda: unit.caller.lose(address, "its process has ended"))
 
     def _attend(self, link: Link) -> None:
         if self._handover:

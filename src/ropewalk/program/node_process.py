@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -38,16 +39,18 @@ def main(context: ProcessContext) -> None:
         return  # the program was stopped before this process was there
     start = received.message
 
-    def say(message: msgspec.Struct) -> None:
+    def say(message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
         with contextlib.suppress(LinkClosed):  # the loop notices by itself
-            link.send(message)
+            link.send(message, parts)
 
     socket_name = f"n{os.getpid()}.sock"
     host = NodeHost(context.folder, socket_name, start.run_id, start.host_id, start.key, say, passport=context.passport)
     os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.forget()))
     host.leave = lambda: _leave(link)
     host.loop.start("ropewalk-node", deputies=True)
-    host.loop.call_soon(lambda: host.loop.add_link(link, lambda each: host.hear(each.message), host.launcher_lost))
+    host.loop.call_soon(
+        lambda: host.loop.add_link(link, lambda each: host.hear(each.message, each.parts), host.launcher_lost)
+    )
     well = False
     try:
         unit = host.prepare(start, load_nodes(start, received))

@@ -34,6 +34,7 @@ from ropewalk.program.node import NodeSpec
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.status import ProgramStatus
 from ropewalk.supervision.failure import DeathRecord
+from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 
 T = TypeVar("T")
@@ -261,9 +262,9 @@ class RunningProgram:
 
     # As the target of the hosting: the conductor hears it
 
-    def heard(self, name: UnitName, message: Any) -> None:
+    def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
         """A unit's host says something."""
-        self._conductor.heard(name, message)
+        self._conductor.heard(name, message, parts)
 
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
         """A unit is gone."""
@@ -271,6 +272,10 @@ class RunningProgram:
         if unit and self._caller and unit.address and not self._hosting.shares_host:
             self._caller.lose(unit.address, "its process has ended")
         self._conductor.ended(name, record, problem)
+
+    def leaving(self, name: UnitName, why: str) -> None:
+        """The host of a unit is about to be taken away."""
+        self._conductor.leaving(name, why)
 
     def happened(self, text: str) -> None:
         """Something happened that a person should know."""
@@ -389,6 +394,7 @@ class RunningProgram:
             if self._client_loop:
                 self._client_loop.stop()
                 self._client_loop.ended.wait(1.0)
+            self._conductor.states.close()
             shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
             self._hosting.close()
         except Exception:  # whoever waits must be woken in any case

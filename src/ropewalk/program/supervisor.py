@@ -179,6 +179,14 @@ class Supervisor:
             self._restart(gang, now, "a restart was asked for")
         return self._settle()
 
+    def leaves(self, name: str, replica: int, generation: int, why: str, now: float) -> list[Instruction]:
+        """A replica must leave its host: it is ended, and started again, with its gang; no budget is touched."""
+        self._now = now
+        member = self._find(name, replica, generation, f"has to leave its host ({why})")
+        if member and member.alive and member.state is not ReplicaState.ENDING and self.outcome is Outcome.RUNNING:
+            self._restart(member.gang, now, f"{member.label} has to leave its host: {why}")
+        return self._settle()
+
     def tick(self, now: float) -> list[Instruction]:
         """Time has passed: start what waited for it."""
         self._now = now
