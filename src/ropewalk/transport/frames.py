@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import FrameError
-from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 MAGIC = b"rw"
 #: Changes whenever the bytes of a frame or of the handshake change.
@@ -109,6 +109,7 @@ class FrameReader:
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled = False
+        self._dry = False  # True: the stream has nothing before the kernel says so
         #: All bytes that have come; a large frame on its way is a sign of life.
         self.num_bytes = 0
 
@@ -121,10 +122,13 @@ class FrameReader:
             LinkClosed: the connection broke.
         """
         frame = self._parse() if self._start != self._end or self._large else None
+        taken = 0
         while frame is None:
             large = self._large
             target = large.wanted() if large else self._room()
+            self._dry = True
             count = self._stream.receive_into(target, wait=wait)
+            self._dry = False
             self.num_bytes += count
             if count == 0:
                 if large or self._start != self._end:
@@ -134,18 +138,23 @@ class FrameReader:
                 self._fds += fds
                 if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one behind it
                     raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
+            self._filled = count == target.nbytes
             if large:
                 large.advance(count)
+                taken += count
+                if taken > TURN_BYTES and not wait and not self._filled:
+                    # Others want to be heard, too; and what is left is in the kernel, which announces it again.
+                    self._dry = True
+                    raise BlockingIOError
             else:
                 self._end += count
-            self._filled = count == target.nbytes
             frame = self._parse()
         return frame
 
     @property
     def may_hold_more(self) -> bool:
         """Whether there may be another frame without the kernel saying so again."""
-        return self._start != self._end or self._filled or not self._stream.carries_fds
+        return not self._dry and (self._start != self._end or self._filled or not self._stream.carries_fds)
 
     def take_fds(self) -> list[int]:
         """Descriptors that no frame has claimed (to be closed when the link ends)."""

@@ -21,7 +21,7 @@ import msgspec
 from ropewalk import injection
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_alone, encode_head, encode_with_one
-from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: Above this much unsent data, `send(..., patient=True)` waits for the peer to read.
 HIGH_WATER_BYTES = 16 << 20
@@ -213,7 +213,7 @@ class Link:
         return self._reader.may_hold_more
 
     def write_ready(self) -> bool:
-        """Send what waits, as far as it goes; True when nothing is left."""
+        """Send what waits, as far as it goes or others wait; True when nothing is left."""
         with self._sending:
             if self.closed:
                 return True
@@ -285,9 +285,12 @@ class Link:
             sent -= view.nbytes
 
     def _push(self) -> bool:
-        """Hand over to the kernel what waits, as far as it goes; True when nothing is left."""
+        """Hand over to the kernel what waits, as far as it goes or others wait; True when nothing is left."""
         done = self.stream.flush()
+        left = TURN_BYTES
         while done and self._unsent:
+            if left <= 0:
+                return False
             views: list[memoryview] = []
             first_fds = self._unsent[0][1]
             for view, fds in self._unsent:
@@ -300,6 +303,7 @@ class Link:
             if sent == 0:
                 done = False
             else:
+                left -= sent
                 self._advance(sent)
                 done = self.stream.flush()
         return done

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.link import Link, Received
+from ropewalk.transport.streams.stream import TURN_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -205,8 +206,10 @@ class Loop:
 
     def drain(self, link: Link) -> None:
         """Handle everything that has arrived on a link already; from the loop's thread."""
-        while link in self._links and self._read(link, everything=True):
-            pass
+        while link in self._links:
+            before = link.received_bytes
+            if not self._read(link, everything=True) and link.received_bytes == before:
+                return
 
     def stop(self) -> None:
         """End the loop after the call it is in; from any thread."""
@@ -532,6 +535,7 @@ class Loop:
         served = self._links.get(link)
         if served is None:
             return False
+        enough = link.received_bytes + TURN_BYTES
         for _ in range(_TURN):
             try:
                 received = link.read_ready()
@@ -552,6 +556,8 @@ class Loop:
             # A read ends early where descriptors travel, so that only the kernel knows whether that was everything.
             if not (everything or link.may_hold_more):
                 return False
+            if received.parts and link.received_bytes > enough:
+                break
         self._busy[link] = None
         return True
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 
 from ropewalk.errors import LinkClosed
-from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: `sendmsg` refuses more buffers than this (IOV_MAX on Linux).
 MAX_BUFFERS = 1024
@@ -53,9 +53,10 @@ class PlainStream(Stream):
             raise ValueError(f"{len(fds)} file descriptors cannot travel to another host; send their content")
         try:
             if len(buffers) == 1 and not fds:
-                return self._sock.send(buffers[0], _SEND_FLAGS)
+                data = buffers[0]
+                return self._sock.send(data if data.nbytes <= TURN_BYTES else data[:TURN_BYTES], _SEND_FLAGS)
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-            return self._sock.sendmsg(buffers[:MAX_BUFFERS], ancillary, _SEND_FLAGS)
+            return self._sock.sendmsg(_one_turn(buffers[:MAX_BUFFERS]), ancillary, _SEND_FLAGS)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -103,6 +104,14 @@ class PlainStream(Stream):
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+
+def _one_turn(buffers: Sequence[memoryview]) -> Sequence[memoryview]:
+    """As much of the buffers as goes in one turn: while the peer reads as fast, the kernel does not come to an end."""
+    for index, buffer in enumerate(buffers):
+        if buffer.nbytes > TURN_BYTES:
+            return [*buffers[:index], buffer[:TURN_BYTES]]
+    return buffers
 
 
 def peer_uid(sock: socket.socket) -> int:

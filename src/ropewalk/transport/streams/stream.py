@@ -11,6 +11,10 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
+#: What is read from or written to one peer before the others have their turn. A frame may have any size, and where the
+#: peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would keep the loop until it is through.
+TURN_BYTES = 1 << 20
+
 
 class Stream(abc.ABC):
     """Ordered, reliable bytes between two processes."""
@@ -30,7 +34,7 @@ class Stream(abc.ABC):
 
         Returns:
             How many bytes were taken, counted over all buffers; 0 if the peer
-            reads too slowly. `fds` travel with the first byte taken (and are
+            reads too slowly. A stream may stop after `TURN_BYTES`. `fds` travel with the first byte taken (and are
             not sent when 0 is returned). Taken bytes may wait in the stream
             until `flush` is called again (see there).
 

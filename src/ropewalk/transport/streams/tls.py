@@ -37,7 +37,7 @@ from typing import Any, TypeVar, cast
 
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.credentials import ProcessCertificate
-from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: Plaintext that is encrypted at once, and so about the most ciphertext that ever waits for the socket.
 SLICE_BYTES = 128 << 10
@@ -153,7 +153,7 @@ class TlsStream(Stream):
         left = [buffer for buffer in buffers if buffer.nbytes]
         taken = 0
         # The peer reads too slowly as soon as something waits here: then nothing more is encrypted.
-        while self.flush() and left:
+        while self.flush() and left and taken < TURN_BYTES:
             taken += self._encrypt(left)
         return taken
 
