@@ -20,9 +20,16 @@ from ropewalk.errors import EngineError
 from ropewalk.testing.engine_conformance import EngineConformance
 from ropewalk.testing.engine_under_test import processes_of
 from tests.conftest import Snapshot
+from tests.lab import Machine
 from tests.lab.ray import RayCluster, ray_cluster
 
 _NAMESPACE = re.compile(r"(ipc|uts|net|pid|mnt):")
+
+_KILL_RAYLET = """
+import os, pathlib, signal
+[pid] = [int(file.parent.name) for file in pathlib.Path("/proc").glob("[0-9]*/comm") if file.read_text() == "raylet\\n"]
+os.kill(pid, signal.SIGKILL)
+"""
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -208,33 +215,47 @@ def test_an_actor_that_does_not_answer_is_lost_until_it_answers(cluster: RayClus
 
 
 def test_jobs_end_with_the_driver(engine: RayEngine) -> None:
-    """Whoever kills it; the next question starts a new one, to which they are unknown."""
-    [id] = engine.submit(spec(SLEEP), 1, "run-of-a-killed-driver", "a")
+    """With all they started, whoever kills it; the next question starts a new one, to which they are unknown."""
+    child = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); "
+    [id] = engine.submit(spec(child + SLEEP), 1, "run-of-a-killed-driver", "a")
     wait_until(lambda: "up" in engine.logs(id), "the job to run")
+    assert len([words for words in processes_of("run-of-a-killed-driver") if "sleep" in words]) == 2
     assert engine._driver
     engine._driver._process.kill()
-    wait_until(lambda: not processes_of("run-of-a-killed-driver"), "the job to end", 10.0)
     assert states(engine, [id]) == [JobState.LOST]
+    wait_until(lambda: not processes_of("run-of-a-killed-driver"), "the job to end", 10.0)
 
 
-@pytest.mark.parametrize("how", ["plug", "cut"])
-def test_a_lost_node_is_noticed_long_before_ray_does(cluster: RayCluster, how: str) -> None:
+@pytest.fixture(scope="module")
+def nodes_to_lose(cluster: RayCluster) -> dict[str, Machine]:
+    """One for each way to lose it, started together: it takes them seconds to join."""
+    nodes = {how: cluster.add_node({how: 1}) for how in ("cut", "raylet killed")}
+    engine = engine_of(cluster)
+    wait_until(lambda: {node.ip for node in nodes.values()} <= set(engine.hosts()), "the new nodes to join")
+    engine.close()
+    return nodes
+
+
+@pytest.mark.parametrize("how", ["cut", "raylet killed"])
+def test_a_lost_node_is_noticed_long_before_ray_does(
+    cluster: RayCluster, nodes_to_lose: Mapping[str, Machine], how: str
+) -> None:
     """And a job that is cut off from its driver ends, although Ray would let it live."""
-    machine = cluster.add_node({how: 1})
+    machine = nodes_to_lose[how]
+    run = f"run on a node {how}"
     with made(cluster, resources={how: "1"}, silence_s="3") as engine:
-        wait_until(lambda: machine.ip in engine.hosts(), "the new node to join")
-        [id] = engine.submit(spec(SLEEP), 1, f"run-{how}", "a")
+        [id] = engine.submit(spec(SLEEP), 1, run, "a")
         wait_until(lambda: "up" in engine.logs(id), "the job to run")
-        getattr(cluster.lab, how)(machine)
         began = time.monotonic()
+        if how == "cut":
+            cluster.lab.cut(machine)
+        else:
+            machine.run([sys.executable, "-c", _KILL_RAYLET])
         wait_until(lambda: states(engine, [id]) == [JobState.LOST], "the loss to be noticed", 6.0)
         assert engine.poll([id])[id].reason
-        assert engine.find(f"run-{how}") == []
-        wait_until(lambda: not processes_of(f"run-{how}"), "the job on the lost node to end", 6.0)
+        assert engine.find(run) == []
+        wait_until(lambda: not processes_of(run), "the job on the lost node to end", 6.0)
         assert time.monotonic() - began < 8.0
-    if how == "cut":
-        cluster.lab.plug(machine)
-    cluster.machines.remove(machine)
 
 
 def test_a_cluster_that_does_not_answer_is_said_within_a_bound(cluster: RayCluster) -> None:

@@ -111,6 +111,7 @@ class RayEngine(Engine):
             "stdin": base64.b64encode(spec.stdin).decode(),
             "run": run_id,
             "time_limit_s": spec.time_limit_s,
+            "door": "",
         }
         for name, value in spec.environment.items():
             if "\0" in name + value:
@@ -241,13 +242,18 @@ class RayEngine(Engine):
         return actor
 
     def _ask(self, do: str, **facts: object) -> Any:
-        driver = self._start_driver()
-        return driver.ask({"do": do, **facts})
+        question = {"do": do, **facts}
+        try:
+            return self._start_driver().ask(question)
+        except _DriverEnded:
+            if do == "submit":
+                raise
+            return self._start_driver().ask(question)  # it knows nothing of the jobs, which ended with the other one
 
     def _start_driver(self) -> _DriverProcess:
         with self._lock:
             if self._driver is not None and not self._driver.is_alive:
-                self._driver.end()  # its jobs ended with it, and will be LOST to the new one
+                self._driver.end()
                 self._driver = None
             if self._driver is None:
                 self._driver = _DriverProcess(self.options, self._popen)
@@ -256,6 +262,10 @@ class RayEngine(Engine):
     def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
         """Start the driver; the tests do it on another machine."""
         return cast("subprocess.Popen[bytes]", subprocess.Popen(argv, **popen_arguments))
+
+
+class _DriverEnded(EngineError):
+    """The driver was killed, or failed; its jobs end with it."""
 
 
 class _DriverProcess:
@@ -319,14 +329,14 @@ class _DriverProcess:
                 raise EngineError(f"Ray did not answer within {patience_s:g} s")
             data = os.read(output, 1 << 20)
             if not data:
-                raise EngineError(f"the driver of Ray has ended: {self._last_words()}")
+                last_words = self._last_words()
+                self.end(grace_s=0.0)
+                raise _DriverEnded(f"the driver of Ray has ended: {last_words}")
             self._heard += data
         line, _, self._heard = self._heard.partition(b"\n")
         return line
 
     def _last_words(self) -> str:
-        if self._errors.closed:
-            return ""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()[-1000:] or "it said nothing"
 

@@ -35,6 +35,8 @@ from typing import Any, BinaryIO, cast
 PREFIX = "ropewalk-"
 #: A call that asks an actor for news waits there this long for some.
 _PATIENCE_S = 1.0
+#: After this long, an actor that could not be reached is tried again.
+_PAUSE_S = 0.5
 #: An actor that has not answered for this long is called lost.
 _LOST_S = 4.0
 #: What is asked of an actor for the user, such as its job's output, comes within this time or not at all.
@@ -322,7 +324,10 @@ class Driver:
     def _heard_and_ask(self, job: Job, reply: tuple[bytes, str | None]) -> None:
         self._heard(job, reply)
         if not job.is_over:
-            self._send(job, b"", _PATIENCE_S, self._heard_and_ask)
+            self._ask_for_news(job)
+
+    def _ask_for_news(self, job: Job) -> None:
+        self._send(job, b"", _PATIENCE_S, self._heard_and_ask)
 
     def _heard(self, job: Job, reply: tuple[bytes, str | None]) -> None:
         job.heard = time.monotonic()
@@ -360,14 +365,19 @@ class Driver:
             try:
                 result = future.result()
             except Exception as error:  # of many kinds, all of them mean that the actor cannot be spoken with
-                if "Unavailable" in type(error).__name__:  # it may come back, and is asked again; or it stays silent
-                    self._send(job, b"", _PATIENCE_S, self._heard_and_ask)
+                if "Unavailable" in type(error).__name__:  # it may come back; if not, it will have been silent too long
+                    self._later(lambda: None if job.is_over else self._ask_for_news(job))
                 else:
                     self._give_back(job, "lost", f"its actor {job.place} is gone: {first_lines(error)}")
             else:
                 then(job, result)
 
         future.add_done_callback(lambda _: self._news.put(happened))
+
+    def _later(self, act: Callable[[], None]) -> None:
+        timer = threading.Timer(_PAUSE_S, self._news.put, [act])
+        timer.daemon = True
+        timer.start()
 
     def _give_back(self, job: Job, state: str, why: str) -> None:
         job.state, job.why = state, why
@@ -453,9 +463,10 @@ def signal_words(code: int) -> str:
 
 def keeper_words(place: str, last_words: str) -> str:
     """Why a job ended whose keeper has ended before it."""
+    last_words = last_words.rpartition("\n")[2] or "it said nothing"
     if "No module named" in last_words:
         last_words += "; install ropewalk for the Python of Ray's nodes, or set the option python to one that has it"
-    return f"its keeper {place} has ended: {last_words or 'it said nothing'}"
+    return f"its keeper {place} has ended: {last_words}"
 
 
 def first_lines(error: Exception) -> str:

@@ -22,11 +22,13 @@ OVER = (JobState.ENDED, JobState.LOST)
 _LAUNCHER = """
 import json, os, signal, sys, time
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.engine import JobSpec, JobState
 asked = json.loads(sys.stdin.readline())
 engine = make_engine(asked["name"], asked["options"])
 ids = engine.submit(JobSpec(command=asked["command"], name="ropewalk-conformance"), 2, asked["run"], "a")
 while not all("up" in engine.logs(id) for id in ids):
+    if ended := [status for status in engine.poll(ids).values() if status.state in (JobState.ENDED, JobState.LOST)]:
+        sys.exit(f"jobs ended that should run for minutes: {ended}")
     time.sleep(0.05)
 print(json.dumps(ids), flush=True)
 sys.stdin.readline()
