@@ -214,7 +214,7 @@ class _Job:
         self._oom_kills = _oom_kills()
         self.deadline = time.monotonic() + (order["time_limit_s"] or float("inf"))
         self.tail = bytearray()
-        self._door = Path(order["door"])
+        self._door = Path(order.get("door", ""))
         self.why = ""
 
     def read(self) -> bool:
