@@ -218,7 +218,7 @@ class Fleet:
 
         self._in_thread(ask)
 
-    def place(self, id: str, resources: Resources, total: int) -> Agent | None:
+    def place(self, id: str, resources: Resources, total: int, beside: Agent | None = None) -> Agent | None:
         """The agent that shall host a process, or None: it has to wait.
 
         Args:
@@ -232,13 +232,14 @@ class Fleet:
         coming = sum(not agent.pid and agent.submitted > young for agent in self.agents.values())
         coming += len(self._submitting)
         if coming:
+            beside: the agent that has to host it, because others of its kind are there; crowded or not.
             even = math.ceil(total / (len(ready) + coming))
             fitting = [agent for agent in fitting if len(agent.processes) < even]
         if not fitting and not coming and not self._may_come():
             fitting = ready  # crowded is better than never
-        if not fitting:
+        if not fitting and beside is None:
             return None
-        agent = min(fitting, key=lambda agent: len(agent.processes))
+        agent = beside or min(fitting, key=lambda agent: len(agent.processes))
         agent.processes[id] = resources
         agent.idle_since = None
         return agent

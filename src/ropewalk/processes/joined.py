@@ -66,7 +66,7 @@ class JoinedAgent:
         """Nothing is to be asked of an engine."""
         self._loop.call_soon(lambda: then(None))
 
-    def place(self, id: str, resources: Resources, total: int) -> Agent | None:
+    def place(self, id: str, resources: Resources, total: int, beside: Agent | None = None) -> Agent | None:
         """All processes go to this host."""
         if self._agent.link is None:
             return None

@@ -108,6 +108,8 @@ class ProcessSpec:
     preload: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     task_limit_s: float | None = None
+    beside: str = ""
+    """Processes of one owner with the same word here share a host."""
 
     @property
     def name(self) -> str:
@@ -619,7 +621,7 @@ class Session:
         process = self._processes.get(id)
         if process is None:
             return
-        agent = self._fleet.place(id, process.spec.resources, len(self._processes))
+        agent = self._fleet.place(id, process.spec.resources, len(self._processes), self._beside(process))
         if agent is None:
             self._waiting.append(id)
             return
@@ -654,6 +656,14 @@ class Session:
         for id in waiting:
             self._place(id)
         self._want_soon()
+    def _beside(self, process: _Process) -> Agent | None:
+        """The host of those that it has to share one with, if one of them has been placed."""
+        for other in self._processes.values() if process.spec.beside else ():
+            together = other.owner is process.owner and other.spec.beside == process.spec.beside
+            if together and other.agent and other.agent.up:
+                return other.agent
+        return None
+
 
     def _want_soon(self) -> None:
         """Ask for agents for all that wait, a moment later: processes are asked for one by one."""

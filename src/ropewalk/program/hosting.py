@@ -52,6 +52,8 @@ class Launch:
     nodes: list[Node[Any]]
     resources: Resources
     environment: Mapping[str, str]
+    beside: str = ""
+    """Units with the same word here share a host."""
 
 
 class Target(Protocol):
@@ -165,6 +167,7 @@ class ProcessHosting(Hosting):
             codec=PROGRAM,
             resources=launch.resources,
             environment=launch.environment,
+            beside=launch.beside,
         )
         try:
             id = self._session.start(spec, self)
