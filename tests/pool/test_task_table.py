@@ -34,6 +34,18 @@ def assign(table: TaskTable, now: float = 0.0) -> list[tuple[str, int, int, int]
     return [(worker, seq, span.start, span.stop) for worker, seq, span in table.assign(now)]
 
 
+def held_by_workers(way_s: float, task_ms: float) -> int:
+    """How many tasks a worker holds that has just ended one."""
+    table = TaskTable()
+    table.worker_up("a", 0.0, way_s=way_s)
+    table.submit([unit(1) for _ in range(1000)])
+    table.assign(0.0)
+    table.done("a", 0, 1, int(task_ms * MS), 0.1)
+    table.assign(0.1)
+    table.assign(0.1)
+    return table.num_items("a")
+
+
 def counts(table: TaskTable) -> tuple[int, int, int, int]:
     """(pending, running, done, failed)."""
     return table.num_pending, table.num_running, table.num_done, table.num_failed
@@ -857,3 +869,17 @@ def test_a_poisoned_task_has_max_deaths_deaths_and_its_neighbours_none(seed: int
     # The neighbours in its chunk that came before it had finished: nobody runs twice but the killer.
     assert {task.num_started for task in model.tasks.values() if not task.killer} == {1}
     assert (model.num_done, model.num_failed) == (24, 1)
+
+
+@pytest.mark.parametrize("task_ms", [0.5, 1, 5, 20, 30, 100, 300])
+def test_a_far_worker_holds_what_it_does_while_messages_are_under_way(task_ms: float) -> None:
+    held = held_by_workers(0.04, task_ms)
+    assert (held - 1) * task_ms >= min(40, task_ms) or held * task_ms >= 40
+    assert held >= 2, "it would stand still between two tasks"
+    assert held * task_ms <= max(50, 2 * task_ms), "others could have had these"
+
+
+def test_tasks_that_last_much_longer_than_the_way_are_given_out_one_by_one() -> None:
+    assert held_by_workers(0.04, 1000) == 1
+    assert held_by_workers(0.0, 20) == 1
+    assert held_by_workers(0.0, 1) == 10

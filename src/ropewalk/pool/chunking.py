@@ -5,7 +5,8 @@ chunks per worker): few enough that pickling is cheap, and since tasks can be ta
 back one by one, no smaller than that is needed for balance.
 
 Credit is how much a worker may hold. It is counted in time: tiny tasks travel in
-batches, tasks of a millisecond a few ahead, long ones one at a time.
+batches, tasks of a millisecond a few ahead, long ones one at a time. A worker on
+another host also holds what it does while a message and its answer are under way.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Pace:
     low_ns = 5e6
     #: ...and as much as lasts this long: enough to hide the way to the launcher and back, short enough to be fair.
     high_ns = 10e6
+    #: A long task waits at a far worker, behind the one before it, if going there takes a noticeable part of its time.
+    far = 8
     #: The most items and bytes of one batch.
     most_items = 1024
     most_bytes = 32 << 20
@@ -54,6 +57,21 @@ class Pace:
     def expected_ns(self, code: str) -> float | None:
         """What one task of this code is expected to take; None before the first has ended."""
         return self._expected.get(code)
+
+    def too_little_ns(self, pace_ns: float, way_ns: float) -> float:
+        """A worker that holds less than this is given more.
+
+        Args:
+            pace_ns: what one task is expected to take.
+            way_ns: how long a message to the worker and its answer are under way.
+        """
+        one_ahead_ns = 1.5 * pace_ns if pace_ns <= self.far * way_ns else 0.0
+        return max(self.low_ns + way_ns, one_ahead_ns)
+
+    def enough_ns(self, pace_ns: float, way_ns: float) -> float:
+        """A worker is given no more than this; the arguments are those of `too_little_ns`."""
+        one_ahead_ns = 2 * pace_ns if pace_ns <= self.far * way_ns else 0.0
+        return max(self.high_ns + way_ns, one_ahead_ns)
 
     def worth_recalling(self, load_ns: float, silent_s: float) -> bool:
         """Whether work of that expected length, at a worker that silent, is worth fetching for an idle one."""

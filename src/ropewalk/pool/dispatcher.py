@@ -543,7 +543,8 @@ class Dispatcher:
         worker.ready = True
         self.scaling.ready(worker.rank, now)
         if not worker.stopping:  # it was too many before it was ready: it will end
-            self.table.worker_up(worker.id, now, self._options.units_per_worker)
+            way_s = self._session.round_trip_of(worker.id)
+            self.table.worker_up(worker.id, now, self._options.units_per_worker, way_s=way_s)
         self.changed.notify_all()
 
     def _drain(self, worker: Worker) -> None:

@@ -82,6 +82,8 @@ class GivenUp(NamedTuple):
 class _Worker:
     id: str
     units_left: int | None
+    way_ns: float = 0.0
+    """How long a message to it and its answer are under way."""
     next_seq: int = 0
     outstanding: deque[tuple[int, Span]] = field(default_factory=deque[tuple[int, Span]])
     num_items: int = 0
@@ -122,9 +124,16 @@ class TaskTable:
             self._pending.append(Span(unit, 0, unit.count))
             self.num_pending += unit.count
 
-    def worker_up(self, id: str, now: float, units_left: int | None = None) -> None:
-        """A worker is ready; it takes at most `units_left` units."""
-        self._workers[id] = worker = _Worker(id, units_left, heard=now)
+    def worker_up(self, id: str, now: float, units_left: int | None = None, *, way_s: float = 0.0) -> None:
+        """A worker is ready.
+
+        Args:
+            id: the worker.
+            now: monotonic time.
+            units_left: it takes at most so many units.
+            way_s: seconds that a message to its host and the answer are under way, which its credit has to cover.
+        """
+        self._workers[id] = worker = _Worker(id, units_left, way_s * 1e9, heard=now)
         self._idle[worker] = None
 
     def drain(self, id: str) -> None:
@@ -243,8 +252,8 @@ class TaskTable:
         # ...then, if these tasks are short, those that will be idle soonest.
         if self._pending:
             pace_ns = self.pace.expected_ns(self._pending[0].unit.code)
-            if pace_ns is not None and pace_ns <= self.pace.high_ns:
-                hungry = [worker for worker in self._workers.values() if self._wants(worker)]
+            if pace_ns is not None:
+                hungry = [worker for worker in self._workers.values() if self._wants(worker, pace_ns)]
                 hungry.sort(key=_load)
                 for worker in hungry:
                     self._feed(worker, assignments, first=False)
@@ -269,7 +278,8 @@ class TaskTable:
         """
         found: list[str] = []
         for worker in self._workers.values():
-            if worker.num_items > 1 and not worker.peeked and now - worker.heard > self.pace.silence_s:
+            patience_s = self.pace.silence_s + worker.way_ns / 1e9
+            if worker.num_items > 1 and not worker.peeked and now - worker.heard > patience_s:
                 worker.peeked = True
                 found.append(worker.id)
         return found
@@ -317,22 +327,25 @@ class TaskTable:
 
     # Inside
 
-    def _wants(self, worker: _Worker) -> bool:
-        return not worker.draining and worker.units_left != 0 and worker.load_ns < self.pace.low_ns
+    def _wants(self, worker: _Worker, pace_ns: float) -> bool:
+        if worker.draining or worker.units_left == 0:
+            return False
+        return worker.load_ns < self.pace.too_little_ns(pace_ns, worker.way_ns)
 
     def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> None:
         """Give an idle worker one unit; fill a worker up to its credit otherwise."""
         fair = max(1, self.num_pending // (2 * len(self._workers)))
         num_items = size_bytes = 0
-        code, pace_ns = "", None
+        code, pace_ns, enough_ns = "", None, 0.0
         while self._pending and worker.units_left != 0:
             span = self._pending[0]
             count = span.stop - span.start
             if span.unit.code is not code:
                 code = span.unit.code
                 pace_ns = self.pace.expected_ns(code)
+                enough_ns = self.pace.enough_ns(pace_ns or 0.0, worker.way_ns)
             if not first:
-                if pace_ns is None or worker.load_ns + pace_ns * count > self.pace.high_ns:
+                if pace_ns is None or worker.load_ns + pace_ns * count > enough_ns:
                     return
                 if num_items + count > fair or num_items >= self.pace.most_items:
                     return

@@ -119,6 +119,7 @@ class Agent:
         self._gpus = Gpus(os.environ)
         self._meeting: Meeting | None = None
         self._lease: Lease | None = None
+        self._num_bytes = 0
         self._draining = False
         self._launcher: Link | None = None
         self._told_to_end = False
@@ -499,6 +500,9 @@ class Agent:
                 self._kill(process, f"it had been stopped (SIGSTOP) for {now - process.stopped_since:.0f} s")
         for link, those in samples.items():
             self._tell(link, Samples(those))
+        if self._lease and self._launcher and self._launcher.received_bytes != self._num_bytes:
+            self._num_bytes = self._launcher.received_bytes  # also of a large message that is not whole yet
+            self._lease.heard(now)
         if self._lease and self._lease.state(now) is Liveness.LOST:
             print(f"the launcher was silent for {self._lease.silent_s(now):.0f} s; this agent ends", flush=True)
             self._loop.stop()

@@ -29,7 +29,7 @@ import msgspec
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed, TransportError
-from ropewalk.processes.messages import CONTROL, AgentBoot, AgentUp, Certificate, Ping, Shutdown
+from ropewalk.processes.messages import CONTROL, AgentBoot, AgentUp, Certificate, Ping, Pong, Shutdown
 from ropewalk.processes.sizing import Share, fits, shares
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 #: What the launcher calls itself in a run.
 LAUNCHER = "launcher"
 _TICK_S = 0.5
+#: An agent ends when it has heard nothing of its launcher for so long. Patient, because a launcher that stands still
+#: for a moment must not lose all its agents by it; results that come too late are refused anyway.
+_LAUNCHER_LEASE_S = 30.0
 #: Leases are looked at more often than they are renewed: who is lost shall be known soon after the end of his lease.
 _LOOK_S = 0.1
 #: An agent gets this long from the moment in which its job runs to its first word.
@@ -96,6 +99,10 @@ class Agent:
     said: str = ""
     """What the engine said last of a job that is pending."""
     num_bytes: int = 0
+    pinged: float | None = None
+    """When the ping was sent that has not been answered yet."""
+    round_trip_s: float = 0.0
+    """The quickest answer to a ping so far; 0 on this host."""
     draining: str = ""
     """Why it takes nothing new; empty while it does."""
     idle_since: float | None = None
@@ -225,6 +232,7 @@ class Fleet:
             id: of the process.
             resources: what it asks for.
             total: how many processes there are, with those that wait: agents that come up first leave some to others.
+            beside: the agent that has to host it, because others of its kind are there; crowded or not.
         """
         ready = [agent for agent in self.agents.values() if agent.up]
         fitting = [agent for agent in ready if fits(agent.share, agent.processes.values(), resources, self._per_job)]
@@ -232,7 +240,6 @@ class Fleet:
         coming = sum(not agent.pid and agent.submitted > young for agent in self.agents.values())
         coming += len(self._submitting)
         if coming:
-            beside: the agent that has to host it, because others of its kind are there; crowded or not.
             even = math.ceil(total / (len(ready) + coming))
             fitting = [agent for agent in fitting if len(agent.processes) < even]
         if not fitting and not coming and not self._may_come():
@@ -346,7 +353,7 @@ class Fleet:
             if home.passport and home.passport.certificate
             else "",
             door=door,
-            lease_s=0.0 if self._here else max(settings.lease_s, 30.0),
+            lease_s=0.0 if self._here else max(settings.lease_s, _LAUNCHER_LEASE_S),
         )
         spec = JobSpec(
             command=[self.engine.python, "-m", "ropewalk.processes.agent"],
@@ -372,6 +379,7 @@ class Fleet:
         self._loop.add_link(
             link, lambda received: self._heard(agent, received), lambda why: self._link_lost(agent, link, why)
         )
+        self._ping(agent)  # before anything large is under way
         if self._closed:  # it came up while the session was ending, and would be waited for
             with contextlib.suppress(LinkClosed):
                 link.send(Shutdown())
@@ -384,8 +392,24 @@ class Fleet:
             agent.idle_since = time.monotonic()
             self._budget.ready(time.monotonic())
             self._crew.on_agent_up(agent)
+        elif isinstance(message, Pong):
+            self._answered(agent)
         else:
             self._crew.on_heard(agent, received)
+
+    def _ping(self, agent: Agent) -> None:
+        agent.pinged = agent.pinged or time.monotonic()
+        if agent.link:
+            with contextlib.suppress(LinkClosed):
+                agent.link.send(Ping())
+
+    def _answered(self, agent: Agent) -> None:
+        if agent.pinged is None or self._here:
+            return
+        took_s = time.monotonic() - agent.pinged
+        # The quickest one says how far it is; others waited behind large messages.
+        agent.round_trip_s = min(took_s, agent.round_trip_s or took_s)
+        agent.pinged = None
 
     def _check_start(self, agent: Agent, now: float) -> None:
         """An agent that has not spoken yet may be queued, may have died on the way, or may wait to be dialled."""
@@ -495,8 +519,7 @@ class Fleet:
             if agent.link is None:
                 self._check_start(agent, now)
                 continue
-            with contextlib.suppress(LinkClosed):
-                agent.link.send(Ping())
+            self._ping(agent)
             if self._idles(agent, now):
                 self.dismiss(agent)
         if self._home.settings.hosts:

@@ -356,6 +356,11 @@ class Session:
         process = self._processes.get(id)
         return process.agent.host if process and process.agent else ""
 
+    def round_trip_of(self, id: str) -> float:
+        """Seconds that a message to the host of a process and its answer are under way; 0 on this host."""
+        process = self._processes.get(id)
+        return process.agent.round_trip_s if process and process.agent else 0.0
+
     def sample_of(self, id: str) -> Sample | None:
         """What a process used when it was last looked at."""
         process = self._processes.get(id)
@@ -651,11 +656,6 @@ class Session:
                 agent.link.send(PutCode(self._code.id), [self._code.data])
             agent.link.send(message)
 
-    def _place_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for id in waiting:
-            self._place(id)
-        self._want_soon()
     def _beside(self, process: _Process) -> Agent | None:
         """The host of those that it has to share one with, if one of them has been placed."""
         for other in self._processes.values() if process.spec.beside else ():
@@ -664,6 +664,11 @@ class Session:
                 return other.agent
         return None
 
+    def _place_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for id in waiting:
+            self._place(id)
+        self._want_soon()
 
     def _want_soon(self) -> None:
         """Ask for agents for all that wait, a moment later: processes are asked for one by one."""
