@@ -126,6 +126,8 @@ class Spool:
         self.folder = folder
         self.machines = list(machines)
         self.started: list[tuple[str, Machine, subprocess.Popen[Any]]] = []
+        #: Machines that cannot be told to end a job, as it is with those that are cut off from a real engine.
+        self.deaf: set[Machine] = set()
         self._over = threading.Event()
         self._running: dict[str, tuple[Machine, subprocess.Popen[Any]]] = {}
         self._thread = threading.Thread(target=self._serve, name="spool", daemon=True)
@@ -156,15 +158,18 @@ class Spool:
                 if machine:
                     self._start(path, machine)
             for id, (machine, process) in list(self._running.items()):
-                if (self.folder / f"{id}.cancel").exists() and process.poll() is None and not machine.is_plugged:
+                if (self.folder / f"{id}.cancel").exists() and process.poll() is None and self._hears(machine):
                     process.kill()
                 if machine.is_plugged or process.poll() is not None:
                     (self.folder / f"{id}.end").write_text(json.dumps(process.returncode))
                     del self._running[id]
             time.sleep(0.02)
 
+    def _hears(self, machine: Machine) -> bool:
+        return not machine.is_plugged and machine not in self.deaf
+
     def _freest(self) -> Machine | None:
-        alive = [machine for machine in self.machines if not machine.is_plugged]
+        alive = [machine for machine in self.machines if self._hears(machine)]
         load = {id(machine): 0 for machine in alive}
         for machine, _ in self._running.values():
             if id(machine) in load:
