@@ -7,7 +7,10 @@ the rights of deploy/kubernetes/rbac.yaml. Jobs of the suite need only a Python:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,17 +42,28 @@ class TestKubernetes(EngineConformance):
         return [f"Secret {name}" for name in self.cluster.secrets()]
 
 
-@pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no kubeconfig of a real cluster")
+@pytest.fixture(scope="module")
+def real_cluster() -> None:
+    """There is one; and its certificates are in the client's temporary files, which stay until this process ends."""
+    if REAL not in os.environ:
+        pytest.skip(f"{REAL} names no kubeconfig of a real cluster")
+    KubernetesApi(os.environ[REAL]).close()
+
+
+@pytest.mark.usefixtures("real_cluster")
 class TestRealKubernetes(EngineConformance):
     engine_name = "kubernetes"
     python = "python3"
     patience_s = 50.0
     num_jobs = 20
 
-    @pytest.fixture(autouse=True, scope="class")
-    def _certificates(self) -> None:
-        """The client writes those of a kubeconfig into temporary files, once and until the process ends."""
-        KubernetesApi(os.environ[REAL]).close()
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def launch(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[str]:
+        """A launcher that is killed leaves the client's temporary files."""
+        return super().launch(argv, env={**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}, **popen_arguments)
 
     def engine_options(self) -> Mapping[str, object]:
         image = os.environ.get("ROPEWALK_TEST_IMAGE", "python:3.12-slim")

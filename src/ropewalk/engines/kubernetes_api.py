@@ -39,6 +39,8 @@ NICE_RIGHTS = (("list", "nodes"),)
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECT_S, _READ_S = 5.0, 20.0
+#: The reason of an error that is ours: the server's certificate is not one that the configuration trusts.
+DISTRUST = "Distrust"
 _AGAIN = (0, 429, 500, 502, 503, 504)
 _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
@@ -85,7 +87,9 @@ def retrying(call: Callable[[], _T], patience_s: float = 10.0, sleep: Callable[[
         try:
             return call()
         except ApiError as error:
-            again = error.status in _AGAIN or (error.status == 409 and error.reason == "Conflict")
+            again = (error.status in _AGAIN and error.reason != DISTRUST) or (
+                error.status == 409 and error.reason == "Conflict"
+            )
             wait_s = max(pause_s * random.uniform(0.5, 1), error.retry_after_s or 0)
             if not again or time.monotonic() + wait_s > deadline:
                 raise
@@ -218,7 +222,13 @@ class KubernetesApi:
         try:
             if file or self._context:
                 self._config.load_kube_config(
-                    file or default, context=self._context or None, client_configuration=settings, persist_config=False
+                    file or default,
+                    context=self._context or None,
+                    client_configuration=settings,
+                    persist_config=False,
+                    # The client writes keys that are in the kubeconfig itself into files. Those of a process that is
+                    # killed stay, so they had better be in memory.
+                    temp_file_path=os.environ.get("XDG_RUNTIME_DIR") or None,
                 )
             else:
                 self._config.load_incluster_config(client_configuration=settings)
@@ -317,6 +327,8 @@ def _refusal(error: Any) -> ApiError:
     """The client's exception as ours, with the server's own words."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
     reason, message = "", body[:500]
+    if not error.status and "CERTIFICATE_VERIFY_FAILED" in str(error.reason):
+        return ApiError(str(error.reason), reason=DISTRUST)
     try:
         said = json.loads(body)
         reason, message = str(said.get("reason") or ""), str(said.get("message") or body[:500])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi
+from ropewalk.engines.kubernetes_api import DISTRUST, ApiError, KubernetesApi
 from ropewalk.errors import EngineError
 
 #: Refusals are told apart by the server's own words, which have been stable for years: first match wins.
@@ -49,6 +49,11 @@ def explain(error: ApiError, doing: str, api: KubernetesApi) -> EngineError:
 
 def _next_step(error: ApiError, api: KubernetesApi) -> str:
     said = str(error).lower()
+    if error.reason == DISTRUST:
+        return (
+            "the certificate of the API server is none that the kubeconfig trusts: check its certificate-authority, "
+            "and whether somebody stands in between"
+        )
     if error.status == 0:
         return (
             "the API server cannot be reached: check the server of the kubeconfig, the network and a proxy; "
