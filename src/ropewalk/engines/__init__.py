@@ -20,6 +20,7 @@ ENGINES: dict[str, str] = {
     "docker": "ropewalk.engines.docker:DockerEngine",
     "kubernetes": "ropewalk.engines.kubernetes:KubernetesEngine",
     "local": "ropewalk.engines.local:LocalEngine",
+    "mpi": "ropewalk.engines.mpi:MpiEngine",
     "ray": "ropewalk.engines.ray:RayEngine",
     "ssh": "ropewalk.engines.ssh:SshEngine",
     "slurm": "ropewalk.engines.slurm:SlurmEngine",

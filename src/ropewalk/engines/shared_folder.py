@@ -1,10 +1,12 @@
-"""The folder that the launcher and the nodes share: credentials go in, the output of jobs comes back.
+"""The folder that the launcher and the hosts of an engine share: credentials go in, the output of jobs comes back.
 
-~/.ropewalk/slurm/                     option folder
-└── ropewalk-<run>/          0700      removed when the last job of the run is over
-    └── <request>/           0700
-        ├── 0.stdin          0600      for one job; removed by it as soon as it has opened it
-        └── 0.log            0600      made before a job writes to it, who would give it other rights
+    ~/.ropewalk/slurm/                     the engine's option folder
+    └── ropewalk-<run>/          0700      removed when the last job of the run is over
+        └── <request>/           0700
+            ├── 0.stdin          0600      for one job; removed by it as soon as it has opened it
+            └── 0.log            0600      made before a job writes to it, who would give it other rights
+
+Nobody else may change what lies in it, or a job could be given the credentials of a stranger.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import stat
 import time
 from pathlib import Path
 
+from ropewalk.engines.engine import Finding
 from ropewalk.errors import EngineError
 
 PREFIX = "ropewalk-"
 _LOG_TAIL_BYTES = 64 * 1024
 _OLD_S = 24 * 3600.0
+_LEAST_FREE = 64 << 20
 #: Kinds of file systems that hosts do not share with each other.
 _LOCAL_KINDS = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"])
 
@@ -95,6 +99,23 @@ class SharedFolder:
                 if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD_S:
                     runs.append(entry.name.removeprefix(PREFIX))
         return runs
+
+    def check(self) -> Finding:
+        """Whether it can be used, for `ropewalk doctor`: a file is made in it, and removed again."""
+        run = f"check-{os.urandom(4).hex()}"
+        try:
+            self.prepare(run, "check", 1, b"-")
+        except EngineError as error:
+            return Finding("shared folder", False, str(error))
+        finally:
+            self.remove_run(run)
+        free = shutil.disk_usage(self.path).free
+        if free < _LEAST_FREE:
+            return Finding("shared folder", False, f"{self.path} has only {free >> 20} MiB free: make room there")
+        words = f"{self.path} ({self.kind() or 'unknown'} file system, {free >> 20} MiB free)"
+        if self.is_local():
+            words += "; such a file system is not shared by itself: if hosts do not see it, set the option folder"
+        return Finding("shared folder", True, words)
 
     def kind(self) -> str:
         """The kind of its file system, such as "nfs4"; empty if unknown."""

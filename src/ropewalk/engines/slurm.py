@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ipaddress
 import os
 import pwd
 import re
-import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
@@ -219,7 +218,7 @@ class SlurmEngine(Engine):
         nodes = sorted(self._nodes(), key=lambda node: not node.is_usable)
         addresses: list[str] = []
         for node in nodes[:_HOSTS_ASKED]:
-            addresses += _resolve(node.address, self.options.timeout_s)
+            addresses += resolve(node.address)
         return list(dict.fromkeys(addresses))
 
     # Watching
@@ -380,21 +379,6 @@ def _user() -> str:
 def _order(id: str) -> tuple[int, int]:
     job, _, task = id.partition("_")
     return int(job), int(task or 0)
-
-
-def _resolve(address: str, timeout_s: float) -> list[str]:
-    """The IP addresses of a node; none if its name is known to nobody here."""
-    try:
-        return [str(ipaddress.ip_address(address))]
-    except ValueError:
-        pass
-    if not shutil.which("getent") or not re.fullmatch(r"[\w.-]+", address):
-        return []
-    try:
-        printed = run_command(["getent", "ahosts", address], timeout_s=timeout_s)
-    except EngineError:
-        return []
-    return [line.split()[0] for line in printed.splitlines() if line.split()[1:2] == ["STREAM"]]
 
 
 _ADVICE = (

@@ -19,7 +19,6 @@ from ropewalk.errors import EngineError
 _COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 #: Credentials of Slurm (munge) are worth nothing between clocks that differ by more than five minutes.
 _MOST_SKEW_S = 60.0
-_LEAST_FREE = 64 << 20
 
 
 def check_cluster(options: SlurmOptions, folder: SharedFolder, nodes: Callable[[], list[Node]]) -> list[Finding]:
@@ -30,13 +29,13 @@ def check_cluster(options: SlurmOptions, folder: SharedFolder, nodes: Callable[[
             f"not on the PATH: {', '.join(missing)}. Run the launcher on a login node of the cluster or inside of a "
             "job, load Slurm's module, or install the commands (Debian: apt install slurm-client)"
         )
-        return [Finding("commands of Slurm", False, advice), *_folder(folder)]
+        return [Finding("commands of Slurm", False, advice), folder.check()]
     findings = [Finding("commands of Slurm", True, os.path.dirname(shutil.which("sbatch") or ""))]
     for probe in (_version, _controller, _clock, _queue):
         findings.append(probe(options.timeout_s))
     findings += _partition(nodes)
     findings.append(_accounts(options.timeout_s))
-    return [*findings, *_folder(folder)]
+    return [*findings, folder.check()]
 
 
 def _said(argv: Sequence[str], timeout_s: float) -> tuple[bool, str]:
@@ -94,22 +93,3 @@ def _accounts(timeout_s: float) -> Finding:
     if shutil.which("sacct") is None or not _said(["sacct", "--noheader", "--format=JobID"], timeout_s)[0]:
         return Finding("accounts of jobs", True, "none kept here; the end of a job is known for MinJobAge seconds only")
     return Finding("accounts of jobs", True, "kept, sacct answers")
-
-
-def _folder(folder: SharedFolder) -> Iterator[Finding]:
-    try:
-        place = folder.prepare(f"check-{os.urandom(4).hex()}", "check", 1, b"-")
-    except EngineError as error:
-        yield Finding("shared folder", False, str(error))
-        return
-    folder.remove_run(place.parent.name.removeprefix("ropewalk-"))
-    free = shutil.disk_usage(folder.path).free
-    if free < _LEAST_FREE:
-        yield Finding("shared folder", False, f"{folder.path} has only {free >> 20} MiB free: make room there")
-    elif folder.is_local():
-        words = f"{folder.path} is on {folder.kind()}, which hosts do not share by themselves: if nodes do not see it"
-        yield Finding("shared folder", True, f"{words}, choose another with the option folder")
-    else:
-        yield Finding(
-            "shared folder", True, f"{folder.path} ({folder.kind() or 'unknown kind'}, {free >> 20} MiB free)"
-        )

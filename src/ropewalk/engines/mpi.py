@@ -1,0 +1,282 @@
+"""The engine for mpiexec, a launcher only: one request is one `mpiexec -n N`, and its ranks are the jobs.
+
+    submit ── mpiexec -n N ──▶ python -m ropewalk.engines.mpi_rank (on each host) ──▶ agent
+
+It is for places where mpiexec is all there is. It is not elastic: no rank is ever added to an mpiexec, and where a
+host dies MPI ends all ranks of that mpiexec. Credentials, output and exit codes pass through a folder that all hosts
+share, see `mpi_rank`; nothing else tells how a rank ended, so everything is read from there, by any launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.host_addresses import resolve
+from ropewalk.engines.options import read_options
+from ropewalk.engines.resources import Resources, usable_cpus
+from ropewalk.engines.shared_folder import PREFIX, SharedFolder
+from ropewalk.errors import EngineError
+
+_ID = re.compile(r"(?P<run>[\w.-]+)\.(?P<request>[0-9a-f]{12})\.(?P<rank>\d+)")
+#: Ranks look for their cancellation every 0.1 s; after this mpiexec itself is ended, and it ends what it can reach.
+_CANCEL_S = 2.0
+#: Batch systems whose allocation mpiexec takes its hosts from.
+_ALLOCATIONS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
+_LAST_WORDS = 600
+
+
+@dataclass(frozen=True)
+class MpiOptions:
+    """The options of the engine `mpi`."""
+
+    mpiexec: str = "mpiexec"
+    """The command: mpiexec or mpirun of MPICH, Open MPI, Intel MPI or MVAPICH."""
+    hosts: list[str] = field(default_factory=list[str])
+    """Where to start ranks; without it, those of the allocation that the launcher is in, or this machine."""
+    extra: list[str] = field(default_factory=list[str])
+    """More arguments, such as "--oversubscribe"."""
+    processes_per_rank: int | None = None
+    """The most processes in one rank; None fills the CPUs that this machine has."""
+    folder: str = "~/.ropewalk/mpi"
+    """A folder that all hosts share, for credentials and the output of ranks."""
+    python: str = sys.executable
+    """The Python interpreter on the hosts; Ropewalk must be installed for it."""
+
+    def __post_init__(self) -> None:
+        if any(not re.fullmatch(r"\w[\w.:%\[\]-]*", host) for host in self.hosts):
+            raise ValueError(f"hosts must be names or addresses, not {self.hosts!r}")
+        if self.processes_per_rank is not None and self.processes_per_rank < 1:
+            raise ValueError("processes_per_rank must be above 0")
+
+
+class MpiEngine(Engine):
+    """Starts ranks with mpiexec; all it knows of them stands in its folder."""
+
+    name = "mpi"
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.options = read_options(self.name, MpiOptions, options or {})
+        self.python = self.options.python
+        is_elsewhere = bool(self.options.hosts or self.options.extra) or any(map(os.environ.get, _ALLOCATIONS))
+        self.reach = Reach.NETWORK if is_elsewhere else Reach.HERE
+        self._folder = SharedFolder(self.options.folder)
+        self._started: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        self._requests: dict[tuple[str, str], list[str]] = {}
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        if not re.fullmatch(r"[\w-][\w.-]*", run_id):
+            raise EngineError(f"a run is named by letters, digits, dots and dashes, not {run_id!r}")
+        if (run_id, request_id) in self._requests:
+            return list(self._requests[run_id, request_id])
+        request = hashlib.sha256(request_id.encode()).hexdigest()[:12]
+        ids = [f"{run_id}.{request}.{rank}" for rank in range(count)]
+        if count and not self._folder.has_request(run_id, request):
+            folder = self._folder.prepare(run_id, request, count, spec.stdin)
+            try:
+                self._started[run_id, request] = self._start(spec, count, run_id, folder)
+            except BaseException:
+                self._folder.remove_request(run_id, request)
+                raise
+        self._requests[run_id, request_id] = ids
+        return list(ids)
+
+    def _start(self, spec: JobSpec, count: int, run_id: str, folder: Path) -> subprocess.Popen[bytes]:
+        job = {"command": list(spec.command), "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id}}
+        _write(folder / "job.json", json.dumps(job))
+        if self.options.hosts:
+            _write(folder / "hosts", "\n".join(self.options.hosts) + "\n")
+        try:
+            with open(folder / "mpiexec.log", "ab") as log:
+                process = subprocess.Popen(
+                    self._command(count, str(folder)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=os.environ | {"ROPEWALK_RUN_ID": run_id},
+                    start_new_session=True,
+                )
+        except FileNotFoundError:
+            raise EngineError(
+                f"there is no {self.options.mpiexec} on the PATH; load the module of an MPI, install one (pip install "
+                "mpich, or Debian: apt install mpich), or name it with the option mpiexec"
+            ) from None
+        except OSError as error:
+            raise EngineError(f"cannot start {self.options.mpiexec}: {error}") from error
+        _write(folder / "mpiexec.json", json.dumps({"pid": process.pid, "born": _born(process.pid), "ranks": count}))
+        return process
+
+    def _command(self, count: int, folder: str) -> list[str]:
+        hosts = ["-machinefile", f"{folder}/hosts"] if self.options.hosts else []
+        rank = [self.options.python, "-m", "ropewalk.engines.mpi_rank", folder]
+        return [self.options.mpiexec, "-n", str(count), *hosts, *self.options.extra, *rank]
+
+    def render(self, spec: JobSpec) -> str:
+        settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
+        command = shlex.join(self._command(1, str(self._folder.path / f"{PREFIX}RUN" / "REQUEST")))
+        return f"{command}\n# each rank: {' '.join([*settings, shlex.join(spec.command)])}\n"
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        return {id: self._status(id) for id in ids}
+
+    def _status(self, id: str) -> JobStatus:
+        folder, rank = self._place(id)
+        facts = _read_facts(folder) if folder else None
+        if folder is None or facts is None or rank >= facts["ranks"]:
+            return JobStatus(JobState.LOST, reason="there is no such job in the folder of this engine")
+        is_alive = self._is_alive(folder, facts)  # asked first: the last that a rank does is to say its end
+        end = folder / f"{rank}.end"
+        if end.exists():
+            code = int(end.read_text(encoding="ascii"))
+            is_ours = (folder / f"{rank}.cancel").exists()
+            reason = "cancelled" if is_ours and code else f"ended by signal {-code}" if code < 0 else ""
+            return JobStatus(JobState.ENDED, code, reason)
+        if is_alive:
+            return JobStatus(JobState.RUNNING)
+        words = _tail(folder / "mpiexec.log", _LAST_WORDS).strip() or "it said nothing"
+        return JobStatus(
+            JobState.ENDED,
+            reason=f"mpiexec ended, and with it all of its ranks, as MPI does when it loses one: {words}",
+        )
+
+    def _is_alive(self, folder: Path, facts: Mapping[str, int]) -> bool:
+        process = self._started.get((folder.parent.name.removeprefix(PREFIX), folder.name))
+        if process is not None:
+            return process.poll() is None  # and is buried, if it has ended
+        return _born(facts["pid"]) == facts["born"]
+
+    def _place(self, id: str) -> tuple[Path | None, int]:
+        match = _ID.fullmatch(id)
+        if match is None or match["run"].startswith("."):
+            return None, 0
+        return self._folder.path / f"{PREFIX}{match['run']}" / match["request"], int(match["rank"])
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        alive = [id for id in ids if self._status(id).state is JobState.RUNNING]
+        for id in alive:
+            folder, rank = self._place(id)
+            if folder is not None:
+                (folder / f"{rank}.cancel").touch(mode=0o600)
+        deadline = time.monotonic() + _CANCEL_S
+        while any(self._status(id).state is JobState.RUNNING for id in alive) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for folder in {folder for id in alive if (folder := self._place(id)[0]) is not None}:
+            self._end_mpiexec(folder)
+        # Nobody else tidies up after a launcher that is gone; after ourselves we do in `close`.
+        foreign = {match["run"] for id in alive if (match := _ID.fullmatch(id))} - {run for run, _ in self._requests}
+        for run in foreign - set(self.runs()):
+            self._folder.remove_run(run)
+
+    def _end_mpiexec(self, folder: Path) -> None:
+        """End an mpiexec all of whose ranks are cancelled: some may be on hosts that do not look any more."""
+        facts = _read_facts(folder)
+        if facts is None or not all(
+            (folder / f"{rank}.cancel").exists() or (folder / f"{rank}.end").exists() for rank in range(facts["ranks"])
+        ):
+            return
+        deadline = time.monotonic() + _CANCEL_S
+        while self._is_alive(folder, facts) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._is_alive(folder, facts):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(facts["pid"], number)
+                time.sleep(0.2)
+
+    def find(self, run_id: str) -> list[str]:
+        return self.runs().get(run_id, [])
+
+    def runs(self) -> dict[str, list[str]]:
+        runs: dict[str, list[str]] = {}
+        for folder in sorted(self._folder.path.glob(f"{PREFIX}*/*")):
+            run = folder.parent.name.removeprefix(PREFIX)
+            ranks = (_read_facts(folder) or {"ranks": 0})["ranks"]
+            ids = [f"{run}.{folder.name}.{rank}" for rank in range(ranks)]
+            if alive := [id for id in ids if self._status(id).state is JobState.RUNNING]:
+                runs.setdefault(run, []).extend(alive)
+        return runs
+
+    def logs(self, id: str) -> str:
+        folder, rank = self._place(id)
+        return "" if folder is None else self._folder.log(folder.parent.name.removeprefix(PREFIX), folder.name, rank)
+
+    def per_job(self, process: Resources) -> int | None:
+        if self.options.processes_per_rank is not None:
+            return self.options.processes_per_rank
+        share = int(usable_cpus() / process.cpus)
+        if share < 1:
+            raise EngineError(
+                f"a process of {process.cpus:g} CPUs is more than this machine has ({usable_cpus()}), and mpiexec does "
+                "not tell of the others; say how many fit into one rank with the option processes_per_rank"
+            )
+        return share
+
+    def hosts(self) -> list[str]:
+        return list(dict.fromkeys(address for host in self.options.hosts for address in resolve(host.split(":")[0])))
+
+    def check(self) -> list[Finding]:
+        path = shutil.which(self.options.mpiexec)
+        advice = (
+            "not on the PATH: load the module of an MPI, install one (pip install mpich), or set the option mpiexec"
+        )
+        findings = [Finding(self.options.mpiexec, path is not None, path or advice)]
+        findings.append(
+            Finding("hosts", True, ", ".join(self.options.hosts) or "this machine, or those of the allocation")
+        )
+        return [*findings, self._folder.check()]
+
+    def close(self) -> None:
+        """Remove the files of requests that are over, of this launcher and of those that are gone."""
+        running = self.runs()
+        for (run, _), process in self._started.items():
+            if run not in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it ends a moment after its last rank
+                    process.wait(_CANCEL_S)
+        mine = {run for run, _ in self._started}
+        for run in (mine | set(self._folder.old_runs())) - set(running):
+            self._folder.remove_run(run)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole, readable for this user only."""
+    unfinished = path.with_name(f"{path.name}~")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    unfinished.rename(path)
+
+
+def _read_facts(folder: Path) -> dict[str, int] | None:
+    try:
+        return json.loads((folder / "mpiexec.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _born(pid: int) -> int:
+    """When a process started, in ticks since boot; 0 if there is none. With its number it names the process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _tail(path: Path, size: int) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[-size:]
+    except OSError:
+        return ""

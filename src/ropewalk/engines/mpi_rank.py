@@ -1,0 +1,125 @@
+"""One rank of an mpiexec: takes its own files from the shared folder, runs the job, and says how it ended.
+
+    mpiexec ─┬─ rank 0: this program ── the job 0      0.stdin  credentials, removed when opened
+             └─ rank 1: this program ── the job 1      1.log    output
+                                                       1.end    exit code, when it has ended
+                                                       1.cancel asks for its end
+
+mpiexec hands its standard input to rank 0 only and mixes all outputs, hence the files. A rank that ends with an error
+makes mpiexec end all others, so this program always ends well, and its job's exit code stands in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+#: In the order in which they are believed: MPICH and Intel, Open MPI, MVAPICH, PMIx, srun.
+_RANK_VARIABLES = (
+    "PMI_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+)
+#: What tells a program that it is a rank, which the job is not.
+_OF_MPI = re.compile(r"(PMI|PMIX|OMPI|HYDI|HYDRA|MPI|MV2)_")
+_LOOK_S = 0.1
+
+
+def main(folder: Path) -> int:
+    """Run the job of this rank and return 0; another number only if there is no such job."""
+    rank = rank_of(os.environ)
+    if rank is None:
+        print(f"none of {', '.join(_RANK_VARIABLES)} is set: this is for mpiexec to start", file=sys.stderr)
+        return 1
+    try:
+        job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        output = open(folder / f"{rank}.log", "ab")  # noqa: SIM115 - the job's, for as long as it lives
+    except OSError as error:
+        print(f"rank {rank} cannot read its files in {folder}: {error}. All hosts must share it", file=sys.stderr)
+        return 1
+    _say_end(folder, rank, _run(job["command"], job["environment"], folder, rank, output.fileno()))
+    return 0
+
+
+def rank_of(environ: Mapping[str, str]) -> int | None:
+    """Which rank this process is; None if no mpiexec started it."""
+    for name in _RANK_VARIABLES:
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return None
+
+
+def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, output: int) -> int:
+    environment = {name: value for name, value in os.environ.items() if not _OF_MPI.match(name)}
+    try:
+        stdin = _open_stdin(folder / f"{rank}.stdin")
+        job = subprocess.Popen(
+            command, stdin=stdin, stdout=output, stderr=output, env=environment | more, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        os.write(output, f"cannot start {command[0]}: {error}\n".encode())
+        return 127
+    os.close(stdin)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: _pass_on(job, number))
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.wait(_LOOK_S)
+            break
+        # The first rank's parent is mpiexec or its proxy on this host: without it nobody could end the job.
+        if (folder / f"{rank}.cancel").exists() or not folder.exists() or os.getppid() == 1:
+            _end_descendants()
+    _end_descendants()
+    return job.returncode
+
+
+def _open_stdin(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    path.unlink()
+    return descriptor
+
+
+def _pass_on(job: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        job.send_signal(number)
+
+
+def _end_descendants() -> None:
+    """End all that the job has started; what lost its parent has become a child of this process."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _say_end(folder: Path, rank: int, code: int) -> None:
+    """Write the exit code, whole or not at all."""
+    unfinished = folder / f"{rank}.end~"
+    with contextlib.suppress(OSError):  # the folder was removed: nobody wants to know any more
+        unfinished.write_text(str(code), encoding="ascii")
+        unfinished.rename(folder / f"{rank}.end")
+
+
+def _adopt_orphans() -> None:
+    import ctypes
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+if __name__ == "__main__":
+    _adopt_orphans()
+    sys.exit(main(Path(sys.argv[1])))
