@@ -226,6 +226,12 @@ def test_without_an_image_it_says_how_to_build_one(host: DockerHost) -> None:
         assert not finding(engine, "image").ok
 
 
+def test_the_setting_image_is_taken_unless_the_option_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROPEWALK_IMAGE", "from-settings:1")
+    assert DockerEngine().image == "from-settings:1"
+    assert DockerEngine({"image": THIN}).image == THIN
+
+
 def test_an_image_that_is_not_there_is_named_with_what_puts_it_there(host: DockerHost) -> None:
     with engine_of(host, image="no/such:1", pull="never") as engine:
         said = refusal(lambda: start(engine))

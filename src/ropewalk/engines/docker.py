@@ -9,6 +9,9 @@ Containers are found by their labels (`docker ps --filter label=ropewalk.run`), 
 one that started them. Docker never restarts them. What a killed launcher left is removed by the next run: its network
 at once, its ended containers, whose logs may say why, after an hour.
 
+A launcher that is a container itself needs the daemon's socket, as `volumes=/var/run/docker.sock:/var/run/docker.sock`
+for one that is submitted; its jobs then join its own network, where they reach it.
+
 Podman works through its Docker-compatible socket: `systemctl --user start podman.socket`, and the option
 `host=unix:///run/user/1000/podman/podman.sock`. It needs `catatonit` installed for the init process of containers, and
 where it may not raise limits (root without CAP_SYS_RESOURCE) the option `ulimits=nofile=1024:1024,nproc=4096:4096`.
@@ -45,7 +48,7 @@ _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
 #: As long as Docker itself prints an id.
 _ID_LENGTH = 12
-#: A daemon starts a few containers at once about twice as fast as one after another.
+#: A daemon starts containers about 1.4 times as fast so (12 containers, 2 cores: 2.3 s instead of 3.2 s).
 _PARALLEL = 8
 #: The ended containers of a launcher that is gone are kept so long, for `docker logs`.
 _KEPT_S = 3600.0
@@ -310,7 +313,9 @@ class DockerEngine(Engine):
         name = self._shared_network or "bridge"
         if name == "host":
             return ["127.0.0.1"]
-        with self.daemon.asked(f"look at the network {name}"):
+        missing = [404] if name == "bridge" else []  # a daemon may be told to have no default bridge
+        network: dict[str, Any] = {"IPAM": {}}
+        with self.daemon.asked(f"look at the network {name}"), self.daemon.forgiving(*missing):
             network = self.daemon.api.inspect_network(name)
         gateways = [each.get("Gateway", "") for each in containers.subnets(network)]
         return [gateway for gateway in gateways if _is_address(gateway)]
