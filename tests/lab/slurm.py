@@ -25,6 +25,8 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun")
 #: Control groups are the host's own; they tell clusters apart by the names of their nodes.
 CGROUPS = Path("/sys/fs/cgroup")
 CPUS_PER_NODE = 16
+#: Between SIGTERM and SIGKILL; the default is 30 s.
+KILL_WAIT_S = 3
 
 _CONF = """
 ClusterName=lab
@@ -55,7 +57,7 @@ ReturnToService=2
 SlurmdTimeout=5
 MessageTimeout=3
 TCPTimeout=2
-KillWait=3
+KillWait={kill_wait}
 EnforcePartLimits=ALL
 MinJobAge=300
 """
@@ -155,7 +157,7 @@ class SlurmCluster:
             f"NodeName={name} NodeAddr={machine.ip} CPUs={CPUS_PER_NODE} RealMemory=16000"
             for name, machine in self.nodes.items()
         ]
-        conf = _CONF.format(ip=self.controller.ip, folder=self.folder) + "\n".join(lines)
+        conf = _CONF.format(ip=self.controller.ip, folder=self.folder, kill_wait=KILL_WAIT_S) + "\n".join(lines)
         (self.folder / "slurm.conf").write_text(conf + _PARTITIONS.format(first=next(iter(self.nodes))))
         (self.folder / "cgroup.conf").write_text(_CGROUP_CONF)
         for command in COMMANDS:

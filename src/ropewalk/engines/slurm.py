@@ -26,7 +26,7 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.engines.slurm_check import check_cluster
-from ropewalk.engines.slurm_commands import ask, is_passing, run_command, words_of
+from ropewalk.engines.slurm_commands import advise, ask, is_passing, run_command, words_of
 from ropewalk.engines.slurm_jobs import SACCT_FIELDS, SlurmJob, read_sacct, read_scontrol, read_squeue, status_of
 from ropewalk.engines.slurm_nodes import (
     SINFO_FORMAT,
@@ -123,7 +123,7 @@ class SlurmEngine(Engine):
                 break
             except EngineError as error:
                 if not is_passing(error):
-                    raise EngineError(f"Slurm refused the job: {_advise(words_of(error) or str(error))}") from error
+                    raise EngineError(f"Slurm refused the job: {advise(words_of(error) or str(error))}") from error
                 if taken := self._taken(name):
                     return taken
                 if time.monotonic() > deadline:
@@ -379,24 +379,3 @@ def _user() -> str:
 def _order(id: str) -> tuple[int, int]:
     job, _, task = id.partition("_")
     return int(job), int(task or 0)
-
-
-_ADVICE = (
-    ("invalid account", "choose an account of yours with the option account (sacctmgr show associations lists them)"),
-    ("invalid partition", "choose a partition with the option partition (sinfo lists them)"),
-    ("invalid qos", "choose a quality of service with the option qos (sacctmgr show qos lists them)"),
-    ("invalid feature", "choose features with the option constraint (sinfo --format=%f lists them)"),
-    ("reservation", "choose a reservation with the option reservation (scontrol show reservation lists them)"),
-    ("submit limit", "you have as many jobs in the queue as you may; wait for some, or ask for fewer processes"),
-    ("policy", "a limit of the account is reached; ask for less, or wait for your other jobs"),
-    ("array", "the cluster allows smaller arrays only (MaxArraySize); ask for fewer jobs at once"),
-    ("memory", "ask for less memory, or choose a partition with larger nodes"),
-    ("node configuration", "no node has what is asked for; compare it with sinfo --Node --long"),
-    ("group not permitted", "you may not use this partition; choose another with the option partition"),
-)
-
-
-def _advise(words: str) -> str:
-    words = words.replace("sbatch: error: ", "").replace("Batch job submission failed: ", "").strip()
-    advice = next((advice for cause, advice in _ADVICE if cause in words.lower()), "")
-    return f"{words}; {advice}" if advice else words

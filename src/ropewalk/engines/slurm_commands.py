@@ -31,6 +31,20 @@ _PASSING = (
     "in standby mode",
     "invalid protocol version: uninitialized",
 )
+#: What to do about the words with which sbatch refuses a job.
+_ADVICE = (
+    ("invalid account", "choose an account of yours with the option account (sacctmgr show associations lists them)"),
+    ("invalid partition", "choose a partition with the option partition (sinfo lists them)"),
+    ("invalid qos", "choose a quality of service with the option qos (sacctmgr show qos lists them)"),
+    ("invalid feature", "choose features with the option constraint (sinfo --format=%f lists them)"),
+    ("reservation", "choose a reservation with the option reservation (scontrol show reservation lists them)"),
+    ("submit limit", "you have as many jobs in the queue as you may; wait for some, or ask for fewer processes"),
+    ("policy", "a limit of the account is reached; ask for less, or wait for your other jobs"),
+    ("array", "the cluster allows smaller arrays only (MaxArraySize); ask for fewer jobs at once"),
+    ("memory", "ask for less memory, or choose a partition with larger nodes"),
+    ("node configuration", "no node has what is asked for; compare it with sinfo --Node --long"),
+    ("group not permitted", "you may not use this partition; choose another with the option partition"),
+)
 _PAUSE_S = 0.5
 _MOST_WORDS = 2000
 
@@ -105,6 +119,13 @@ def is_passing(error: EngineError) -> bool:
 def words_of(error: EngineError) -> str:
     """What the command itself said."""
     return str(getattr(error, "words", ""))
+
+
+def advise(words: str) -> str:
+    """The words with which sbatch refused a job, and what to do about it."""
+    words = words.replace("sbatch: error: ", "").replace("Batch job submission failed: ", "").strip()
+    advice = next((advice for cause, advice in _ADVICE if cause in words.lower()), "")
+    return f"{words}; {advice}" if advice else words
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
