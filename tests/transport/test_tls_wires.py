@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -255,3 +256,56 @@ def test_a_run_listens_only_on_the_address_that_was_asked_for(lab: Lab) -> None:
         with pytest.raises(ConnectionRefusedError):
             here.connect("127.0.0.1", at.listener.address.port)
         at.dial(far).close()
+
+
+@pytest.mark.parametrize("wire", ["20 ms away", "10 Mbit/s"])
+def test_last_words_arrive_although_something_was_left_unread(lab: Lab, wire: str) -> None:
+    """The kernel resets a connection that is closed with unread bytes, and most of the last words were lost by that."""
+    with linked(lab, wire) as (link, at, _):
+        wait_until(lambda: at.links != [])
+        (theirs,) = at.links
+        heard: list[int] = []
+        on_loop(at.loop, lambda: theirs.send(Note(99)))
+        wait_until(lambda: readable(link))
+        on_loop(at.loop, lambda: hear_with(at, theirs, heard.append))
+        for number in range(10):
+            link.send(Note(number), [bytes(20_000)])
+        link.close()
+        assert at.gone.get(timeout=DEADLINE_S) == "the peer closed the link"
+        assert heard == list(range(10))
+
+
+def readable(link: Link) -> bool:
+    poller = select.poll()
+    poller.register(link.stream.fileno(), select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def hear_with(at: Listening, link: Link, hear: Callable[[int], None]) -> None:
+    """From now on messages are heard and not answered."""
+    fd, _, on_closed = at.loop._links[link]
+    at.loop._links[link] = (fd, lambda got: hear(got.message.number), on_closed)
+
+
+def test_heartbeats_come_through_beside_a_large_frame_on_a_slow_wire(lab: Lab) -> None:
+    with linked(lab, "10 Mbit/s") as (bulk, at, far):
+        beating = Credentials.create(RUN, "beats")
+        at.members.admit("beats", beating.secret, certificate("beats").fingerprint)
+        passport = Passport("far", certificate=certificate("beats"))
+        address = at.listener.address
+        assert address
+        beats = far.on_wire(lambda: dial(address, beating, NOTES, passport=passport, timeout_s=DEADLINE_S))
+        with contextlib.closing(beats):
+            sender = send_from_thread(bulk, range(1), os.urandom(2_000_000))
+            carrier = threading.Thread(target=lambda: receive(bulk, 1))
+            carrier.start()
+            waits: list[float] = []
+            while carrier.is_alive():
+                began = time.monotonic()
+                beats.send(Note(len(waits)))
+                receive(beats, 1)
+                waits.append(time.monotonic() - began)
+                carrier.join(0.05)
+            sender.join()
+    assert len(waits) > 10
+    assert max(waits) < 1.5, "a lease is 2.5 s"

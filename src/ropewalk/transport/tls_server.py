@@ -15,11 +15,12 @@ import logging
 import socket
 import threading
 
-from ropewalk.errors import LinkClosed, SettingsError, TransportRefused
+from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport import server
 from ropewalk.transport.address import TlsAddress
 from ropewalk.transport.credentials import AllowList, ProcessCertificate
 from ropewalk.transport.handshake import Hello, judge
+from ropewalk.transport.interfaces import listen_on
 from ropewalk.transport.link import Codec
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import BACKLOG, Listener, OnLink, Stranger
@@ -58,23 +59,14 @@ class TlsListener(Listener):
             SettingsError: the address means "every network that this host is on".
             OSError: the address cannot be bound.
         """
-        bind_to = ipaddress.ip_address(ip)
-        plain = getattr(bind_to, "ipv4_mapped", None) or bind_to
-        if plain.is_unspecified or plain.is_multicast:
-            raise SettingsError(
-                f"a run does not listen on {ip}, which is every network of this host; "
-                "name the address that the other hosts of the run reach it by"
-            )
-        context = server_context(certificate)
-        family = socket.AF_INET6 if bind_to.version == 6 else socket.AF_INET
+        self._context = server_context(certificate)
+        self.address: TlsAddress | None = None
         if port is None:
-            sock = socket.socket(family)
+            sock = socket.socket()
             sock.close()
-            self.address = None
         else:
-            sock = socket.create_server((ip, port), family=family, backlog=BACKLOG)
-            self.address = TlsAddress(str(bind_to), sock.getsockname()[1], certificate.fingerprint)
-        self._context = context
+            sock = listen_on(ip, port, backlog=BACKLOG)
+            self.address = TlsAddress(str(ipaddress.ip_address(ip)), sock.getsockname()[1], certificate.fingerprint)
         super().__init__(loop, sock, run_id, members, codec, on_link)
 
     def adopt(self, sock: socket.socket) -> None:

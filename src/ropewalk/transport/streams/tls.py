@@ -48,7 +48,9 @@ _RECORD_BYTES = 16 << 10
 #: How long a side that refuses waits for the other to hang up. If we close while bytes of the peer are still unread,
 #: the kernel resets the connection and the peer may never read why it was refused.
 _LINGER_S = 0.5
-#: A host that vanishes is noticed after about 60 + 4 * 15 s; the lease of the process usually ends before.
+#: A host that vanishes is noticed after about 60 + 4 * 15 s if nothing is under way to it; the lease of the process
+#: usually ends before. TCP_USER_TIMEOUT would watch over what is under way, but since Linux 5.11 it also ends a
+#: connection to a peer that is well and answers, and only has not read for so long because it computes.
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 _YES, _NO = b"\x01", b"\x00"
@@ -203,6 +205,10 @@ class TlsStream(Stream):
         # A thread that waits in `recv` is only woken by shutdown, not by close.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+            # With something unread, the kernel would reset the connection, and what we said last be lost on its way.
+            waste = bytearray(READ_BYTES)
+            while self._sock.recv_into(waste, 0, socket.MSG_DONTWAIT):
+                pass
         self._sock.close()
 
     def _encrypt(self, left: list[memoryview]) -> int:
