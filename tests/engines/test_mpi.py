@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
 from ropewalk.testing.engine_under_test import processes_of
 from tests.lab import require
+from tests.lab.ssh import SshHosts
 
 
 @pytest.fixture(autouse=True)
@@ -179,3 +181,36 @@ def test_options_that_cannot_work_are_refused(options: dict[str, object]) -> Non
 )
 def test_each_mpi_tells_ranks_in_its_own_way(environ: dict[str, str], rank: int | None) -> None:
     assert rank_of(environ) == rank
+
+
+_OVER_HOSTS = """
+import json, sys, time
+from ropewalk.engines.engine import JobSpec, JobState
+from ropewalk.engines.mpi import MpiEngine
+engine = MpiEngine(json.loads(sys.argv[1]))
+code = "import platform, sys, time; print(platform.node(), sys.stdin.read(), flush=True); time.sleep(600)"
+ids = engine.submit(JobSpec([sys.executable, "-c", code], stdin=b"secret"), 3, "f00d", "a")
+while not all(engine.logs(id) for id in ids) and engine.poll(ids)[ids[0]].state is JobState.RUNNING:
+    time.sleep(0.05)
+print(json.dumps([engine.logs(id) for id in ids]), engine.poll(ids)[ids[0]].reason)
+engine.cancel(ids)
+print([status.exit_code for status in engine.poll(ids).values()])
+engine.close()
+"""
+
+
+def test_ranks_run_on_the_hosts_that_are_named(ssh_hosts: SshHosts) -> None:
+    wrapper = ssh_hosts.folder / "ssh-to-hosts"
+    wrapper.write_text(f'#!/bin/sh\nexec ssh -F {ssh_hosts.inner_config} "$@"\n')
+    wrapper.chmod(0o755)
+    # Without -localhost the hosts would call back a host name, which means nothing to them.
+    extra = ["-launcher", "ssh", "-launcher-exec", str(wrapper), "-localhost", ssh_hosts.launcher.ip]
+    options = {
+        "folder": str(ssh_hosts.folder / "mpi"),
+        "hosts": [machine.ip for machine in ssh_hosts.hosts],
+        "extra": extra,
+    }
+    done = ssh_hosts.launcher.run([sys.executable, "-c", _OVER_HOSTS, json.dumps(options)], timeout=50)
+    expected = json.dumps([f"{machine.name} secret\n" for machine in ssh_hosts.hosts])
+    assert done.stdout.splitlines() == [f"{expected} ", "[-9, -9, -9]"], done
+    assert list((ssh_hosts.folder / "mpi").glob("*")) == []

@@ -42,6 +42,15 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         SharedFolder(str(tmp_path)).prepare("f00d", "request", 1, b"secret")
 
 
+def test_a_link_in_the_place_of_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "ropewalk-f00d").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EngineError, match="symbolic link"):
+        SharedFolder(str(tmp_path / "jobs")).prepare("f00d", "request", 1, b"secret")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_a_file_in_the_place_of_the_folder_is_an_error_with_words(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("")
     with pytest.raises(EngineError, match=r"cannot prepare jobs in .*option folder"):

@@ -61,6 +61,7 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 
 def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, output: int) -> int:
+    parent = os.getppid()
     environment = {name: value for name, value in os.environ.items() if not _OF_MPI.match(name)}
     try:
         stdin = _open_stdin(folder / f"{rank}.stdin")
@@ -77,8 +78,8 @@ def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, outp
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.wait(_LOOK_S)
             break
-        # The first rank's parent is mpiexec or its proxy on this host: without it nobody could end the job.
-        if (folder / f"{rank}.cancel").exists() or not folder.exists() or os.getppid() == 1:
+        # The parent is mpiexec, or its proxy on this host: when it is gone, nobody else ends the job.
+        if (folder / f"{rank}.cancel").exists() or not folder.exists() or os.getppid() != parent:
             _end_descendants()
     _end_descendants()
     return job.returncode

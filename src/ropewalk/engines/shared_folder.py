@@ -46,6 +46,8 @@ class SharedFolder:
             _refuse_foreign(self.path)
             run = self.path / f"{PREFIX}{run_id}"
             run.mkdir(mode=0o700, exist_ok=True)
+            if run.is_symlink():
+                raise PermissionError(f"{run} is a symbolic link, which we did not make")
             _refuse_foreign(run)
             os.chmod(run, 0o700)  # whatever the umask is
             folder = run / request
@@ -137,10 +139,9 @@ class SharedFolder:
 
 def _refuse_foreign(folder: Path) -> None:
     """Refuse a folder in which somebody else could put other credentials in the place of ours."""
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is not a folder")
     facts = folder.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(f"{folder} is not a folder")
     if facts.st_uid not in (os.getuid(), 0):
         raise PermissionError(f"{folder} belongs to the user {facts.st_uid}, not to you")
     if facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX:
