@@ -170,6 +170,7 @@ class Fleet:
     def __init__(self, engine: Engine, home: Home, loop: Loop, members: AllowList, crew: Crew) -> None:
         self.engine = engine
         self.agents: dict[str, Agent] = {}
+        """Those that submit add to it in their threads: to be looked through as a list of that moment."""
         self._home = home
         self._loop = loop
         self._members = members
@@ -234,10 +235,10 @@ class Fleet:
             total: how many processes there are, with those that wait: agents that come up first leave some to others.
             beside: the agent that has to host it, because others of its kind are there; crowded or not.
         """
-        ready = [agent for agent in self.agents.values() if agent.up]
+        ready = [agent for agent in list(self.agents.values()) if agent.up]
         fitting = [agent for agent in ready if fits(agent.share, agent.processes.values(), resources, self._per_job)]
         young = time.monotonic() - _SPREAD_S
-        coming = sum(not agent.pid and agent.submitted > young for agent in self.agents.values())
+        coming = sum(not agent.pid and agent.submitted > young for agent in list(self.agents.values()))
         coming += len(self._submitting)
         if coming:
             even = math.ceil(total / (len(ready) + coming))
@@ -258,9 +259,10 @@ class Fleet:
         if not waiting and self._default not in self._per_job:
             self.prepare(self._default, lambda _problem: None)  # and ask again with the next tick
             return
-        coming = [agent.share for agent in self.agents.values() if not agent.pid and not agent.draining]
+        coming = [agent.share for agent in list(self.agents.values()) if not agent.pid and not agent.draining]
         coming += self._submitting
-        now = len(self.agents) + len(self._submitting) - sum(bool(agent.draining) for agent in self.agents.values())
+        leaving = sum(bool(agent.draining) for agent in list(self.agents.values()))
+        now = len(self.agents) + len(self._submitting) - leaving
         hosts = self._home.settings.hosts
         wanted = shares(waiting or [self._default], self._per_job, coming, hosts=hosts, most=self._most, now=now)
         if wanted:
@@ -275,7 +277,7 @@ class Fleet:
 
     def _may_come(self) -> bool:
         """Whether agents may come that are not up yet."""
-        if self._submitting or any(not agent.pid for agent in self.agents.values()):
+        if self._submitting or any(not agent.pid for agent in list(self.agents.values())):
             return True
         return self._most is None and not self._here and time.monotonic() >= self._paused_until
 
@@ -296,7 +298,7 @@ class Fleet:
         self._paused_until = time.monotonic() + _REFUSED_S
         if self._closed:
             return
-        if any(agent.link for agent in self.agents.values()):
+        if any(agent.link for agent in list(self.agents.values())):
             self._crew.on_happened(f"no more agents can be had: {error}")
         elif not self.agents:
             self._crew.on_no_agents(StartFailed(f"no agent could be submitted: {error}"))
@@ -546,7 +548,7 @@ class Fleet:
     def _idles(self, agent: Agent, now: float) -> bool:
         if self._here or self._home.settings.hosts or agent.processes or agent.idle_since is None:
             return False
-        return now - agent.idle_since > _IDLE_S and sum(other.up for other in self.agents.values()) > 1
+        return now - agent.idle_since > _IDLE_S and sum(other.up for other in list(self.agents.values())) > 1
 
     def dismiss(self, agent: Agent) -> None:
         """Give an agent back that is needed no more."""
@@ -588,7 +590,7 @@ class Fleet:
                 self._paused_until = now + delay_s
             case GiveUp(reason, _):
                 self._paused_until = now + _PAUSE_S
-                if not any(other.link for other in self.agents.values()):
+                if not any(other.link for other in list(self.agents.values())):
                     error = StartFailed(f"no agent stays up: {reason}. The last one: {why}")
                     self._crew.on_no_agents(error)
                 else:
@@ -608,11 +610,11 @@ class Fleet:
             if agent.link:
                 with contextlib.suppress(LinkClosed):
                     agent.link.send(Shutdown())
-        jobs = [agent.job for agent in self.agents.values() if agent.job]
+        jobs = [agent.job for agent in list(self.agents.values()) if agent.job]
         deadline = time.monotonic() + _END_S
         with self._lock, contextlib.suppress(EngineError):
             jobs += [job for job in self.engine.find(self._home.run_id) if job not in jobs]  # lost ones that still run
-            never_up = [agent.job for agent in self.agents.values() if agent.job and agent.link is None]
+            never_up = [agent.job for agent in list(self.agents.values()) if agent.job and agent.link is None]
             if never_up:
                 self.engine.cancel(never_up)
             while time.monotonic() < deadline:
@@ -629,7 +631,7 @@ class Fleet:
         if self._here:
             return  # the agents are killed by their pids
         with contextlib.suppress(EngineError):
-            self.engine.cancel([agent.job for agent in self.agents.values() if agent.job])
+            self.engine.cancel([agent.job for agent in list(self.agents.values()) if agent.job])
 
     def _in_thread(self, call: Callable[[], None]) -> None:
         threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
