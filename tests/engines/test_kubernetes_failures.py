@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -300,6 +301,24 @@ def test_knowledge_that_is_too_old_is_none(
     engine.cancel([id])
 
 
+def test_a_launcher_that_does_not_close_its_engine_ends_as_it_wants(kubernetes: Cluster) -> None:
+    """Seen: exit code -6, as the end of the interpreter stopped the thread of the watch inside of compiled code."""
+    kubernetes.api.fail(200, verb="list", resource="pods", delay_s=1.0)
+    code = f"""
+import time
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(2)  # while the interpreter ends, other threads get a turn
+slow = Slow()
+from ropewalk.engines.kubernetes import KubernetesEngine
+from ropewalk.engines.engine import JobSpec
+KubernetesEngine({kubernetes.options(keep_pods=True)!r}).submit(JobSpec(["true"]), 1, "run", "a")
+raise SystemExit(3)
+"""
+    launcher = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert launcher.returncode == 3, launcher.stderr
+
+
 # --- lost nodes, ended pods -------------------------------------------------------------------------------------------
 
 
@@ -354,7 +373,7 @@ def test_secrets_are_in_no_pod_and_go_with_it(kubernetes: Cluster) -> None:
         wait_for(lambda: engine.logs(id).strip() == str(len(SECRET)), "it to read its stdin")
         everything = json.dumps([kubernetes.store.seen_pods, kubernetes.pods()])
         assert SECRET not in everything and base64.b64encode(SECRET.encode()).decode() not in everything
-        assert kubernetes.secrets() == [id, gone]
+        assert sorted(kubernetes.secrets()) == [id, gone]
         kubernetes.store.remove("pods", NAMESPACE, gone)  # by somebody else
         assert kubernetes.secrets() == [id], "the cluster's garbage collector knows the owner"
         engine.cancel([id])

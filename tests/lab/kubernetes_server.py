@@ -46,6 +46,8 @@ class Fault:
     verb: str = ""
     resource: str = ""
     retry_after_s: int | None = None
+    delay_s: float = 0.0
+    """Before the answer, which is a good one with code 200."""
     after_doing: bool = False
     """The request is carried out, and only its answer gets lost."""
 
@@ -105,7 +107,7 @@ class ApiServer:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def fail(self, code: int, times: int = 1, **facts: Any) -> None:
-        """Answer the next requests with an error; see `Fault` for which ones."""
+        """Answer the next requests with an error, or late; see `Fault` for which ones."""
         reason = {401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests"}.get(code, "InternalError")
         with self._lock:
             self.faults.append(Fault(code, reason, f"on demand: {code}", times, **facts))
@@ -298,6 +300,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         verb = "watch" if query.get("watch") in ("true", "True", "1") else verb
         api.authorize(user, verb, resource, namespace)
         fault = api.take_fault(verb, resource)
+        if fault and fault.code == 200:
+            time.sleep(fault.delay_s)
+            fault = None
         if fault and not fault.after_doing:
             raise Refused(fault.code, fault.reason, fault.message, fault.retry_after_s)
         answer = self._act(verb, resource, namespace, name, query, body)

@@ -41,6 +41,8 @@ _CANCEL_GRACE_S = 1
 #: A node that lives has ended a pod by then; one that is lost never does.
 _CANCEL_WAIT_S = 4.0
 _LAST_WORDS_S = 1.5
+#: Its node gives it, if it lives.
+_LOG_S = 5.0
 _FIRST_LIST_S = 10.0
 #: Older knowledge is none: better to say why.
 _STALE_S = 30.0
@@ -130,7 +132,7 @@ class KubernetesEngine(Engine):
 
     def logs(self, id: str) -> str:
         try:
-            return retrying(lambda: self._api.read_log(id, manifests.CONTAINER), patience_s=3.0)
+            return retrying(lambda: self._api.read_log(id, manifests.CONTAINER, _LOG_S), patience_s=_LOG_S)
         except ApiError as error:
             if error.status in (400, 404):  # it has not started, or it is gone
                 return self._cancelled.get(id, "")
@@ -215,7 +217,7 @@ class KubernetesEngine(Engine):
 
     def _last_words(self, id: str) -> str:
         with contextlib.suppress(ApiError):  # a lost node never says them
-            return self._api.read_log(id, manifests.CONTAINER, timeout_s=_LAST_WORDS_S)
+            return self._api.read_log(id, manifests.CONTAINER, _LAST_WORDS_S)
         return ""
 
     def _delete(self, id: str, grace_s: int) -> str:

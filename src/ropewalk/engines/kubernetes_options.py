@@ -23,7 +23,7 @@ class KubernetesOptions:
     """Where pods run, and what is in them besides what a job asks for."""
 
     image: str = ""
-    """The image of the agents: it has a Python with this version of ropewalk. Needed."""
+    """The image of the agents: it has /bin/sh and a Python with this version of ropewalk. Needed."""
     python: str = "python3"
     """The Python interpreter in the image."""
     namespace: str = ""
