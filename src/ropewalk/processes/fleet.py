@@ -29,7 +29,7 @@ import msgspec
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed, TransportError
-from ropewalk.processes.messages import CONTROL, AgentBoot, AgentUp, Certificate, Ping, Pong, Shutdown
+from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, AgentUp, Certificate, Ping, Pong, Shutdown
 from ropewalk.processes.sizing import Share, fits, shares
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
@@ -54,13 +54,15 @@ _LAUNCHER_LEASE_S = 30.0
 _LOOK_S = 0.1
 #: An agent gets this long from the moment in which its job runs to its first word.
 _AGENT_START_S = 60.0
+#: An agent that waits where the launcher can dial it is tried for so long, and each time for so long.
+_BOARD_S, _TRY_S = 6.0, 3.0
 #: How long agents may take to end their processes and themselves when the session ends.
 _END_S = 3.0
 #: Agents on this machine end within milliseconds; those of a cluster are asked about less often.
 _POLL_HERE_S, _POLL_S = 0.005, 0.2
 #: An agent without processes is given back after this long, if the engine gives another one when it is needed.
 _IDLE_S = 30.0
-#: Agents that come up within this time of each other share the processes evenly.
+#: Agents of which each comes up within this time of the one before share the processes evenly.
 _SPREAD_S = 5.0
 #: A job may be queued for so long before people are told why.
 _PATIENCE_S = 5.0
@@ -97,7 +99,7 @@ class Agent:
     running_since: float | None = None
     checked: float = 0.0
     said: str = ""
-    """What the engine said last of a job that is pending."""
+    """What the engine said last of a job that is pending, or the agent of why it has to be dialled."""
     num_bytes: int = 0
     pinged: float | None = None
     """When the ping was sent that has not been answered yet."""
@@ -186,6 +188,8 @@ class Fleet:
         self._closed = False
         self._paused_until = 0.0
         self._last_loss = -_ONE_EVENT_S
+        self._last_news = time.monotonic()
+        """When an agent was submitted or came up last."""
         self._launcher_secret = os.urandom(32).hex()
         self._ticket = new_ticket()
         """What the launcher shows at the switchboard of an agent that it dials."""
@@ -237,9 +241,9 @@ class Fleet:
         """
         ready = [agent for agent in list(self.agents.values()) if agent.up]
         fitting = [agent for agent in ready if fits(agent.share, agent.processes.values(), resources, self._per_job)]
-        young = time.monotonic() - _SPREAD_S
-        coming = sum(not agent.pid and agent.submitted > young for agent in list(self.agents.values()))
-        coming += len(self._submitting)
+        coming = 0
+        if time.monotonic() - self._last_news < _SPREAD_S:
+            coming = len(self._submitting) + sum(not agent.pid for agent in list(self.agents.values()))
         if coming:
             even = math.ceil(total / (len(ready) + coming))
             fitting = [agent for agent in fitting if len(agent.processes) < even]
@@ -323,6 +327,7 @@ class Fleet:
         self._loop.call_soon(lambda: self._submitted(agent))
 
     def _submitted(self, agent: Agent) -> None:
+        self._last_news = time.monotonic()
         if agent.share in self._submitting:
             self._submitting.remove(agent.share)
         if agent.dialled and agent.id in self.agents:
@@ -391,7 +396,7 @@ class Fleet:
         message = received.message
         if isinstance(message, AgentUp):
             agent.pid, agent.host, agent.ip = message.pid, message.host, message.ip
-            agent.idle_since = time.monotonic()
+            agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())
             self._crew.on_agent_up(agent)
         elif isinstance(message, Pong):
@@ -441,7 +446,8 @@ class Fleet:
             reason = f" ({status.reason})" if status.reason else ""
             what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
             last = said.strip()[-2000:] or "nothing"
-            self._lost(agent, f"its job {agent.job} {what}{reason} before it was up. It said: {last}")
+            words = f"its job {agent.job} {what}{reason} before it was up. It said: {last}"
+            self._lost(agent, words, hopeless=status.exit_code == REFUSED_EXIT_CODE)
         elif status.state is JobState.PENDING:
             if status.reason and status.reason != agent.said and now - agent.submitted > _PATIENCE_S:
                 agent.said = status.reason
@@ -451,6 +457,7 @@ class Fleet:
             waits = LISTENS.search(said)
             if waits and not agent.dialling:
                 agent.dialled, agent.board = True, (waits[1].strip("[]"), int(waits[2]))
+                agent.said = waits[3] or ""
                 if waits[3]:
                     self._crew.on_happened(f"{agent.id}: {waits[3]}; the launcher dials it instead")
             if agent.dialled:
@@ -470,16 +477,19 @@ class Fleet:
 
     def _dial(self, agent: Agent) -> None:
         """Meet an agent that waits for the launcher; in a thread."""
-        deadline = time.monotonic() + _AGENT_START_S
+        # One with a board has said that it waits there; behind the engine's door, its job may only be starting.
+        deadline = time.monotonic() + (_BOARD_S if agent.board else _AGENT_START_S)
         why = ""
         while time.monotonic() < deadline and not self._closed and agent.id in self.agents:
             try:
-                sock = self.reach_board(agent, self._ticket, 5.0)
+                sock = self.reach_board(agent, self._ticket, _TRY_S if agent.board else 5.0)
                 certificate = agent.certificate if agent.board else None
                 tls = TlsAddress(*agent.board, certificate.fingerprint) if agent.board and certificate else None
                 shown = Credentials(self._home.run_id, LAUNCHER, self._launcher_secret)
                 link = dial_over(sock, tls, shown, CONTROL, passport=self._home.passport)
             except (TransportError, EngineError, OSError) as error:
+                if not why and agent.board:
+                    self._loop.call_soon(partial(self._crew.on_happened, self._obstacle(agent, error)))
                 why = str(error)
                 if self._has_ended(agent):
                     break
@@ -487,9 +497,20 @@ class Fleet:
                 continue
             self._loop.call_soon(partial(self.linked, agent, link))
             return
-        where = f"{agent.board[0]}:{agent.board[1]}" if agent.board else "the engine's door"
-        failure = f"it could not reach the launcher, and the launcher could not reach it at {where}: {why}"
+        if agent.board:
+            failure = (
+                f"{agent.said}. Nor in the other direction: {why}. Open one of the two, or move the launcher to where "
+                "the hosts are with `ropewalk submit`"
+            )
+        else:
+            failure = f"the launcher could not reach it at the engine's door: {why}"
         self._loop.call_soon(lambda: self._never_met(agent, failure))
+
+    def _obstacle(self, agent: Agent, error: Exception) -> str:
+        from ropewalk.transport.probe import unreached  # only a run with such a host loads it
+
+        assert agent.board
+        return unreached(*agent.board, error, _TRY_S).explain("the launcher", agent.id)
 
     def _has_ended(self, agent: Agent) -> bool:
         with self._lock, contextlib.suppress(EngineError):
@@ -507,7 +528,7 @@ class Fleet:
                 status = self.engine.poll([agent.job])[agent.job]
                 said = self.engine.logs(agent.job).strip()[-2000:]
             words = f"{why}. {status.reason} It said: {said or 'nothing'}"
-            self._loop.call_soon(lambda: self._lost(agent, words))
+            self._loop.call_soon(lambda: self._lost(agent, words, hopeless=agent.board is not None))
 
         self._in_thread(ask)
 
@@ -561,8 +582,8 @@ class Fleet:
         if agent.link is link:
             self._lost(agent, why)
 
-    def _lost(self, agent: Agent, why: str) -> None:
-        """One event, however many processes it takes with it."""
+    def _lost(self, agent: Agent, why: str, *, hopeless: bool = False) -> None:
+        """One event, however many processes it takes with it. Hopeless: another one would fare no better."""
         if self.agents.pop(agent.id, None) is None:
             return
         self._members.retire(agent.id)
@@ -582,6 +603,11 @@ class Fleet:
         if planned:
             return
         now = time.monotonic()
+        if hopeless:
+            self._paused_until = now + _PAUSE_S
+            if not self.agents and not self._submitting:
+                self._crew.on_no_agents(StartFailed(f"no agent could join this run. The last one: {why}"))
+            return
         if now - self._last_loss < _ONE_EVENT_S:
             return  # part of what was counted just now: a switch that failed, a partition that was drained
         self._last_loss = now
