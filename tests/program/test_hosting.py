@@ -130,7 +130,7 @@ def exited(id: str, code: int, ended_by: str = "") -> Exited:
 
 def remembered(hosting: ProcessHosting) -> dict[str, Any]:
     """What it still knows of units."""
-    names = ("_ids", "_names", "_launches", "_links", "_keys", "_unwanted")
+    names = ("_ids", "_names", "_launches", "_links", "_keys", "_unwanted", "_hosts")
     return {name: vars(hosting)[name] for name in names if vars(hosting)[name]}
 
 

@@ -90,6 +90,12 @@ class CallServer:
             time.sleep(0.002)
         return True
 
+    def wait_for_end_of_links(self, timeout_s: float) -> None:
+        """Wait until all callers have hung up, or for so long."""
+        due = time.monotonic() + timeout_s
+        while self._calls and time.monotonic() < due:
+            time.sleep(0.005)
+
     def close(self) -> None:
         """Serve nothing more; may be called twice."""
         for served in list(self._served.values()):

@@ -54,6 +54,8 @@ class PoolStatus:
     """Unplanned deaths of workers, oldest first (the last thousand)."""
     events: tuple[str, ...]
     """What happened to hosts."""
+    ways: tuple[str, ...] = ()
+    """Hosts that reach each other only through another one."""
 
     def __str__(self) -> str:
         head = (
@@ -61,11 +63,12 @@ class PoolStatus:
             f"{self.done} done, {self.failed} failed, {self.retried} retried, {self.num_deaths} deaths"
         )
         rows = [
-            f"  {worker.name:<12} pid {worker.pid:<8} {worker.state:<9} {worker.num_done:>8} done "
+            f"  {worker.name:<12} pid {worker.pid:<8} {worker.host:<8} {worker.state:<9} {worker.num_done:>8} done "
             f"{worker.memory_bytes >> 20:>6} MiB"
             for worker in self.workers
         ]
-        return "\n".join([head, *rows, *(f"  {death.describe()}" for death in self.deaths[-5:])])
+        ways = [f"  {way}" for way in self.ways]
+        return "\n".join([head, *rows, *ways, *(f"  {death.describe()}" for death in self.deaths[-5:])])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -77,9 +80,12 @@ class WorkerHandle:
     def __init__(self, session: Session, id: str) -> None:
         self.name = id
         self.pid = session.pid_of(id)
+        self._session = session
 
     def is_alive(self) -> bool:
         """Whether the process is there."""
+        if self._session.passport:  # it may be on another host, whose numbers mean nothing here
+            return self._session.pid_of(self.name) > 0
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, PermissionError):
@@ -125,4 +131,5 @@ def describe(name: str, state: str, dispatcher: Dispatcher, session: Session) ->
             num_deaths=dispatcher.num_deaths,
             deaths=tuple(dispatcher.deaths),
             events=tuple(dispatcher.events),
+            ways=tuple(map(str, session.ways())),
         )

@@ -53,7 +53,8 @@ class Endings:
             if len(self._held) == 1:
                 self._hosting.loop.call_later(self.grace_s, self._release)
         else:
-            self._ask(end, self.grace_s if patient else min(self.grace_s, _RESTART_GRACE_S))
+            grace_s = self.grace_s if patient else min(self.grace_s, _RESTART_GRACE_S)
+            self._ask(end, grace_s, program_stays=not of_program)
 
     def settle(self) -> None:
         """Something has ended: perhaps the services can be ended now."""
@@ -73,10 +74,10 @@ class Endings:
         for end in held:
             self._ask(end, self.grace_s)
 
-    def _ask(self, end: End, grace_s: float) -> None:
+    def _ask(self, end: End, grace_s: float, *, program_stays: bool = False) -> None:
         unit = self._units.at(end.name, end.replica)
         if unit is not None and unit.name.generation == end.generation:
-            self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s))
+            self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s, program_stays))
             self._after(unit, grace_s, self._terminate)
 
     def _terminate(self, unit: Unit) -> None:

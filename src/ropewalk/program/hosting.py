@@ -105,6 +105,10 @@ class Hosting(abc.ABC):
     def close(self) -> None:
         """Give everything back, after the last unit has ended; not from the loop's thread."""
 
+    def ways(self) -> tuple[str, ...]:
+        """Hosts that reach each other only through another one, in words."""
+        return ()
+
     def host_id(self, name: UnitName) -> str:
         """What the host of a unit calls itself."""
         return f"{name.unit}.{name.replica}#{name.generation}"
@@ -150,6 +154,8 @@ class ProcessHosting(Hosting):
         self._names: dict[str, UnitName] = {}
         self._launches: dict[str, Launch] = {}
         self._links: dict[UnitName, Link] = {}
+        self._hosts: dict[str, str] = {}
+        """By id, of those that have come up: when they are gone, the session knows no more."""
         self._keys: dict[UnitName, str] = {}
         self._unwanted: set[UnitName] = set()
         """Units that were told to end before they were there."""
@@ -205,6 +211,9 @@ class ProcessHosting(Hosting):
     def host_of(self, name: UnitName) -> str:
         return self._session.host_of(self._ids.get(name, ""))
 
+    def ways(self) -> tuple[str, ...]:
+        return tuple(map(str, self._session.ways()))
+
     def sample_of(self, name: UnitName) -> Sample | None:
         return self._session.sample_of(self._ids.get(name, ""))
 
@@ -221,6 +230,7 @@ class ProcessHosting(Hosting):
             link.close()
             return
         self._links[name] = link
+        self._hosts[id] = self._session.host_of(id)
         with contextlib.suppress(LinkClosed):
             link.send(launch.start, launch.parts)
 
@@ -233,7 +243,7 @@ class ProcessHosting(Hosting):
         pass  # only pools peek
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
-        host = self._session.host_of(id)
+        host = self._hosts.get(id) or self._session.host_of(id)
         name = self._forget(id)
         if name is None:
             return
@@ -261,6 +271,7 @@ class ProcessHosting(Hosting):
     def _forget(self, id: str) -> UnitName | None:
         name = self._names.pop(id, None)
         self._launches.pop(id, None)
+        self._hosts.pop(id, None)
         if name:
             self._ids.pop(name, None)
             self._keys.pop(name, None)

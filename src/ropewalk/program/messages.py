@@ -61,6 +61,8 @@ class StopUnit(msgspec.Struct, tag=2, array_like=True, frozen=True):
     name: UnitName
     why: str
     grace_s: float
+    program_stays: bool = False
+    """Whether the program goes on, and with it those who call the unit's services."""
 
 
 class Sizes(msgspec.Struct, tag=3, array_like=True, frozen=True):

@@ -69,6 +69,8 @@ _LOOK_S = 0.1
 _CALLS_PART, _CALLS_S = 0.5, 1.0
 #: Calls that wait when a service is asked to stop are still answered for so long at most.
 _DRAIN_S = 1.0
+#: Callers of a service that is started again are told for so long that it is not here.
+_SEE_OFF_S = 0.2
 #: Stop callbacks of a node that has ended are waited for so long at most.
 _CALLBACKS_S = 5.0
 _RENDEZVOUS_S = 60.0
@@ -237,6 +239,14 @@ class NodeHost:
         self._conclude(unit)
         return unit.failed_first is None
 
+    def see_callers_off(self, unit: RunningUnit) -> None:
+        """Go on for a moment to answer that nothing is served here: callers shall not lose a call in the closing link.
+
+        What they send now did not run, and they send it again where the service is next.
+        """
+        if unit.has_callers:
+            self.server.wait_for_end_of_links(_SEE_OFF_S)
+
     def _conclude(self, unit: RunningUnit) -> None:
         """All that was to be waited for has ended: end the services, and tell the launcher; once."""
         with unit.lock:
@@ -260,6 +270,7 @@ class NodeHost:
                 if len(self._early_wishes) > _MOST_WISHES:  # of units that had ended, and not of some that come
                     del self._early_wishes[next(iter(self._early_wishes))]
                 return
+        unit.has_callers = wish.program_stays
         self.run_aside(lambda: self._stop_unit(unit, wish.why, wish.grace_s))
 
     def launcher_lost(self, why: str) -> None:

@@ -56,6 +56,7 @@ def main(context: ProcessContext) -> None:
         unit = host.prepare(start, load_nodes(start, received))
         signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
         well = host.run_unit(unit)
+        host.see_callers_off(unit)
     except SystemExit:
         pass  # SIGTERM, while it was being stopped
     except BaseException as error:

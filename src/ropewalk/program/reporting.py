@@ -78,6 +78,7 @@ def report(conductor: Conductor, run_id: str, started: float) -> ProgramStatus:
         started=started,
         nodes=tuple(nodes),
         events=tuple(conductor.events),
+        ways=conductor.hosting.ways(),
     )
 
 

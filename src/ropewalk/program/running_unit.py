@@ -42,4 +42,6 @@ class RunningUnit:
         self.over = threading.Event()
         self.concluded = False
         self.stopping = False
+        self.has_callers = False
+        """Whether those who call its services go on when it has been stopped."""
         self.failed_first: RunningNode | None = None

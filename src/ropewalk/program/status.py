@@ -60,7 +60,7 @@ class NodeStatus:
 
     def describe(self) -> str:
         """This replica in one line."""
-        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid or '-':<8}"]
+        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid or '-':<8} {self.host:<8}"]
         words.append(f"{shown_duration(self.uptime_s):>7} {shown_size(self.memory_bytes):>9}")
         words.append(f"{self.calls_done:>9} calls, {self.calls_waiting} waiting")
         return "  ".join([*words, "; ".join(self.remarks())]).rstrip()
@@ -100,6 +100,8 @@ class ProgramStatus:
     nodes: tuple[NodeStatus, ...] = ()
     events: tuple[str, ...] = ()
     """What happened to nodes and hosts, oldest first."""
+    ways: tuple[str, ...] = ()
+    """Hosts that reach each other only through another one."""
 
     @property
     def uptime_s(self) -> float:
@@ -107,10 +109,9 @@ class ProgramStatus:
         return max(0.0, time.time() - self.started)
 
     def describe(self) -> str:
-        """The program in one line, each replica in another, and what happened last."""
-        return "\n".join(
-            [self.headline(), *(f"  {node.describe()}" for node in self.nodes), *(f"  {e}" for e in self.last_events())]
-        )
+        """The program in one line, each replica and each detour in another, and what happened last."""
+        rows = [*(node.describe() for node in self.nodes), *self.ways, *self.last_events()]
+        return "\n".join([self.headline(), *(f"  {row}" for row in rows)])
 
     def headline(self) -> str:
         """Name, state and counts in one line."""

@@ -1,0 +1,305 @@
+"""Programs whose nodes are on several hosts: states, moves, calls, ranks, and looking at them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab, Machine
+from tests.scenarios.hosts import Cluster, cluster_of
+from tests.scenarios.tasks import wait_until
+
+#: A service whose state is larger than what goes into a header, and a wait until the launcher has it.
+COUNTER = """
+    class Counter:
+        def __init__(self):
+            self.value, self.ballast = 0, b""
+
+        def add(self, number, ballast=b""):
+            self.value += number
+            self.ballast = ballast or self.ballast
+            return socket.gethostname()
+
+        @rw.idempotent
+        def look(self):
+            return self.value, len(self.ballast), socket.gethostname(), rw.current_node().generation
+
+        def sleep(self, seconds):
+            time.sleep(seconds)
+
+        def state_dict(self):
+            return {"value": self.value, "ballast": self.ballast}
+
+        def load_state_dict(self, state):
+            self.value, self.ballast = state["value"], state["ballast"]
+
+    def wait_until_kept(session, size_bytes):
+        kept = []
+        while not any(path.stat().st_size > size_bytes for path in kept):
+            time.sleep(0.01)
+            kept = list(session.folder.glob("checkpoints-*/counter.0.checkpoint"))
+"""
+
+
+def script_of(*parts: str) -> str:
+    return "\n".join(textwrap.dedent(part) for part in parts)
+
+
+def agent_on(cluster: Cluster, machine: Machine) -> int:
+    """The agent in a machine, as seen from here."""
+    return next(process.pid for _, where, process in reversed(cluster.spool.started) if where is machine)
+
+
+def states_on(machine: Machine) -> list[Path]:
+    """Saved states in the folders of a machine that are its own."""
+    return [path for folder in ("/tmp", "/run") for path in machine.path(folder).rglob("*.checkpoint")]
+
+
+def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(
+            script_of(
+                COUNTER,
+                """
+                def watch(counter):
+                    # On a host that stays: its call waits on a link that nobody closes.
+                    while not os.path.exists(os.path.join(FOLDER, "kept")):
+                        time.sleep(0.01)
+                    note("calls", "sleep")
+                    try:
+                        counter.sleep(60)
+                    except rw.ServiceLost as error:
+                        note("lost", f"{time.time()} {error}")
+                    value, size, host, generation = counter.look()
+                    note("back", f"{value} {size} {host} {generation}")
+
+                with session(hosts=3) as here:
+                    program = rw.Program("kept")
+                    counter = program.add(rw.Service(Counter), restart="on_failure", checkpoint_s=0.05)
+                    program.add(rw.Worker(watch, counter))
+                    running = program.launch(session=here)
+                    running.wait_ready(10)
+                    client = running.client("counter")
+                    client.add(41)
+                    host = client.add(1, os.urandom(3_000_000))
+                    wait_until_kept(here, 3_000_000)
+                    note("kept", host)
+                    say(host)
+                    running.wait(20)
+                    status = running.status()
+                    lost = [event for event in status.events if "processes are replaced" in event]
+                    say(len(lost), lost)
+                """,
+            ),
+            slots=1,
+        )
+        host = cluster.host(script.line())
+        wait_until(lambda: bool(cluster.notes("calls")))
+        assert not states_on(host), "a state was left on a host other than the launcher's"
+        plugged = Path(tmp_path / "calls").stat().st_mtime
+        lab.plug(host)
+        line = script.line()
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert line.startswith("1 "), line
+        (lost,) = cluster.notes("lost")
+        assert float(lost.split()[0]) - plugged < 5.0 and "it is being restarted" in lost
+        value, size, where, generation = cluster.notes("back")[0].split()
+        assert (value, size, generation) == ("42", "3000000", "1") and where != host.name
+
+
+def test_units_on_a_host_that_is_taken_away_move_with_their_state(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(
+            script_of(
+                COUNTER,
+                """
+                def work(counter):
+                    # Never restarted after a failure, and on no host that stays when all of them are taken away.
+                    node = rw.current_node()
+                    note("works", f"{node.generation} {socket.gethostname()}")
+                    while not rw.stopping():
+                        counter.add(1)
+                        time.sleep(0.005)
+
+                with session(hosts=3) as here:
+                    program = rw.Program("moved")
+                    counter = program.add(rw.Service(Counter), checkpoint_s=60)
+                    program.add(rw.Worker(work, counter))
+                    running = program.launch(session=here)
+                    running.wait_ready(10)
+                    client = running.client("counter")
+                    before = client.add(1000)
+                    say(before)
+                    while (now := client.look())[3] == 0:
+                        seen = now
+                        time.sleep(0.01)
+                    assert now[0] >= seen[0] >= 1000, (seen, now)
+                    assert now[2] != before, now
+                    status = running.status()
+                    assert all(node.restarts == 0 for node in status.nodes), status
+                    say(*[event for event in status.events if "counter.0" in event])
+                    running.stop()
+                """,
+            ),
+            slots=1,
+        )
+        host = cluster.host(script.line())
+        wait_until(lambda: bool(cluster.notes("works")))
+        cluster.spool.deaf.add(host)  # no new agent there
+        os.kill(agent_on(cluster, host), signal.SIGTERM)
+        event = script.line()
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert f"counter.0 moves to another host: {host.name} is taken away (the engine sent SIGTERM)" in event
+
+
+def test_ranks_on_several_hosts_meet_at_the_address_of_the_first(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(
+            """
+            def rank():
+                # The rendezvous of torch.distributed is a TCP connection of each rank to this address.
+                number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+                place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+                if number == 0:
+                    with socket.create_server(place) as server:
+                        links = [server.accept()[0] for _ in range(size - 1)]
+                        names = [link.recv(100).decode() for link in links]
+                    note("met", " ".join(sorted([socket.gethostname(), *names])))
+                    return
+                for _ in range(500):
+                    try:
+                        link = socket.create_connection(place, 1)
+                        break
+                    except ConnectionRefusedError:
+                        time.sleep(0.01)
+                link.sendall(socket.gethostname().encode())
+
+            with session(hosts=3) as here:
+                program = rw.Program("ranks")
+                program.add(rw.Ranks(rank, 3))
+                program.launch(session=here).wait(15)
+            """,
+            slots=1,
+        )
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert cluster.notes("met") == ["n1 n2 n3"]
+
+
+@pytest.mark.parametrize("parted", [False, True], ids=["reachable", "parted"])
+def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, parted: bool) -> None:
+    def part(_head: Machine, hosts: list[Machine]) -> None:
+        if parted:
+            lab.part(*hosts, refuse=True)
+
+    with cluster_of(lab, tmp_path, 2, prepare=part) as cluster:
+        script = cluster.launch(
+            """
+            class Store:
+                def __init__(self):
+                    self.batches = []
+
+                def echo(self, value):
+                    return value
+
+                def count(self, number):
+                    for each in range(number):
+                        yield each, b"x" * 100_000
+
+                @rw.batched(max_size=8, max_wait_s=0.2)
+                def double(self, numbers):
+                    self.batches.append(len(numbers))
+                    return [2 * each for each in numbers]
+
+                def sizes(self):
+                    return self.batches
+
+                def host(self):
+                    return socket.gethostname()
+
+            def call(store, table, cached):
+                big = bytearray(os.urandom(5_000_000))
+                for number in range(3):
+                    back = store.echo((big, number))
+                    assert back == (big, number) and isinstance(back[0], bytearray)
+                futures = [store.echo.future((big, number)) for number in range(4)]
+                assert [future.result(20)[1] for future in futures] == [0, 1, 2, 3]
+                assert [each for each, _ in store.count(50)] == list(range(50))
+                doubles = [store.double.future(each) for each in range(8)]
+                assert [future.result(10) for future in doubles] == [2 * each for each in range(8)]
+                assert cached.host() == cached.host() == store.host() != socket.gethostname()
+                assert table.host() == socket.gethostname(), "colocated nodes share a host"
+                assert max(store.sizes()) > 1
+
+            with session(hosts=2) as here:
+                program = rw.Program("calls")
+                store, cached, table = map(program.declare, ["store", "cached", "table"])
+                parts = {"table": rw.Service(Store), "call": rw.Worker(call, store, table, cached)}
+                program.add(rw.Colocate(parts, as_="processes"), name="together")
+                program.add(rw.Service(Store), name="store")
+                program.add(rw.Cache(store, ttl_s=10, only=["host"]), name="cached")
+                running = program.launch(session=here)
+                running.wait_ready(10)
+                assert len(running.client("store").echo(b"x" * 3_000_000)) == 3_000_000  # from the launcher
+                running.wait(20)
+                say(sum("only through the launcher" in event for event in running.status().events))
+            """,
+            slots=2,
+        )
+        code, out, errors = script.end()
+        assert code == 0, errors
+        assert bool(int(out.split()[-1])) == parted, out
+
+
+def test_units_on_other_hosts_are_seen_logged_scaled_and_restarted(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(
+            """
+            import subprocess
+
+            def stand_still(number):
+                print("standing still on", socket.gethostname(), flush=True)
+                rw.wait_for_stop()
+
+            def ropewalk(*words):
+                done = subprocess.run([sys.executable, "-m", "ropewalk", *words], capture_output=True, text=True)
+                assert done.returncode == 0, done.stderr
+                return done.stdout
+
+            with session(hosts=3) as here:
+                program = rw.Program("seen")
+                with program.group("outer"):
+                    program.add(rw.Worker(stand_still, 1), name="still", replicas=3)
+                running = program.launch(session=here)
+                running.wait_ready(10)
+                name = running.status().nodes[0].name
+                hosts = {node.host for node in running.status().nodes}
+                assert hosts == {"n1", "n2", "n3"}, hosts
+                while running.logs(name).count("standing still") < 3:
+                    time.sleep(0.01)
+                assert all(host in running.logs(name) for host in hosts)
+                stacks = running.stacks()
+                assert len(stacks) == 3 and all("stand_still" in stack for stack in stacks.values()), stacks
+                running.scale(name, 4)
+                running.restart(name)
+                while [(n.generation, n.state) for n in running.status().nodes].count((1, "running")) < 4:
+                    time.sleep(0.01)
+                shown = ropewalk("ps")
+                assert all(host in shown for host in hosts), shown
+                assert "stand_still" in ropewalk("stack", "seen")
+                assert "standing still on n2" in ropewalk("logs", "seen")
+                say("done")
+                running.stop()
+            """,
+            slots=2,
+        )
+        while (line := script.line()) != "done":
+            assert "standing still on" in line
+        code, _, errors = script.end()
+        assert code == 0, errors
