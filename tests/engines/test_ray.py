@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     with ray_cluster(3) as cluster:
-        engine = engine_of(cluster)
-        wait_until(lambda: len(engine.hosts()) == 3, "three nodes to be there")
-        engine.close()
+        wait_for_nodes(cluster, cluster.machines)
         yield cluster
 
 
@@ -84,6 +82,14 @@ def wait_until(condition: Any, what: str, patience_s: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
         time.sleep(0.05)
+
+
+def wait_for_nodes(cluster: RayCluster, machines: Collection[Machine]) -> None:
+    engine = engine_of(cluster)
+    try:
+        wait_until(lambda: {machine.ip for machine in machines} <= set(engine.hosts()), "nodes to join", 60.0)
+    finally:
+        engine.close()
 
 
 class TestRay(EngineConformance):
@@ -155,6 +161,18 @@ def test_a_lost_job_is_replaced_although_the_cluster_was_full(engine: RayEngine)
     assert states(engine, [waiting]) == [JobState.PENDING]
     engine.cancel([ids[0], ids[2], replacement])
     wait_until(lambda: states(engine, [waiting]) == [JobState.RUNNING], "places that nobody uses to be given back")
+
+
+@pytest.mark.parametrize(("placement", "num_nodes"), [("SPREAD", 3), ("STRICT_SPREAD", 3), ("STRICT_PACK", 1)])
+def test_jobs_submitted_one_by_one_are_placed_as_asked(cluster: RayCluster, placement: str, num_nodes: int) -> None:
+    """A launcher submits its agents so, and Ray knows nothing of jobs that belong together."""
+    with made(cluster, placement=placement) as engine:
+        ids = [engine.submit(spec(SLEEP), 1, "run", str(number))[0] for number in range(3)]
+        wait_until(lambda: states(engine, ids) == [JobState.RUNNING] * 3, "the jobs to run")
+        assert len({engine.poll([id])[id].reason.split()[2] for id in ids}) == num_nodes
+        if placement == "STRICT_SPREAD":
+            with pytest.raises(EngineError, match="wants a node for each job"):
+                engine.submit(spec(SLEEP), 1, "run", "3")
 
 
 def test_what_no_node_can_hold_is_refused_with_what_there_is(cluster: RayCluster, engine: RayEngine) -> None:
@@ -230,9 +248,7 @@ def test_jobs_end_with_the_driver(engine: RayEngine) -> None:
 def nodes_to_lose(cluster: RayCluster) -> dict[str, Machine]:
     """One for each way to lose it, started together: it takes them seconds to join."""
     nodes = {how: cluster.add_node({how: 1}) for how in ("cut", "raylet killed")}
-    engine = engine_of(cluster)
-    wait_until(lambda: {node.ip for node in nodes.values()} <= set(engine.hosts()), "the new nodes to join")
-    engine.close()
+    wait_for_nodes(cluster, nodes.values())
     return nodes
 
 

@@ -13,6 +13,7 @@ second, and one that does not answer is called lost here; and an actor that is n
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -58,8 +59,8 @@ class JobActor:
         self._heard = time.monotonic()
         self._silence_s = silence_s
 
-    def start(self, python: str) -> tuple[str, int]:
-        """Start the keeper; return where this is: the node's address and the number of this process."""
+    def start(self, python: str) -> tuple[str, str, int]:
+        """Start the keeper; return where this is: the node's id and address, and the number of this process."""
         environment = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
         # Ray sets it to the CPUs of the whole job, which the job's processes are to share.
         environment.pop("OMP_NUM_THREADS", None)
@@ -82,7 +83,7 @@ class JobActor:
         for act in (self._read, self._watch):
             threading.Thread(target=act, daemon=True).start()
         ray = importlib.import_module("ray")
-        return str(ray.util.get_node_ip_address()), os.getpid()
+        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid()
 
     def talk(self, orders: bytes, patience_s: float) -> tuple[bytes, str | None]:
         """Give orders to the keeper; return its news and, when it has ended, its last words."""
@@ -122,6 +123,8 @@ class Group:
     bundle: dict[str, float]
     handle: Any
     places: list[Job | None]
+    target: str = ""
+    """The id of the node that was asked for, if one was."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -137,6 +140,8 @@ class Job:
     code: int | None = None
     why: str = ""
     log: str = ""
+    node: str = ""
+    """The id of the node it runs on."""
     place: str = ""
     heard: float = 0.0
     answered: int = 0
@@ -221,8 +226,10 @@ class Driver:
             if job is None
         ][: len(orders)]
         if num_new := len(orders) - len(free):
-            handle = self._ray.util.placement_group([bundle] * num_new, strategy=strategy)
-            group = Group(run, bundle, handle, [None] * num_new)
+            target = self._target(run, bundle, strategy) if num_new == 1 else ""
+            where: dict[str, Any] = {"bundle_label_selector": [{"ray.io/node-id": target}]} if target else {}
+            handle = self._ray.util.placement_group([bundle] * num_new, strategy=strategy, **where)
+            group = Group(run, bundle, handle, [None] * num_new, target)
             self._groups.append(group)
             free += [(group, place) for place in range(num_new)]
         jobs: list[Job] = []
@@ -291,7 +298,12 @@ class Driver:
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [
-            {"ip": node["NodeManagerAddress"], "name": node["NodeManagerHostname"], "resources": node["Resources"]}
+            {
+                "id": node["NodeID"],
+                "ip": node["NodeManagerAddress"],
+                "name": node["NodeManagerHostname"],
+                "resources": node["Resources"],
+            }
             for node in self._ray.nodes()
             if node["Alive"]
         ]
@@ -313,8 +325,9 @@ class Driver:
         self._when_done(job, made.start.remote(self._facts["python"]), self._started)
         return job
 
-    def _started(self, job: Job, where: tuple[str, int]) -> None:
-        job.place = f"on node {where[0]} (process {where[1]})"
+    def _started(self, job: Job, where: tuple[str, str, int]) -> None:
+        job.node, ip, pid = where
+        job.place = f"on node {ip} (process {pid})"
         order, job.order = job.order, b""
         if not job.is_over:
             job.heard = time.monotonic()
@@ -406,13 +419,31 @@ class Driver:
         return f"waits for {len(group.places)} places with {group.bundle}; free in the whole cluster: {free} ({state})"
 
     def _node(self, job: Job) -> str:
-        states = {node["NodeManagerAddress"]: node["Alive"] for node in self._ray.nodes()}
-        alive = any(alive and f"node {ip} " in job.place for ip, alive in states.items())
-        return f"Ray calls its node {'alive' if alive else 'dead'}"
+        is_alive = job.node in [node["id"] for node in self._nodes()]
+        return f"Ray calls its node {'alive' if is_alive else 'dead'}"
+
+    def _target(self, run: str, bundle: Mapping[str, float], strategy: str) -> str:
+        """The node that a single job must have; empty leaves it to Ray.
+
+        A launcher submits its agents one by one, and Ray knows only of places of one group that they belong together.
+        """
+        if not strategy.startswith("STRICT"):  # it spreads single places by itself
+            return ""
+        living = [job for job in self._jobs.values() if job.group.run == run and not job.is_over]
+        used = collections.Counter(job.node or job.group.target for job in living)
+        nodes = [node["id"] for node in self._nodes() if holds(node["resources"], bundle)]
+        if strategy == "STRICT_PACK":
+            nodes = [node for node in nodes if used[node]] or nodes
+        if strategy == "STRICT_SPREAD":
+            nodes = [node for node in nodes if not used[node]]
+            if not nodes:
+                raise Refused(f"placement STRICT_SPREAD wants a node for each job, and all nodes have one of {run}")
+        free = self._ray._private.state.available_resources_per_node()  # Ray tells it nowhere else
+        return min(nodes, key=lambda node: (not holds(free.get(node, {}), bundle), used[node]), default="")
 
     def _refuse_what_never_fits(self, bundle: Mapping[str, float], count: int, strategy: str) -> None:
         nodes = self._nodes()
-        fitting = [node for node in nodes if all(node["resources"].get(name, 0) >= n for name, n in bundle.items())]
+        fitting = [node for node in nodes if holds(node["resources"], bundle)]
         if not fitting:
             largest = {name: max((node["resources"].get(name, 0) for node in nodes), default=0) for name in bundle}
             raise Refused(
@@ -444,6 +475,11 @@ class Driver:
 
 class Refused(Exception):
     """What was asked cannot be done, in words for the user."""
+
+
+def holds(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
+    """Whether a node with these resources has room for a bundle."""
+    return all(resources.get(name, 0) >= amount for name, amount in bundle.items())
 
 
 def quoted(text: str) -> str:
