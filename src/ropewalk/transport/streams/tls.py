@@ -43,6 +43,8 @@ from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 SLICE_BYTES = 128 << 10
 #: Ciphertext that is read at once.
 READ_BYTES = 64 << 10
+#: What is read away before closing; less than the smallest window, so that nobody waits who has filled it.
+_FEW_WORDS_BYTES = 32 << 10
 #: The plaintext of a full TLS record; buffers that fit into one together are encrypted together.
 _RECORD_BYTES = 16 << 10
 #: How long a side that refuses waits for the other to hang up. If we close while bytes of the peer are still unread,
@@ -205,10 +207,9 @@ class TlsStream(Stream):
         # A thread that waits in `recv` is only woken by shutdown, not by close.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-            # With something unread, the kernel would reset the connection, and what we said last be lost on its way.
-            waste = bytearray(READ_BYTES)
-            while self._sock.recv_into(waste, 0, socket.MSG_DONTWAIT):
-                pass
+            # With something unread, the kernel resets the connection, and what we said last is lost on its way. A few
+            # words can be read away; if there is more, the peer is in the middle of it, and must not go on waiting.
+            self._sock.recv(_FEW_WORDS_BYTES, socket.MSG_DONTWAIT)
         self._sock.close()
 
     def _encrypt(self, left: list[memoryview]) -> int:
