@@ -1,0 +1,33 @@
+"""What the documents say of the code is so."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from ropewalk.engines import ENGINES
+
+ROOT = Path(__file__).resolve().parents[1]
+ENGINES_PAGE = (ROOT / "docs" / "engines.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(set(ENGINES) - {"local"}))
+def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
+    module = importlib.import_module(ENGINES[name].partition(":")[0])
+    kinds = [value for attribute, value in vars(module).items() if attribute.endswith("Options")]
+    assert kinds, f"{module.__name__} has no options"
+    said = set(re.findall(r"`(?:--option |-o )?([a-z_]+)`", ENGINES_PAGE))
+    missing = {field.name for kind in kinds for field in dataclasses.fields(kind)} - said
+    assert not missing, f"docs/engines.md says nothing of {sorted(missing)} of the engine {name}"
+
+
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/engines.md"])
+def test_links_lead_to_files_that_are_there(document: str) -> None:
+    path = ROOT / document
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text())
+    missing = [link for link in links if not (path.parent / link).exists()]
+    assert not missing, f"{document} links to {missing}"
