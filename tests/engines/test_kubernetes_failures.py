@@ -319,6 +319,25 @@ raise SystemExit(3)
     assert launcher.returncode == 3, launcher.stderr
 
 
+def test_jobs_can_be_ended_when_the_interpreter_ends(kubernetes: Cluster) -> None:
+    """As sessions do; there are no more threads to be had then."""
+    code = f"""
+import atexit
+from ropewalk.engines.kubernetes import KubernetesEngine
+from ropewalk.engines.engine import JobSpec
+def end():
+    engine.cancel(ids)
+    print({{engine.poll(ids)[id].state.value for id in ids}})
+    engine.close()
+engine = KubernetesEngine({kubernetes.options()!r})
+ids = engine.submit(JobSpec(["sleep", "600"], stdin=b"x"), 3, "run", "a")
+atexit.register(end)
+"""
+    launcher = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (launcher.stdout, launcher.stderr) == ("{'ended'}\n", "")
+    assert not kubernetes.pods() and not kubernetes.secrets()
+
+
 # --- lost nodes, ended pods -------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ import importlib
 import ipaddress
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -96,7 +96,7 @@ class KubernetesEngine(Engine):
                     watch.put(pod)
             except ApiError as error:
                 with contextlib.suppress(ApiError):  # all or none; the cluster may be out of reach just now
-                    list(self._each(self._delete_now, names))
+                    self._each(self._delete_now, names)
                 raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
             self._requests[run_id, request_id] = names
             return list(names)
@@ -111,14 +111,14 @@ class KubernetesEngine(Engine):
             alive = self._alive(ids)
             self._cancelled.update(zip(alive, self._each(self._last_words, alive), strict=True))
             with self._explained("delete pods"):
-                list(self._each(lambda id: self._delete(id, _CANCEL_GRACE_S), alive))
+                self._each(lambda id: self._delete(id, _CANCEL_GRACE_S), alive)
                 deadline = time.monotonic() + _CANCEL_WAIT_S
                 pause_s = 0.05
                 while (left := self._alive(alive)) and time.monotonic() < deadline:
                     time.sleep(pause_s)
                     pause_s = min(0.5, 1.5 * pause_s)
                 # Nothing is heard of their nodes. Should one of them live, it ends its pods when it hears of this.
-                list(self._each(self._delete_now, left))
+                self._each(self._delete_now, left)
 
     def find(self, run_id: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in self._list(manifests.selector(run_id)) if not is_over(pod)]
@@ -213,7 +213,7 @@ class KubernetesEngine(Engine):
         with contextlib.suppress(ApiError):  # whatever is wrong is wrong with the pod to be created, too
             pods = self._api.list_pods(manifests.selector(user=self._user)).pods
             old = [pod["metadata"]["name"] for pod in pods if ended_s_ago(pod, now) > _FORGOTTEN_S]
-            list(self._each(self._delete_now, old))
+            self._each(self._delete_now, old)
 
     def _last_words(self, id: str) -> str:
         with contextlib.suppress(ApiError):  # a lost node never says them
@@ -277,11 +277,12 @@ class KubernetesEngine(Engine):
                 return None
             raise explain(error, "list nodes", self._api) from error
 
-    def _each(self, act: Callable[[str], _T], names: Sequence[str]) -> Iterator[_T]:
-        if len(names) < 2:
-            return map(act, names)
-        with ThreadPoolExecutor(min(_PARALLEL, len(names)), thread_name_prefix="ropewalk-kubernetes") as threads:
-            return threads.map(act, names)
+    def _each(self, act: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
+        if len(names) > 1:
+            with contextlib.suppress(RuntimeError):  # sessions are closed when the interpreter ends: no more threads
+                with ThreadPoolExecutor(min(_PARALLEL, len(names)), "ropewalk-kubernetes") as threads:
+                    return list(threads.map(act, names))
+        return [act(name) for name in names]
 
     @contextlib.contextmanager
     def _explained(self, doing: str) -> Generator[None]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import functools
 import importlib
+import inspect
 import json
 import os
 import random
@@ -124,24 +126,24 @@ class KubernetesApi:
     def create_pod(self, manifest: Manifest, dry_run: bool = False) -> Manifest:
         """Create a pod; a dry run goes through every check of the server and creates nothing."""
         options = {"dry_run": "All"} if dry_run else {}
-        return self._json(lambda core: core.create_namespaced_pod(self.namespace, manifest, **_RAW, **options))
+        return self._json(lambda calls: calls.create_namespaced_pod(self.namespace, manifest, **_RAW, **options))
 
     def delete_pod(self, name: str, grace_s: int) -> None:
         """End a pod; with a grace of 0 its object goes at once, whatever its node says."""
         self._delete(
-            lambda core: core.delete_namespaced_pod(name, self.namespace, grace_period_seconds=grace_s, **_RAW)
+            lambda calls: calls.delete_namespaced_pod(name, self.namespace, grace_period_seconds=grace_s, **_RAW)
         )
 
     def list_pods(self, selector: str) -> PodList:
         """The pods with these labels."""
-        answer = self._json(lambda core: core.list_namespaced_pod(self.namespace, label_selector=selector, **_RAW))
+        answer = self._json(lambda calls: calls.list_namespaced_pod(self.namespace, label_selector=selector, **_RAW))
         return PodList(answer.get("items") or [], answer["metadata"]["resourceVersion"])
 
     def watch_pods(self, selector: str, version: str, timeout_s: int) -> PodStream:
         """Changes of pods after a version, as they happen, for so many seconds at most."""
         return PodStream(
             self._request(
-                lambda core: core.list_namespaced_pod(
+                lambda calls: calls.list_namespaced_pod(
                     self.namespace,
                     label_selector=selector,
                     resource_version=version,
@@ -159,7 +161,7 @@ class KubernetesApi:
         """The end of what a container printed; its node is asked for it, and may not answer."""
         options: dict[str, Any] = {"container": container, "tail_lines": _LOG_LINES, "_preload_content": False}
         options["_request_timeout"] = (_CONNECT_S, timeout_s)
-        answer = self._request(lambda core: core.read_namespaced_pod_log(name, self.namespace, **options))
+        answer = self._request(lambda calls: calls.read_namespaced_pod_log(name, self.namespace, **options))
         tail = b""
         try:
             for chunk in answer.stream(_LOG_TAIL_BYTES):
@@ -172,19 +174,19 @@ class KubernetesApi:
 
     def create_secret(self, manifest: Manifest) -> None:
         """Create a Secret."""
-        self._json(lambda core: core.create_namespaced_secret(self.namespace, manifest, **_RAW))
+        self._json(lambda calls: calls.create_namespaced_secret(self.namespace, manifest, **_RAW))
 
     def delete_secret(self, name: str) -> None:
         """Delete a Secret."""
-        self._delete(lambda core: core.delete_namespaced_secret(name, self.namespace, **_RAW))
+        self._delete(lambda calls: calls.delete_namespaced_secret(name, self.namespace, **_RAW))
 
     def list_nodes(self) -> list[Manifest]:
         """The nodes of the cluster, with their addresses and sizes."""
-        return self._json(lambda core: core.list_node(**_RAW)).get("items") or []
+        return self._json(lambda calls: calls.list_node(**_RAW)).get("items") or []
 
     def facts(self) -> ServerFacts:
         """The server's version and clock."""
-        answer = self._request(lambda core: self._client.VersionApi(core.api_client).get_code(**_RAW))
+        answer = self._request(lambda calls: calls.get_code(**_RAW))
         date = answer.headers.get("Date")
         clock_s = email.utils.parsedate_to_datetime(date).timestamp() if date else None
         return ServerFacts(_decoded(answer)["gitVersion"], clock_s)
@@ -200,11 +202,7 @@ class KubernetesApi:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        answer = self._json(
-            lambda core: self._client.AuthorizationV1Api(core.api_client).create_self_subject_access_review(
-                review, **_RAW
-            )
-        )
+        answer = self._json(lambda calls: calls.create_self_subject_access_review(review, **_RAW))
         return bool(answer["status"]["allowed"])
 
     def close(self) -> None:
@@ -237,6 +235,8 @@ class KubernetesApi:
         settings.retries = False  # we know better what can be repeated, and for how long
         settings.connection_pool_maxsize = 16
         self._core = self._client.CoreV1Api(self._client.ApiClient(settings))
+        client = self._core.api_client
+        self._calls = _Calls(self._core, self._client.VersionApi(client), self._client.AuthorizationV1Api(client))
 
     def _default_namespace(self) -> str:
         default = os.path.expanduser("~/.kube/config")
@@ -272,7 +272,7 @@ class KubernetesApi:
 
     def _attempt(self, call: Callable[[Any], Any]) -> Any:
         try:
-            return call(self._core)
+            return call(self._calls)
         except self._client.ApiException as error:
             raise _refusal(error) from error
         except (self._http.HTTPError, OSError) as error:
@@ -281,6 +281,21 @@ class KubernetesApi:
 
 #: As the server sends it, and not for ever.
 _RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": (_CONNECT_S, _READ_S)}
+
+
+class _Calls:
+    """The client's methods without the compiled code around them that checks their arguments.
+
+    When the interpreter ends while a thread waits inside of that (pydantic-core), the whole process is aborted.
+    """
+
+    def __init__(self, *apis: Any) -> None:
+        self._apis = apis
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        api = next(each for each in self._apis if hasattr(each, name))
+        method: Callable[..., Any] = getattr(type(api), name)  # pyright: ignore[reportUnknownArgumentType]
+        return functools.partial(inspect.unwrap(method), api)
 
 
 class PodStream:

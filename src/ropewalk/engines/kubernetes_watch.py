@@ -9,7 +9,6 @@ A watch holds a thread and a connection until it is closed. What it cannot know 
 
 from __future__ import annotations
 
-import atexit
 import logging
 import random
 import threading
@@ -92,9 +91,6 @@ class PodWatch:
         self.num_lists = 0
         self.error: ApiError | None = None
         self._thread = threading.Thread(target=self._run, name="ropewalk-kubernetes-watch", daemon=True)
-        # A thread that the end of the interpreter stops in the client's compiled code (pydantic-core)
-        # aborts the whole process; so it has to end before.
-        atexit.register(self.close)
         self._thread.start()
 
     def put(self, pod: Manifest) -> None:
@@ -142,7 +138,6 @@ class PodWatch:
             if self._stream is not None:
                 self._stream.interrupt()
         self._thread.join()
-        atexit.unregister(self.close)
 
     def _run(self) -> None:
         version = ""
