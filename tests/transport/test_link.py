@@ -465,3 +465,16 @@ def test_a_forked_child_closes_only_its_own_copy(pair: Pair) -> None:
     os.waitpid(pid, 0)
     ours.send(Note(1))
     assert receive(theirs).message == Note(1)
+
+
+def test_what_waits_is_written_out_before_the_end_and_not_for_longer_than_was_asked(pair: Pair) -> None:
+    ours, theirs = pair
+    ours.want_write = lambda: None  # as in the hands of a loop: sending does not wait
+    ours.send(Note("large"), [bytes(16 << 20)])
+    begun = time.monotonic()
+    assert not ours.write_out(0.2), "nobody reads"
+    assert 0.15 < time.monotonic() - begun < 2
+    with threads(ours, theirs) as start:
+        reading = start(receive, theirs)
+        assert ours.write_out(DEADLINE_S)
+        assert len(reading.result(DEADLINE_S).parts[0]) == 16 << 20

@@ -79,7 +79,10 @@ def main(context: ProcessContext) -> None:
     """The entry of a worker process."""
     link = dial(parse_address(context.owner_address), context.credentials, POOL, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
-    Worker(context, link).run()
+    try:
+        Worker(context, link).run()
+    finally:
+        link.close()  # between hosts, ending with something unread would take back what was sent last
 
 
 class Worker:

@@ -29,6 +29,8 @@ from ropewalk.transport.serialization import loads
 
 #: Unpickling a node imports its kind. Here that is done once, in the fork server, instead of in every process.
 _KINDS = NODES
+#: Last words are given so long to leave.
+_FAREWELL_S = 5.0
 
 
 def main(context: ProcessContext) -> None:
@@ -62,15 +64,22 @@ def main(context: ProcessContext) -> None:
     except BaseException as error:
         traceback.print_exception(error)
         say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
-    link.write_ready()
+    _say_farewell(link)
     host.close()
     if not well:
         sys.exit(1)
 
 
+def _say_farewell(link: Link) -> None:
+    """Last words may be the whole state of a service; and what is unread here must not reset the connection."""
+    with contextlib.suppress(LinkClosed):  # nobody listens
+        link.write_out(_FAREWELL_S)
+    link.close()
+
+
 def _leave(link: Link) -> None:
     """End with what the unit's end was, without the thread that does not want to."""
-    link.write_ready()
+    _say_farewell(link)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # it may be closed, or something else
             stream.flush()

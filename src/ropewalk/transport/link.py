@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -220,6 +221,18 @@ class Link:
             done = self._push()
             self._room.notify_all()
             return done
+
+    def write_out(self, timeout_s: float) -> bool:
+        """Send what waits before this process ends, for so long at most; True when nothing is left."""
+        deadline = time.monotonic() + timeout_s
+        while not self.write_ready():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            poller = select.poll()
+            poller.register(self.stream.fileno(), select.POLLOUT)
+            poller.poll(min(left_s * 1000, _LOOK_UP_MS))
+        return True
 
     def close(self) -> None:
         """Close both directions; may be called twice and from any thread."""
