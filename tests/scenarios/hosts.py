@@ -33,8 +33,8 @@ PREAMBLE = """
     def session(**settings):
         return rw.Session(engine="spool", engine_options=OPTIONS, **settings)
 
-    def say(*words):
-        sys.stdout.write(" ".join(map(str, words)) + chr(10))
+    def say(*words, sep=" "):
+        sys.stdout.write(sep.join(map(str, words)) + chr(10))
         sys.stdout.flush()
 
     def note(name, text):

@@ -33,7 +33,7 @@ import psutil
 
 from ropewalk import injection
 from ropewalk.engines.resources import usable_cpus
-from ropewalk.errors import LinkClosed, RopewalkError
+from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
 from ropewalk.processes import bootstrap
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.code_shelf import CodeShelf
@@ -43,6 +43,7 @@ from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.meeting import Meeting, make_folder
 from ropewalk.processes.messages import (
     CONTROL,
+    REFUSED_EXIT_CODE,
     AgentBoot,
     AgentUp,
     Draining,
@@ -596,6 +597,9 @@ def main() -> None:
     injection.load("agent")
     try:
         Agent(boot).run()
+    except TransportRefused as error:
+        print(f"this agent on {platform.node()} cannot run: {error}", file=sys.stderr)
+        sys.exit(REFUSED_EXIT_CODE)
     except (RopewalkError, OSError) as error:  # its launcher shows it to people as what the agent said last
         sys.exit(f"this agent on {platform.node()} cannot run: {error}")
 

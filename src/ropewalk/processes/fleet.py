@@ -29,7 +29,16 @@ import msgspec
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed, TransportError
-from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, AgentUp, Certificate, Ping, Pong, Shutdown
+from ropewalk.processes.messages import (
+    CONTROL,
+    REFUSED_EXIT_CODE,
+    AgentBoot,
+    AgentUp,
+    Certificate,
+    Ping,
+    Pong,
+    Shutdown,
+)
 from ropewalk.processes.sizing import Share, fits, shares
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
@@ -255,6 +264,10 @@ class Fleet:
         agent.processes[id] = resources
         agent.idle_since = None
         return agent
+
+    def per_agent(self, resources: Resources) -> int:
+        """How many processes fill a whole agent; 1 where it takes any number, or that is not known yet."""
+        return 1 if self._home.settings.hosts else self._per_job.get(resources) or 1
 
     def want(self, waiting: list[Resources]) -> None:
         """Submit agents for processes that wait; those that are under way count."""
@@ -527,7 +540,9 @@ class Fleet:
             with self._lock, contextlib.suppress(EngineError):
                 status = self.engine.poll([agent.job])[agent.job]
                 said = self.engine.logs(agent.job).strip()[-2000:]
-            words = f"{why}. {status.reason} It said: {said or 'nothing'}"
+            words = " ".join(filter(None, (f"{why}.", status.reason)))
+            if not agent.board:
+                words += f" It said: {said or 'nothing'}"
             self._loop.call_soon(lambda: self._lost(agent, words, hopeless=agent.board is not None))
 
         self._in_thread(ask)

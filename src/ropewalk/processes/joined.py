@@ -73,6 +73,10 @@ class JoinedAgent:
         self._agent.processes[id] = resources
         return self._agent
 
+    def per_agent(self, resources: Resources) -> int:
+        """Its size is not ours to change."""
+        return 1
+
     def want(self, waiting: list[Resources]) -> None:
         """No other agent can be had from here."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from ropewalk.errors import LinkClosed, TransportError, TransportRefused
 from ropewalk.processes.detour import BOARD
-from ropewalk.processes.messages import CONTROL, AgentBoot, MeetAt, NeedWay, NoWay, OpenRelay, RelayAt
+from ropewalk.processes.messages import CONTROL, AgentBoot, MeetAt, Met, NeedWay, NoWay, OpenRelay, RelayAt
 from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.client import connect_to_neighbour, dial
 from ropewalk.transport.credentials import AllowList, Credentials, create_run_folder
@@ -151,7 +151,7 @@ class Meeting:
 
     def _open_board(self) -> Switchboard:
         if self._board is None:
-            self._board = Switchboard(self._loop)
+            self._board = Switchboard(self._loop, lambda ticket: self._tell(Met(ticket)))
             self._board.listen_unix(os.path.join(self._folder, BOARD))
             if self._boot.door:
                 self._board.listen_unix(self._boot.door)

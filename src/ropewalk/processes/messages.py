@@ -3,7 +3,7 @@
 session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping Shutdown
                      OpenRelay MeetAt NoWay
 agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent Draining
-                     NeedWay RelayAt
+                     NeedWay RelayAt Met
 process ──▶ agent    GetBlob NeedWay    agent ──▶ process    BlobHere NoWay
 """
 
@@ -15,6 +15,9 @@ from ropewalk.processes.page import PageReport
 from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.credentials import ProcessCertificate
 from ropewalk.transport.link import Codec
+
+#: Of an agent that its launcher refused: another one would be refused as well.
+REFUSED_EXIT_CODE = 77
 
 
 class Certificate(msgspec.Struct, array_like=True, frozen=True):
@@ -260,6 +263,12 @@ class RelayAt(msgspec.Struct, tag=33, array_like=True, frozen=True):
     port: int
 
 
+class Met(msgspec.Struct, tag=34, array_like=True, frozen=True):
+    """Two sides have met at our switchboard."""
+
+    ticket: str
+
+
 class BlobHere(msgspec.Struct, tag=30, array_like=True, frozen=True):
     """A blob, with its memory file."""
 
@@ -294,6 +303,7 @@ CONTROL = Codec(
     | Draining
     | NeedWay
     | RelayAt
+    | Met
 )
 
 

@@ -49,6 +49,7 @@ from ropewalk.processes.messages import (
     DropBlob,
     Exited,
     HostEvent,
+    Met,
     NeedWay,
     NotStarted,
     Output,
@@ -67,7 +68,7 @@ from ropewalk.processes.messages import (
 )
 from ropewalk.processes.output import Console
 from ropewalk.processes.page import IDLE, PageReport
-from ropewalk.processes.ways import Ways
+from ropewalk.processes.ways import Way, Ways
 from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
 from ropewalk.transport.blobs import BlobRef, open_parts
@@ -297,8 +298,14 @@ class Session:
         return id
 
     def signal(self, id: str, number: int) -> None:
-        """Send a signal to a process; SIGKILL also ends all that it started."""
+        """Send a signal to a process; SIGKILL also ends all that it started, and what has no host yet."""
         self._tell_agent_of(id, SignalProcess(id, number))
+        if number == signal.SIGKILL:
+            self.withdraw(id)
+
+    def withdraw(self, id: str) -> None:
+        """Do not start a process that has no host yet; its owner hears of its end. Of others this changes nothing."""
+        self._loop.call_soon(lambda: self._withdraw(id))
 
     def recall(self, id: str, until: int, *, everything: bool = False) -> None:
         """Take back tasks before `until` that have not started, half of them or all; see `Owner.on_report`."""
@@ -361,6 +368,15 @@ class Session:
         process = self._processes.get(id)
         return process.agent.round_trip_s if process and process.agent else 0.0
 
+    def agent_of(self, id: str) -> str:
+        """The agent that hosts a process; empty before there is one."""
+        process = self._processes.get(id)
+        return process.agent.id if process and process.agent else ""
+
+    def per_agent(self, resources: Resources) -> int:
+        """How many processes that ask for this come and go together, because they fill a whole agent."""
+        return self._fleet.per_agent(resources)
+
     def sample_of(self, id: str) -> Sample | None:
         """What a process used when it was last looked at."""
         process = self._processes.get(id)
@@ -378,6 +394,10 @@ class Session:
     def hosts(self) -> list[Agent]:
         """The agents that are up, as they are now."""
         return [agent for agent in list(self._fleet.agents.values()) if agent.link] if self._opened else []
+
+    def ways(self) -> list[Way]:
+        """The pairs of hosts that reach each other only through another one, and which that is."""
+        return self._ways.known() if self._ways else []
 
     def close(self) -> None:
         """End every process and agent and remove the run folder; may be called twice, but not from the loop.
@@ -575,6 +595,9 @@ class Session:
             case RelayAt():
                 if self._ways:
                     self._ways.relay_at(message)
+            case Met():
+                if self._ways:
+                    self._ways.met(message.ticket)
             case Started() | NotStarted() | Exited() | Report():
                 process = self._processes.get(message.id)
                 if process:
@@ -600,6 +623,12 @@ class Session:
             self._loop.remove_link(process.link)
         self._forget_process(id)
         process.owner.on_exited(id, exited, host_lost)
+
+    def _withdraw(self, id: str) -> None:
+        process = self._processes.get(id)
+        if process and process.agent is None:
+            gone = _gone_with_agent(id, 0, "it was ended before it had a host")
+            self._process_gone(id, process, gone, host_lost=True)
 
     def _forget_process(self, id: str) -> None:
         self._members.retire(id)
@@ -698,7 +727,9 @@ class Session:
 
     def on_agent_lost(self, agent: Agent, why: str) -> None:
         """One event, however many processes it takes with it."""
-        self._tell_owners(f"{why}; its {len(agent.processes)} processes are replaced")
+        num = len(agent.processes)
+        whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
+        self._tell_owners(f"{why}{whose}")
         for id in list(agent.processes):
             process = self._processes.get(id)
             if process:

@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -33,15 +33,31 @@ logger = logging.getLogger(__name__)
 _MEET_S = 15.0
 #: A switchboard may not have heard of a ticket yet that it is shown.
 _AGAIN_S = 0.05
+#: A relay at which nobody has met for so long is one that not both of them reach.
+_RELAY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A pair of hosts without a direct way, and what its connections go through."""
+    """A pair of hosts without a direct way, and what its connections go through; each is named as people know it."""
 
     source: str
     target: str
     through: str
+
+    def __str__(self) -> str:
+        return f"{self.source} reaches {self.target} only through {self.through}"
+
+
+@dataclass(slots=True)
+class _Detour:
+    """Where connections from one host to another are sent to meet."""
+
+    relay: Agent | None
+    """None is the launcher."""
+    begun: float = field(default_factory=time.monotonic)
+    works: bool = False
+    """Whether a pair has met there."""
 
 
 class Ways:
@@ -66,8 +82,9 @@ class Ways:
         self._board: Switchboard | None = None
         self._tcp: tuple[str, int] | None = None
         self._pending: dict[str, tuple[Agent, Agent, str]] = {}
-        self._tried: dict[tuple[str, str], int] = {}
-        self.known: list[Way] = []
+        self._meeting: dict[str, tuple[Agent, Agent, Agent | None]] = {}
+        """Who is under way to whom, and where they shall meet, by ticket."""
+        self._detours: dict[tuple[Agent, Agent], _Detour] = {}
 
     def need(self, source: Agent, wish: NeedWay) -> None:
         """A process on a host wants to reach an address."""
@@ -119,6 +136,20 @@ class Ways:
             _tell(source, MeetAt(place.ticket, place.ip, place.port, ""))
             _tell(target, MeetAt(place.ticket, place.ip, place.port, to))
 
+    def known(self) -> list[Way]:
+        """Detours between hosts that are up; from any thread."""
+        detours = [(*pair, detour) for pair, detour in list(self._detours.items()) if detour.works]
+        return [_way(source, target, detour.relay) for source, target, detour in detours if source.link and target.link]
+
+    def met(self, ticket: str) -> None:
+        """Two sides have met at the switchboard that they were sent to."""
+        source, target, relay = self._meeting.pop(ticket, (None, None, None))
+        detour = self._detours.get((source, target)) if source and target else None
+        if source and target and detour and detour.relay is relay and not detour.works:
+            detour.works = True
+            if not (source.dialled and target.dialled):  # else people were told when these came up
+                self._tell_people(str(_way(source, target, relay)))
+
     def close(self) -> None:
         """End what goes through this process."""
         if self._board:
@@ -147,29 +178,41 @@ class Ways:
             for side in sides:
                 board.bring(wish.ticket, side)
 
+        self._detours.setdefault((source, target), _Detour(None))
+        self._expect(wish.ticket, source, target, None)
         self._fetch([(source, wish.ticket), (target, second)], splice)
-        self._note(source, target, "the launcher")
 
     def _through_relay(self, source: Agent, target: Agent, wish: NeedWay) -> None:
         relays = [agent for agent in self._fleet.agents.values() if agent.up and agent.ip]
         relays = [agent for agent in relays if agent not in (source, target)]
-        # Each time another one: who can reach whom is only known by trying.
-        number = self._tried[source.id, target.id] = self._tried.get((source.id, target.id), -1) + 1
-        turn = number % (len(relays) + bool(self._ip)) if relays or self._ip else 0
-        if turn < len(relays):
-            relay = relays[turn]
-            self._pending[wish.ticket] = source, target, wish.to
-            self._loop.call_later(_MEET_S, lambda: self._pending.pop(wish.ticket, None))
+        places: list[Agent | None] = [*relays, None] if self._ip else [*relays]
+        if not places:
+            _tell(source, NoWay(wish.ticket, f"no host of this run reaches both {source.label} and {target.label}"))
+            return
+        relay = self._choose(source, target, places)
+        self._pending[wish.ticket] = source, target, wish.to
+        self._loop.call_later(_MEET_S, lambda: self._pending.pop(wish.ticket, None))
+        self._expect(wish.ticket, source, target, relay)
+        if relay:
             _tell(relay, OpenRelay(wish.ticket))
-            self._note(source, target, relay.label)
-        elif self._ip:
+        else:
             board, place = self._board_at()
             board.expect(wish.ticket, _MEET_S)
-            self._pending[wish.ticket] = source, target, wish.to
             self.relay_at(RelayAt(wish.ticket, *place))
-            self._note(source, target, "the launcher")
-        else:
-            _tell(source, NoWay(wish.ticket, f"no host of this run reaches both {source.label} and {target.label}"))
+
+    def _choose(self, source: Agent, target: Agent, places: list[Agent | None]) -> Agent | None:
+        """The same one as long as it works: who can reach whom is only known by trying."""
+        detour = self._detours.get((source, target))
+        if detour is None or detour.relay not in places:
+            detour = _Detour(places[0])
+        elif not detour.works and time.monotonic() - detour.begun > _RELAY_S:
+            detour = _Detour(places[(places.index(detour.relay) + 1) % len(places)])
+        self._detours[source, target] = detour
+        return detour.relay
+
+    def _expect(self, ticket: str, source: Agent, target: Agent, relay: Agent | None) -> None:
+        self._meeting[ticket] = source, target, relay
+        self._loop.call_later(_MEET_S, lambda: self._meeting.pop(ticket, None))
 
     def _fetch(self, sides: list[tuple[Agent, str]], then: Callable[[list[Socket]], object]) -> None:
         """Come to the switchboards of agents that must be dialled, in a thread."""
@@ -200,7 +243,7 @@ class Ways:
 
     def _own_board(self) -> Switchboard:
         if self._board is None:
-            self._board = Switchboard(self._loop)
+            self._board = Switchboard(self._loop, self.met)
         return self._board
 
     def _board_at(self) -> tuple[Switchboard, tuple[str, int]]:
@@ -210,12 +253,9 @@ class Ways:
             self._tcp = board.listen_tcp(self._ip)
         return board, self._tcp
 
-    def _note(self, source: Agent, target: Agent, through: str) -> None:
-        way = Way(source.id, target.id, through)
-        if way not in self.known:
-            self.known.append(way)
-            if not (source.dialled and target.dialled):
-                self._tell_people(f"{source.label} has no direct way to {target.label}: through {through}")
+
+def _way(source: Agent, target: Agent, relay: Agent | None) -> Way:
+    return Way(source.label, target.label, relay.label if relay else "the launcher")
 
 
 def _tell(agent: Agent, message: msgspec.Struct) -> None:
