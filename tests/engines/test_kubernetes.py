@@ -25,6 +25,7 @@ REAL = "ROPEWALK_TEST_KUBECONFIG"
 
 class TestKubernetes(EngineConformance):
     engine_name = "kubernetes"
+    time_limit_s = 0.5
     num_jobs = 20
 
     @pytest.fixture(autouse=True)
@@ -55,6 +56,7 @@ class TestRealKubernetes(EngineConformance):
     engine_name = "kubernetes"
     python = "python3"
     patience_s = 50.0
+    time_limit_s = 5.0
     num_jobs = 20
 
     @pytest.fixture(autouse=True)
