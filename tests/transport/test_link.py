@@ -470,7 +470,7 @@ def test_a_forked_child_closes_only_its_own_copy(pair: Pair) -> None:
 def test_what_waits_is_written_out_before_the_end_and_not_for_longer_than_was_asked(pair: Pair) -> None:
     ours, theirs = pair
     ours.want_write = lambda: None  # as in the hands of a loop: sending does not wait
-    ours.send(Note("large"), [bytes(16 << 20)])
+    ours.send(Note(1), [bytes(16 << 20)])
     begun = time.monotonic()
     assert not ours.write_out(0.2), "nobody reads"
     assert 0.15 < time.monotonic() - begun < 2
