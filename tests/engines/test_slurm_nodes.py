@@ -22,7 +22,7 @@ SINFO = """\
 n1|main*|10.0.0.1|64|515000|mixed|up|1-00:00:00|NO|a100,nvlink|gpu:a100:4(S:0-1),nvme:1
 n1|debug|10.0.0.1|64|515000|mixed|up|30:00|FORCE:4|a100,nvlink|gpu:a100:4(S:0-1),nvme:1
 n2|main*|node2.cluster|128+|1|idle~|up|1-00:00:00|NO|(null)|(null)
-n3|main*|10.0.0.3|64|515000|down*|up|1-00:00:00|NO|a100|gpu:4,gpu:h100:2
+n3|main*|10.0.0.3|64|515000|allocated*|up|1-00:00:00|NO|a100|gpu:4,gpu:h100:2
 n4|old|10.0.0.4|8|16000|idle|inact|infinite|EXCLUSIVE||gpu:2
 sinfo: a warning that is no node
 """

@@ -9,10 +9,11 @@ that runs in a machine of the lab needs none of that, only `SLURM_CONF`. Nothing
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun")
 #: Control groups are the host's own; they tell clusters apart by the names of their nodes.
 CGROUPS = Path("/sys/fs/cgroup")
 CPUS_PER_NODE = 16
+_numbers = itertools.count(1)
 #: Between SIGTERM and SIGKILL; the default is 30 s.
 KILL_WAIT_S = 3
 
@@ -93,8 +95,9 @@ class SlurmCluster:
         self.controller = lab.machine("ctl", shared=[folder])
         self.nodes: dict[str, Machine] = {}
         """By the names that Slurm gives them."""
+        cluster = next(_numbers)
         for number in range(1, num_nodes + 1):
-            self.nodes[f"n{os.getpid()}-{number}"] = lab.machine(f"n{number}", shared=[folder])
+            self.nodes[f"n{os.getpid()}-{cluster}-{number}"] = lab.machine(f"n{number}", shared=[folder])
         self._write_files()
         self._start_munged()
         self.start_controller()
@@ -141,14 +144,6 @@ class SlurmCluster:
             assert time.monotonic() < deadline, f"only these can take jobs: {said}{self._last_words()}"
             time.sleep(0.05)
 
-    def remove_control_groups(self) -> None:
-        """Remove what slurmd leaves when it is killed; the processes in it are gone."""
-        for name in self.nodes:
-            for group in CGROUPS.glob(f"*/slurm_{name}"):
-                for inner in [*sorted(group.rglob("*/"), reverse=True), group]:
-                    with contextlib.suppress(OSError):
-                        inner.rmdir()
-
     def _write_files(self) -> None:
         key = self.folder / "key"
         key.write_bytes(os.urandom(1024))
@@ -194,19 +189,29 @@ def require_slurm() -> None:
     require_namespaces()
 
 
+def remove_control_groups(nodes: Collection[str]) -> None:
+    """Remove what slurmd leaves when it is killed: the groups of these nodes, and of test runs that were killed."""
+    for group in CGROUPS.glob("*/slurm_n*-*-*"):
+        node = group.name.removeprefix("slurm_")
+        if node in nodes or not Path(f"/proc/{node[1:].partition('-')[0]}").exists():
+            for inner in [*sorted(group.rglob("*/"), reverse=True), group]:
+                with contextlib.suppress(OSError):
+                    inner.rmdir()
+
+
 @contextlib.contextmanager
 def new_cluster(folder: Path, num_nodes: int = 3) -> Generator[SlurmCluster]:
     """A cluster that is gone in the end."""
     require_slurm()
     with Lab() as lab:
-        cluster: SlurmCluster | None = None
+        nodes: list[str] = []
         try:
             cluster = SlurmCluster(lab, folder, num_nodes)
+            nodes += cluster.nodes
             yield cluster
         finally:
             lab.close()
-            if cluster is not None:
-                cluster.remove_control_groups()
+            remove_control_groups(nodes)
 
 
 @pytest.fixture(scope="session")
