@@ -25,6 +25,19 @@ from tests.lab.ray import RayCluster, ray_cluster
 
 _NAMESPACE = re.compile(r"(ipc|uts|net|pid|mnt):")
 
+_FORKING_LAUNCHER = """
+import os, signal, sys, time
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import JobSpec
+engine = make_engine("ray", {"address": sys.argv[1]})
+[id] = engine.submit(JobSpec(["sleep", "600"]), 1, "run of a forking launcher", "a")
+while engine.poll([id])[id].state.value != "running":
+    time.sleep(0.05)
+if os.fork() == 0:
+    time.sleep(8)
+    os._exit(0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 _KILL_RAYLET = """
 import os, pathlib, signal
 [pid] = [int(file.parent.name) for file in pathlib.Path("/proc").glob("[0-9]*/comm") if file.read_text() == "raylet\\n"]
@@ -96,6 +109,7 @@ class TestRay(EngineConformance):
     engine_name = "ray"
     num_jobs = 8
     lost_s = 5.0
+    time_limit_s = 0.5
 
     @pytest.fixture(autouse=True)
     def _cluster(self, cluster: RayCluster) -> None:
@@ -242,6 +256,13 @@ def test_jobs_end_with_the_driver(engine: RayEngine) -> None:
     engine._driver._process.kill()
     assert states(engine, [id]) == [JobState.LOST]
     wait_until(lambda: not processes_of("run-of-a-killed-driver"), "the job to end", 10.0)
+
+
+def test_jobs_end_with_a_launcher_although_its_forked_child_lives(cluster: RayCluster) -> None:
+    """The child has the descriptors of its parent, so that the driver's standard input does not end."""
+    launcher = cluster.popen([sys.executable, "-c", _FORKING_LAUNCHER, cluster.address])
+    assert launcher.wait(30) == -9
+    wait_until(lambda: not processes_of("run of a forking launcher"), "the job to end", 6.0)
 
 
 @pytest.fixture(scope="module")

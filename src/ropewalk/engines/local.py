@@ -3,12 +3,14 @@
 A job ends with its first process, as under a batch system: whatever it started and
 left in its process group is ended with it, and `cancel` also reaches descendants
 that made groups of their own. Jobs of a launcher that is gone are found by the mark
-that a job's processes inherit, as a cluster manager finds them by name.
+that a job's processes inherit, as a cluster manager finds them by name. The time limit
+of a job is looked at when its state is asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,17 +142,26 @@ class LocalEngine(Engine):
         if job is None:
             # It belongs to another launcher, or did: only its parent is told its exit code.
             return JobStatus(JobState.RUNNING) if id in others else JobStatus(JobState.LOST, reason="no such job")
+        if job.exit_code() is None and time.monotonic() > job.deadline:
+            job.kill()
+            job.wait()
+            job.reason = "its time limit was over"
         code = job.exit_code()
         if code is None:
             return JobStatus(JobState.RUNNING)
-        return JobStatus(JobState.ENDED, code, f"ended by signal {-code} ({_signal_name(-code)})" if code < 0 else "")
+        killed = f"ended by signal {-code} ({_signal_name(-code)})" if code < 0 else ""
+        return JobStatus(JobState.ENDED, code, job.reason or killed)
 
 
 class _Job:
     """A child process, its log, and the process group that it leads."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str, mark: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str, mark: str, limit_s: float | None
+    ) -> None:
         self.process = process
+        self.deadline = math.inf if limit_s is None else time.monotonic() + limit_s
+        self.reason = ""
         self.mark = mark
         self.log = log
         self.run_id = run_id
@@ -221,7 +233,7 @@ def _start(spec: JobSpec, run_id: str) -> _Job:
         _feed(process.stdin, spec.stdin)
     else:  # a job that does not read must not hold up the engine
         threading.Thread(target=_feed, args=(process.stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
-    return _Job(process, log, run_id, mark)
+    return _Job(process, log, run_id, mark, spec.time_limit_s)
 
 
 def _end_marked(mark: str) -> None:

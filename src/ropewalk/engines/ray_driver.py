@@ -199,7 +199,14 @@ class Driver:
                 self._news.put(lambda line=line: answer(line))
             self._news.put(None)
 
-        threading.Thread(target=read, daemon=True).start()
+        def watch_launcher() -> None:  # children that it forked hold our standard input open
+            launcher = os.getppid()
+            while os.getppid() == launcher:
+                time.sleep(1.0)
+            self._news.put(None)
+
+        for act in (read, watch_launcher):
+            threading.Thread(target=act, daemon=True).start()
         while (event := self._news.get()) is not None:
             event()
 

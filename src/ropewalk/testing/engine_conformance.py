@@ -15,11 +15,13 @@ can be told is in `EngineUnderTest`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import ipaddress
 import os
 import secrets
 import socket
 import threading
+import unittest
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
@@ -274,6 +276,17 @@ class EngineConformance(EngineUnderTest):
             engine.close()
             assert engine.poll([id])[id].state not in OVER
             assert isinstance(engine.logs(over), str)
+
+    def test_a_job_ends_when_its_time_is_over(self) -> None:
+        """And `reason` says that it was so."""
+        if self.time_limit_s is None:
+            raise unittest.SkipTest("no time limit was named that this engine can keep to in a test")
+        with self._engine() as (engine, run):
+            spec = dataclasses.replace(self._spec("import time; time.sleep(600)"), time_limit_s=self.time_limit_s)
+            id = engine.submit(spec, 1, run, "a")[0]
+            status = self._wait_until_over(engine, id)
+            assert status.exit_code != 0, f"it did not end by itself: {status}"
+            assert "time" in status.reason.lower() or "deadline" in status.reason.lower(), f"no word of it: {status}"
 
     # What goes wrong
 

@@ -47,6 +47,8 @@ class EngineUnderTest:
     """How long the engine may take to start or to end a job."""
     lost_s: float | None = None
     """How long the engine may take to say that a job was lost; `patience_s` if None."""
+    time_limit_s: float | None = None
+    """A time limit that the engine can keep to; None leaves that test out."""
     num_jobs: int = 40
     """How many jobs `test_many_jobs_at_once` submits."""
 
