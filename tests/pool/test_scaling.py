@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from collections import Counter
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ropewalk.pool.scaling import Scaling
+from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
 from ropewalk.supervision.restart import GiveUp, Restart, RestartPolicy
 
 
@@ -185,3 +187,111 @@ class ScalingAgainstModel(RuleBasedStateMachine):
 
 TestScalingAgainstModel = ScalingAgainstModel.TestCase
 TestScalingAgainstModel.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+
+
+# How many a pool wants that grows and shrinks with its work
+
+IDLE_S = 10.0
+
+
+class Clock:
+    """An elastic pool whose time the test moves."""
+
+    def __init__(self, least: int, most: int, wanted: int, per_agent: int = 1) -> None:
+        self.elasticity = Elasticity(least, most, IDLE_S)
+        self.wanted = wanted
+        self.per_agent = per_agent
+        self.now = 100.0
+
+    def look(self, needed: int, *after: float) -> list[int]:
+        """Look after each of these times, with so much to do."""
+        sizes: list[int] = []
+        for passed_s in after:
+            self.now += passed_s
+            self.wanted = self.elasticity.look(self.now, self.wanted, needed, self.per_agent)
+            sizes.append(self.wanted)
+        return sizes
+
+
+def test_a_pool_grows_to_what_could_be_at_work_when_its_workers_do_not_keep_up() -> None:
+    pool = Clock(1, 8, wanted=2)
+    assert pool.look(5, 0.0, 0.1, 0.15) == [2, 2, 5]
+    assert pool.look(50, 0.0, 0.25) == [5, 8]
+
+
+def test_a_burst_that_is_soon_over_starts_nobody() -> None:
+    pool = Clock(1, 8, wanted=2)
+    for _ in range(20):
+        assert pool.look(5, 0.05, 0.1) == [2, 2]
+        assert pool.look(1, 0.05) == [2]
+
+
+def test_a_pool_without_workers_does_not_wait_to_grow() -> None:
+    assert Clock(0, 8, wanted=0).look(1, 0.0) == [1]
+
+
+def test_a_pool_asks_for_whole_agents_and_not_for_more_than_it_may() -> None:
+    assert Clock(1, 32, wanted=1, per_agent=4).look(3, 0.0, 0.2) == [1, 5]
+    assert Clock(1, 6, wanted=1, per_agent=4).look(9, 0.0, 0.2) == [1, 6]
+
+
+def test_a_pool_shrinks_to_what_was_at_work_at_once_while_it_was_too_large() -> None:
+    pool = Clock(1, 8, wanted=8)
+    assert pool.look(2, 0.0, 4.0) == [8, 8]
+    assert pool.look(5, 1.0) == [8]
+    assert pool.look(0, 4.0, 1.1) == [8, 5]
+    assert pool.look(0, 0.0, IDLE_S) == [5, 1]
+
+
+def test_a_pool_that_is_busy_now_and_then_keeps_its_workers() -> None:
+    pool = Clock(1, 4, wanted=4)
+    for _ in range(10):
+        assert pool.look(0, 0.0, IDLE_S - 1) == [4, 4]
+        assert pool.look(4, 0.5) == [4]
+
+
+@given(
+    least=st.integers(0, 4),
+    more=st.integers(0, 12),
+    begin=st.integers(0, 12),
+    per_agent=st.integers(1, 5),
+    steps=st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.0, 0.05, 0.3, 3.0, 11.0]))),
+    last=st.integers(0, 30),
+)
+def test_a_pool_stays_within_its_bounds_and_comes_to_rest(
+    least: int, more: int, begin: int, per_agent: int, steps: list[tuple[int, float]], last: int
+) -> None:
+    most = max(1, least + more)
+    pool = Clock(least, most, min(most, least + begin), per_agent)
+    for needed, passed_s in steps:
+        before = pool.wanted
+        (after,) = pool.look(needed, passed_s)
+        assert least <= after <= most
+        assert before <= after if needed > before else needed <= after <= before or after == least
+    for _ in range(3):
+        pool.look(last, 0.0, 0.5, IDLE_S + 1)
+    assert pool.look(last, 0.0, 0.5, IDLE_S + 1) == [pool.wanted] * 3
+    assert min(most, last) <= pool.wanted or pool.wanted == most
+    assert not pool.elasticity.rests(pool.wanted, last) or pool.wanted == least >= last
+
+
+def test_workers_without_a_host_go_first_then_those_of_the_agent_with_the_fewest() -> None:
+    seats = [
+        Seat(0, "agent-1", 0),
+        Seat(1, "agent-1", 1),
+        Seat(2, "agent-1", 0),
+        Seat(3, "agent-2", 5),
+        Seat(4, "agent-2", 0),
+        Seat(5, "", 0),
+    ]
+    assert first_to_go(seats) == [5, 4, 3, 0, 2, 1]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12), st.integers(0, 12))
+def test_no_other_choice_of_workers_frees_more_agents(held: list[tuple[str, int]], num: int) -> None:
+    seats = [Seat(rank, agent, items) for rank, (agent, items) in enumerate(held)]
+    gone = set(first_to_go(seats)[:num])
+    left = {seat.agent for seat in seats if seat.rank not in gone}
+    sizes = sorted(Counter(seat.agent for seat in seats).values())
+    most_free = sum(sum(sizes[: index + 1]) <= num for index in range(len(sizes)))
+    assert len(sizes) - len(left) == most_free

@@ -91,7 +91,7 @@ def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: L
                     say(host)
                     running.wait(20)
                     status = running.status()
-                    lost = [event for event in status.events if "processes are replaced" in event]
+                    lost = [event for event in status.events if "replaced" in event]
                     say(len(lost), lost)
                 """,
             ),

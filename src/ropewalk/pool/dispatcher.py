@@ -53,7 +53,7 @@ from ropewalk.pool.messages import (
 )
 from ropewalk.pool.messages import Constant as ConstantHere
 from ropewalk.pool.results import Batch, Job, Raised, rebuild_error
-from ropewalk.pool.scaling import Scaling
+from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
 from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, Unit
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -71,6 +71,8 @@ from ropewalk.transport.main_namespace import main_facts
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 0.005
+#: How often an elastic pool looks whether it has as many workers as it needs.
+_LOOK_S = 0.05
 #: After SIGTERM, a worker has this long before SIGKILL.
 _TERMINATE_S = 1.0
 #: Descriptors in one message; the kernel takes at most 253.
@@ -111,6 +113,8 @@ class Worker:
     known: set[str] = field(default_factory=set[str])
     num_done: int = 0
     host: str = "this host"
+    host_leaves: bool = False
+    """Whether its host is being taken away: however it ends now, that is not its own fault, nor that of its task."""
 
     @property
     def where(self) -> str:
@@ -136,11 +140,15 @@ class WorkerOptions:
 class Dispatcher:
     """The workers and tasks of one pool; an `Owner` of processes."""
 
-    def __init__(self, session: Session, options: WorkerOptions, num_workers: int) -> None:
+    def __init__(
+        self, session: Session, options: WorkerOptions, num_workers: int, elasticity: Elasticity | None = None
+    ) -> None:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.table = TaskTable(max_deaths=options.max_deaths, at_most_once=options.at_most_once)
         self.scaling = Scaling(num_workers)
+        self.elasticity = elasticity
+        self._looking = False
         self.workers: dict[str, Worker] = {}
         self.deaths: deque[DeathRecord] = deque(maxlen=_KEPT_DEATHS)
         self.num_deaths = 0
@@ -161,6 +169,7 @@ class Dispatcher:
         self._watching = False
         with self.lock:
             self._fill_up()
+            self._look_soon()
 
     # The user's threads
 
@@ -185,6 +194,7 @@ class Dispatcher:
                     self.constants.use(constant)
             self.table.submit(units)
             self._assign()
+            self._look_soon()
 
     def raise_if_broken(self) -> None:
         """Raise what broke the pool, if anything did."""
@@ -194,13 +204,8 @@ class Dispatcher:
     def resize(self, num_workers: int) -> None:
         """Have so many workers from now on; those that are too many finish what they are in."""
         with interrupts_deferred, self.lock:
-            self.scaling.wanted = num_workers
-            self._fill_up()
-            by_load = sorted(self.workers.values(), key=lambda worker: self.table.num_items(worker.id))
-            ranks = self.scaling.surplus(worker.rank for worker in by_load)
-            for worker in by_load:
-                if worker.rank in ranks and not worker.stopping:
-                    self._drain(worker)
+            self._resize(num_workers)
+            self._look_soon()
 
     def cancel(self, job: Job, error: BaseException | None = None) -> None:
         """Forget what has not started of a job, and tell it `error` if there is one."""
@@ -264,9 +269,14 @@ class Dispatcher:
             self.constants = KeptConstants()
 
     @property
+    def most_workers(self) -> int:
+        """How many workers there are to be, or may be one day."""
+        return self.elasticity.most if self.elasticity else self.scaling.wanted
+
+    @property
     def finished(self) -> bool:
         """Whether every worker is gone after `finish` or `terminate`."""
-        return self._finishing and not self.workers
+        return self._finishing and not self.workers and not self.table.num_pending
 
     # The session's loop: an `Owner`
 
@@ -356,7 +366,10 @@ class Dispatcher:
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         with self.lock:
             worker = self.workers.get(id)
-            if worker and not worker.stopping:  # its place is taken on another host; what it runs it may finish
+            if worker is None:
+                return
+            worker.host_leaves = True
+            if not worker.stopping:  # its place is taken on another host; what it runs it may finish
                 self.scaling.leaving(worker.rank)
                 self._drain(worker)
                 self._fill_up()
@@ -520,6 +533,45 @@ class Dispatcher:
         for id, until in self.table.recallable(time.monotonic()):
             self._session.recall(id, until)
 
+    # As many workers as the work needs
+
+    def _resize(self, num_workers: int) -> None:
+        self.scaling.wanted = num_workers
+        self._fill_up()
+        staying = {worker.rank: worker for worker in self.workers.values() if not worker.stopping}
+        seats = [Seat(w.rank, self._session.agent_of(w.id), self.table.num_items(w.id)) for w in staying.values()]
+        for rank in self.scaling.surplus(first_to_go(seats)):
+            worker = staying[rank]
+            self._drain(worker)
+            self._session.withdraw(worker.id)
+
+    def _look_soon(self) -> None:
+        if self.elasticity and not self._looking:
+            self._looking = True
+            self._session.loop.call_soon(self._look_later)
+
+    def _look_later(self) -> None:
+        self._session.loop.call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """See whether an elastic pool has too few workers for its work, or too many."""
+        elasticity = self.elasticity
+        assert elasticity
+        with self.lock:
+            self._looking = False
+            if self.broken or self._shutdown or (self._finishing and self.table.idle):
+                return
+            wanted, needed = self.scaling.wanted, self.table.num_parallel
+            per_agent = self._session.per_agent(self._options.resources)
+            size = elasticity.look(time.monotonic(), wanted, needed, per_agent)
+            if size != wanted:
+                self._resize(size)
+                verb = "grows" if size > wanted else "shrinks"
+                self.events.append(f"{self._options.name} {verb} from {wanted} to {size} workers")
+            if not elasticity.rests(size, needed):
+                self._looking = True
+                self._look_later()
+
     # Workers
 
     def _fill_up(self) -> None:
@@ -561,6 +613,8 @@ class Dispatcher:
         worker.stopping = True
         self.table.drain(worker.id)
         self._send(worker, Stop())
+        if self._options.initializer is None or self._session.passport:
+            self._session.withdraw(worker.id)  # else it starts for its initializer's sake, as in multiprocessing
         self.scaling.leaving(worker.rank)
         self._fill_up()
 
@@ -604,10 +658,10 @@ class Dispatcher:
             index = located[0].first_index + located[1]
         record = record_of(exited, name=worker.name, host=worker.host, task_index=index)
         cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
-        innocent = bool(exited.ended_by) and not exited.timed_out
+        innocent = (bool(exited.ended_by) or worker.host_leaves) and not exited.timed_out
         given_up = self.table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)
         self._give_up(given_up, worker, exited)
-        if worker.stopping:
+        if worker.stopping or worker.host_leaves:
             self.scaling.gone(worker.rank)
         else:
             self.deaths.append(record)

@@ -7,7 +7,7 @@
 What is there for multiprocessing's users behaves as documented there. What is added:
 no task is lost or answered twice when workers die (`max_deaths`, `at_most_once`,
 `task_timeout_s`), functions may be lambdas or live in `__main__`, `imap` is lazy,
-`put`, `resize`, `status`, and results that can be awaited.
+`put`, `resize`, `status`, pools that grow and shrink with their work, and results that can be awaited.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ropewalk.pool.dispatcher import Dispatcher, WorkerOptions
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.packing import Packer, first_constant
 from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapResult
+from ropewalk.pool.scaling import Elasticity
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
 from ropewalk.pool.task_table import Unit
 from ropewalk.processes import bootstrap
@@ -65,7 +66,8 @@ class Pool:
 
     Args:
         processes: how many workers; by default the CPUs that may be used here (or
-            ROPEWALK_WORKERS; inside a worker, the CPUs of that worker).
+            ROPEWALK_WORKERS; inside a worker, the CPUs of that worker). Of a pool that grows
+            and shrinks: how many to begin with, by default `min_processes`.
         initializer: called in each worker before its first task.
         initargs: its arguments.
         maxtasksperchild: a worker is replaced after so many chunks of tasks.
@@ -75,6 +77,12 @@ class Pool:
         max_deaths: a task that has killed so many workers in a row fails with `TaskPoisoned`.
         task_timeout_s: a task that runs longer fails with `TaskTimeout`, and its worker is replaced.
         at_most_once: never start a task twice: one whose worker dies fails with `WorkerLost`.
+        min_processes: the pool shrinks to so many when there is less to do for a while; by default
+            `processes`, or 1 if that is not given.
+        max_processes: the pool grows to so many when work waits; by default `processes`, or the CPUs.
+            Without either, its size changes by `resize` only. On a cluster it asks for whole agents,
+            and gives them back when none of their workers is needed.
+        idle_s: how long there has to be less to do before such a pool shrinks.
         preload: modules that workers share from the start ("numpy"); they must not start threads.
         name: shown in `status`, in output and in errors.
 
@@ -97,6 +105,9 @@ class Pool:
         max_deaths: int = 3,
         task_timeout_s: float | None = None,
         at_most_once: bool = False,
+        min_processes: int | None = None,
+        max_processes: int | None = None,
+        idle_s: float = 10.0,
         preload: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
@@ -111,7 +122,10 @@ class Pool:
             raise ValueError(f"task_timeout_s must be a number of seconds above 0, or None, not {task_timeout_s}")
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be callable, not {initializer!r}")
-        self._session, num_workers = _lease(session, engine, processes)
+        if not idle_s >= 0:
+            raise ValueError(f"idle_s must be a number of seconds, 0 or more, not {idle_s}")
+        bounds = _bounds(processes, min_processes, max_processes)
+        self._session = _lease(session, engine)
         outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
         self.name = name or f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
@@ -120,6 +134,7 @@ class Pool:
         self._imaps: weakref.WeakSet[ImapJob] = weakref.WeakSet()
         self._callbacks = Callbacks()
         try:
+            num_workers, elasticity = _size(processes, bounds, idle_s, self._session.default_size)
             options = WorkerOptions(
                 name=self.name,
                 resources=resources or default_resources(self._session.settings),
@@ -136,7 +151,7 @@ class Pool:
             raise
         with interrupts_deferred:
             try:
-                self._dispatcher = Dispatcher(self._session, options, num_workers)
+                self._dispatcher = Dispatcher(self._session, options, num_workers, elasticity)
                 self._packer = Packer(self._dispatcher)
             except BaseException:
                 self._session.release()
@@ -273,13 +288,25 @@ class Pool:
     def resize(self, processes: int) -> None:
         """Have so many workers from now on. New ones get work at once; others end after the task they are in.
 
+        A pool that grows and shrinks with its work goes on doing so, from there. On a cluster, workers of the agent
+        that has the fewest end first, so that whole agents are given back.
+
         Raises:
-            ValueError: fewer than one worker.
+            ValueError: fewer than one worker, or outside of `min_processes` and `max_processes`.
         """
         if operator.index(processes) < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {processes}")
+        bounds = self._dispatcher.elasticity
+        if bounds and not bounds.least <= processes <= bounds.most:
+            raise ValueError(
+                f"this pool has {bounds.least} to {bounds.most} workers (min_processes, max_processes), and cannot "
+                f"have {processes}"
+            )
         self._check_running()
         self._dispatcher.resize(processes)
+
+    #: `resize` by the name that it has elsewhere.
+    scale_to = resize
 
     def status(self) -> PoolStatus:
         """What the pool is doing: its workers, counts of tasks, and deaths with their causes."""
@@ -415,7 +442,7 @@ class Pool:
         self._check_running()
         items: Sequence[Any] = iterable if isinstance(iterable, list | tuple | range) else list(iterable)
         if chunksize is None:
-            chunksize = default_chunksize(len(items), self._dispatcher.scaling.wanted)
+            chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
         _check_chunksize(chunksize)
         job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
         if items:
@@ -430,7 +457,7 @@ class Pool:
     ) -> IMapIterator[T]:
         self._check_running()
         _check_chunksize(chunksize)
-        num_workers = self._dispatcher.scaling.wanted
+        num_workers = self._dispatcher.most_workers
         window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
         job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
         code, seed = self._packer.code(func), self._seed(seed)
@@ -533,9 +560,7 @@ def _check_chunksize(chunksize: int) -> None:
         raise ValueError(f"Chunksize must be 1+, not {chunksize}")
 
 
-def _lease(session: Session | None, engine: str | None, processes: int | None) -> tuple[Session, int]:
-    if processes is not None and operator.index(processes) < 1:
-        raise ValueError(f"Number of processes must be at least 1, not {processes}")
+def _lease(session: Session | None, engine: str | None) -> Session:
     if session is not None:
         session.lease()
     while session is None:
@@ -543,7 +568,35 @@ def _lease(session: Session | None, engine: str | None, processes: int | None) -
         with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
             candidate.lease()
             session = candidate
+    return session
+
+
+def _bounds(processes: int | None, least: int | None, most: int | None) -> tuple[int, int | None] | None:
+    """The least and the most workers of a pool; None if it has a size of its own, and the most is None for the CPUs."""
+    if processes is not None and operator.index(processes) < 1:
+        raise ValueError(f"Number of processes must be at least 1, not {processes}")
+    if least is None and most is None:
+        return None
+    least = (1 if processes is None else processes) if least is None else operator.index(least)
+    most = processes if most is None else operator.index(most)
+    begin = least if processes is None else processes
+    if not (0 <= least <= begin and (most is None or max(1, begin) <= most)):
+        raise ValueError(
+            "a pool needs 0 <= min_processes <= processes <= max_processes and at least 1 of the last, not "
+            f"min_processes={least}, processes={processes}, max_processes={most}"
+        )
+    return least, most
+
+
+def _size(
+    processes: int | None, bounds: tuple[int, int | None] | None, idle_s: float, default: int
+) -> tuple[int, Elasticity | None]:
+    """How many workers to begin with, and what changes that."""
+    if bounds is not None:
+        least, most = bounds
+        most = max(least, default) if most is None else most
+        return (least if processes is None else processes), Elasticity(least, most, idle_s)
     if processes is None:
         wish = os.environ.get("ROPEWALK_WORKERS", "")
-        processes = int(wish) if wish.isdigit() and int(wish) > 0 else session.default_size
-    return session, processes
+        processes = int(wish) if wish.isdigit() and int(wish) > 0 else default
+    return processes, None

@@ -1,12 +1,15 @@
 """How many workers a pool should have, and what to do about it. Pure.
 
-wanted ─▶ starting ─▶ ready ─▶ draining ─▶ gone
-             └────────────┴── died ──▶ another one, as the restart budget allows
+work ─▶ Elasticity ─▶ wanted ─▶ starting ─▶ ready ─▶ draining ─▶ gone
+                                   └────────────┴── died ──▶ another one, as the restart budget allows
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget
 
@@ -75,3 +78,81 @@ class Scaling:
     def delay_over(self) -> None:
         """The wait after a failed start is over."""
         self._delayed -= 1
+
+
+class Elasticity:
+    """How many workers a pool wants that grows and shrinks with its work.
+
+    It grows to as many as could be at work, after `PATIENCE_S` in which the ones that it had did not keep up; and
+    shrinks to as many as were at work at once, after `idle_s` in which that was fewer than it had.
+
+    Args:
+        least: never fewer than these.
+        most: never more than these.
+        idle_s: seconds.
+    """
+
+    #: Bursts that are over sooner than new workers could be there are left to the old ones.
+    PATIENCE_S = 0.2
+
+    def __init__(self, least: int, most: int, idle_s: float) -> None:
+        self.least = least
+        self.most = most
+        self._idle_s = idle_s
+        self._short_since: float | None = None
+        self._idle_since: float | None = None
+        self._peak = 0
+
+    def look(self, now: float, wanted: int, needed: int, per_agent: int) -> int:
+        """Decide how many there shall be now.
+
+        Args:
+            now: monotonic time in seconds.
+            wanted: how many there are to be so far.
+            needed: how many could be at work: those that are, and one for each piece of work that waits.
+            per_agent: how many come and go together.
+        """
+        if needed > wanted:
+            self._idle_since = None
+            if self._short_since is None:
+                self._short_since = now
+            if wanted and now - self._short_since < self.PATIENCE_S:
+                return wanted
+            self._short_since = None
+            agents = math.ceil((min(needed, self.most) - wanted) / per_agent)
+            return max(wanted, min(self.most, wanted + agents * per_agent))
+        self._short_since = None
+        if needed == wanted:
+            self._idle_since = None
+            return wanted
+        if self._idle_since is None:
+            self._idle_since, self._peak = now, 0
+        self._peak = max(self._peak, needed)
+        if now - self._idle_since < self._idle_s:
+            return wanted
+        self._idle_since = None
+        return min(wanted, max(self.least, self._peak))
+
+    def rests(self, wanted: int, needed: int) -> bool:
+        """Whether nothing will change before there is more to do."""
+        return wanted <= self.least and needed <= wanted
+
+
+class Seat(NamedTuple):
+    """A worker, as far as it matters for who goes first."""
+
+    rank: int
+    agent: str
+    """Its host; empty while it waits for one."""
+    num_items: int
+    """Tasks that it holds."""
+
+
+def first_to_go(seats: Sequence[Seat]) -> list[int]:
+    """The ranks in the order in which workers shall leave, such that whole agents become free.
+
+    Those without a host first, then those of the agent with the fewest, the idle ones of an agent before the busy ones.
+    """
+    sizes = Counter(seat.agent for seat in seats)
+    ordered = sorted(seats, key=lambda seat: (seat.agent != "", sizes[seat.agent], seat.agent, seat.num_items))
+    return [seat.rank for seat in ordered]

@@ -294,6 +294,11 @@ class TaskTable:
         """Whether nothing is pending or outstanding."""
         return not self.num_pending and not self.num_running
 
+    @property
+    def num_parallel(self) -> int:
+        """How many workers could be at work: those that are, and one for each span that waits."""
+        return len(self._pending) + sum(worker.num_items > 0 for worker in self._workers.values())
+
     def next_seq(self, id: str) -> int:
         """The number that the next item sent to a worker will have."""
         worker = self._workers.get(id)
