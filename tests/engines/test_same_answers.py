@@ -57,7 +57,9 @@ def run(start: Start, words: list[str], environment: Mapping[str, str], exit_cod
     except BaseException:
         process.kill()
         raise
-    assert process.returncode == exit_code and out, f"{words} ended with {process.returncode}:\n{out[-2000:]}{err[-4000:]}"
+    assert process.returncode == exit_code and out, (
+        f"{words} ended with {process.returncode}:\n{out[-2000:]}{err[-4000:]}"
+    )
     return out
 
 

@@ -47,6 +47,8 @@ class JobStatus:
     """The exit status once ended; negative numbers are signals."""
     reason: str = ""
     """The engine's own words, if it has any (why it is pending, why it was ended)."""
+    hopeless: bool = False
+    """Of a job that is pending: it never runs as it is, such as one whose image does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,13 @@ _ADVICE = {
     "Evicted": "its node ran out of something: ask for as much memory as it uses",
     "Unschedulable": "compare what it asks for, node_selector and tolerations with `kubectl describe nodes`",
 }
+#: The cluster tries these again for ever, and a job that waits for it would do so too.
+_HOPELESS = {
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+}
 #: Programs that a signal ended are reported with 128 + its number; higher ones do not exist.
 _LAST_SIGNAL = 64
 
@@ -40,7 +47,8 @@ def status(pod: Manifest) -> JobStatus:
         why = _why_it_ended(told, ended or Manifest())
         return JobStatus(JobState.ENDED, code, why or (_signal(-code, pod) if code is not None and code < 0 else ""))
     if phase == "Pending":
-        return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container))
+        hopeless = (container.get("waiting") or {}).get("reason") in _HOPELESS
+        return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container), hopeless=hopeless)
     return JobStatus(JobState.RUNNING, reason=_trouble(pod, told))
 
 

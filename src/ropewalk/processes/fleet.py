@@ -461,6 +461,8 @@ class Fleet:
             last = said.strip()[-2000:] or "nothing"
             words = f"its job {agent.job} {what}{reason} before it was up. It said: {last}"
             self._lost(agent, words, hopeless=status.exit_code == REFUSED_EXIT_CODE)
+        elif status.hopeless and now - agent.submitted > _PATIENCE_S:
+            self._lost(agent, f"its job {agent.job} will never run: {status.reason}")
         elif status.state is JobState.PENDING:
             if status.reason and status.reason != agent.said and now - agent.submitted > _PATIENCE_S:
                 agent.said = status.reason
