@@ -296,7 +296,9 @@ class Fleet:
         """Whether agents may come that are not up yet."""
         if self._submitting or any(not agent.pid for agent in list(self.agents.values())):
             return True
-        return self._most is None and not self._here and time.monotonic() >= self._paused_until
+        staying = sum(not agent.draining for agent in self.agents.values())
+        room = self._most is None or staying < self._most
+        return room and not self._here and time.monotonic() >= self._paused_until
 
     # Submission
 
