@@ -55,6 +55,12 @@ class Launcher:
         """The next line, which holds numbers."""
         return [int(word) for word in self.line().split()]
 
+    def tell(self, line: str) -> None:
+        """Something for its standard input."""
+        assert self.process.stdin
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 

@@ -192,6 +192,9 @@ class Fleet:
         """One thread at a time asks the engine."""
         self._submitting: list[Share] = []
         self._per_job: dict[Resources, int | None] = {}
+        self._asking: dict[Resources, list[Callable[[EngineError | None], object]]] = {}
+        """Kinds of processes that the engine is being asked about, with those who wait for its answer."""
+        self._asking_lock = threading.Lock()
         self._default = default_resources(home.settings)
         self._most = home.settings.hosts or engine.most_jobs()
         self._closed = False
@@ -224,18 +227,27 @@ class Fleet:
             resources: what each asks for.
             then: called on the loop, with the engine's error if no host of it can hold even one.
         """
-        if resources in self._per_job:
-            self._loop.call_soon(lambda: then(None))
-            return
+        with self._asking_lock:
+            if resources in self._per_job:
+                self._loop.call_soon(lambda: then(None))
+                return
+            waiting = self._asking.setdefault(resources, [])
+            waiting.append(then)
+            if len(waiting) > 1:
+                return  # they hear of it together, and so are placed together
 
         def ask() -> None:
-            problem: EngineError | None = None
+            num, problem = None, None
             try:
                 with self._lock:
-                    self._per_job[resources] = None if self._closed else self.engine.per_job(resources)
+                    num = None if self._closed else self.engine.per_job(resources)
             except EngineError as error:
                 problem = error
-            self._loop.call_soon(lambda: then(problem))
+            with self._asking_lock:
+                if problem is None:
+                    self._per_job[resources] = num
+                told = self._asking.pop(resources)
+            self._loop.call_soon(lambda: [then(problem) for then in told])
 
         self._in_thread(ask)
 

@@ -1,0 +1,252 @@
+"""Ends with hosts: of the launcher, of its machine, of agents, of hosts that are taken away, and of sessions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.lab import Lab, Machine
+from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
+from tests.scenarios.launchers import Launcher
+from tests.scenarios.tasks import wait_until
+
+#: A pool and a program on both hosts that never end by themselves.
+ENDLESS = """
+    import ropewalk.processes.fleet as fleet
+    fleet._LAUNCHER_LEASE_S = 2.2  # of the agents; 30 s are too long for a test
+
+    class Sleeper:
+        def run(self):
+            os.system("sleep 1000 & sleep 1000")
+
+    def sleep(_):
+        time.sleep(1000)
+
+    here = session(hosts=2).__enter__()
+    pool = rw.Pool(2, session=here)
+    pool.wait_until_ready(15)
+    pool.imap_unordered(sleep, range(4))
+    program = rw.Program("sleepers")
+    program.add(rw.Worker(Sleeper), replicas=2)
+    running = program.launch(session=here)
+    running.wait_ready(15)
+    say("up")
+    signal.pause()
+"""
+
+
+def folders_on(machine: Machine) -> list[str]:
+    """What runs have left in the machine's own folders."""
+    return [str(path) for own in ("/tmp", "/run") for path in machine.path(own).glob("ropewalk*")]
+
+
+def agents_on(machine: Machine) -> list[psutil.Process]:
+    return [process for process in processes_on(machine) if process.name() == "rw-agent"]
+
+
+def started(cluster: Cluster) -> Launcher:
+    script = cluster.launch(ENDLESS)
+    assert script.line() == "up"
+    for host in cluster.hosts:
+        wait_until(lambda host=host: len(processes_on(host)) >= 6)
+        assert folders_on(host)
+    return script
+
+
+def test_nothing_is_left_on_hosts_whose_launcher_is_killed(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = started(cluster)
+        cluster.spool.deaf.update(cluster.hosts)
+        script.signal(signal.SIGKILL)
+        for host in cluster.hosts:
+            wait_until_empty(host, 4.0)
+            assert not folders_on(host)
+
+
+def test_nothing_is_left_on_hosts_whose_launcher_lost_its_power(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        started(cluster)
+        cluster.spool.deaf.update(cluster.hosts)
+        lab.plug(cluster.head)
+        time.sleep(1.0)
+        assert all(len(processes_on(host)) >= 6 for host in cluster.hosts), "nobody could tell them yet"
+        for host in cluster.hosts:
+            wait_until_empty(host, 6.0)
+            assert not folders_on(host)
+
+
+def test_control_c_in_the_launcher_ends_everything_on_the_hosts(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = started(cluster)
+        cluster.spool.deaf.update(cluster.hosts)
+        script.signal(signal.SIGINT)
+        code, _, errors = script.end()
+        assert code in (1, 130, -signal.SIGINT)
+        assert "KeyboardInterrupt" in errors
+        for host in cluster.hosts:
+            wait_until_empty(host, 2.0)
+            assert not folders_on(host)
+        assert not folders_on(cluster.head)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: Path, number: signal.Signals) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            def work(number):
+                note("begun", f"{number} {time.time()} {socket.gethostname()} {os.getpid()}")
+                time.sleep(0.3)
+                return number, socket.gethostname(), os.getpid()
+
+            with session() as here:
+                with rw.Pool(4, session=here) as pool:
+                    pool.wait_until_ready(15)
+                    say("ready")
+                    for number, host, pid in pool.imap_unordered(work, range(60), chunksize=1):
+                        note("ended", f"{number} {time.time()} {host} {pid}")
+                    pool.wait_until_ready(15)
+                    status = pool.status()
+                    say(len(status.workers), status.num_deaths, status.retried, status.failed)
+                    for event in status.events: say(event)
+            """,
+            jobs=3,
+        )
+        assert script.line() == "ready"
+        n1 = cluster.hosts[0]
+        wait_until(lambda: len(cluster.notes("ended")) >= 4)
+        (agent,) = agents_on(n1)
+        taken = time.time()
+        os.kill(agent.pid, number)
+        wait_until(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE, 5.0)
+        assert script.numbers() == [4, 0, 0, 0]
+        assert f"n1 is being taken away (the engine sent {number.name})" in script.line()
+        code, _, errors = script.end()
+        assert code == 0, errors
+        begun = [line.split() for line in cluster.notes("begun")]
+        assert sorted(int(number) for number, *_ in begun) == list(range(60)), "a task ran twice"
+        there = {pid for _, when, host, pid in begun if host == "n1" and float(when) < taken}
+        assert len(there) == 2
+        late = [float(when) - taken for _, when, host, pid in begun if host == "n1" and pid in there]
+        assert max(late) < 0.2, "nothing new goes to a host that is taken away"
+
+
+def test_an_agent_that_is_killed_is_one_event_and_is_replaced(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            with session(hosts=2) as here:
+                with rw.Pool(4, session=here) as one, rw.Pool(2, session=here) as two:
+                    for pool in (one, two):
+                        pool.wait_until_ready(15)
+                    say("ready")
+                    sys.stdin.readline()
+                    for pool in (one, two):
+                        assert [number for number, _, _ in pool.map(where, range(500), chunksize=1)] == list(range(500))
+                        pool.wait_until_ready(15)
+                    for pool in (one, two):
+                        status = pool.status()
+                        say(len(status.workers), status.num_deaths, status.retried, len(status.events))
+                        say(*status.events)
+            """,
+            slots=3,
+        )
+        assert script.line() == "ready"
+        (agent,) = agents_on(cluster.hosts[0])
+        left = processes_on(cluster.hosts[0])
+        begun = time.monotonic()
+        agent.kill()
+        wait_until(lambda: not any(process.is_running() for process in left), 3.0)
+        assert time.monotonic() - begun < 3.0
+        script.tell("go on")
+        for size in (4, 2):
+            assert script.numbers() == [size, 0, 0, 1]
+            assert script.line().startswith("the agent on n1 (pid ")
+        assert script.end()[0] == 0
+
+
+def test_a_death_names_its_host(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            def die(number):
+                print("these are my last words on", socket.gethostname(), flush=True)
+                if number == 0:
+                    os.kill(os.getpid(), signal.SIGSEGV)
+
+            with session(hosts=2) as here:
+                with rw.Pool(2, session=here, max_deaths=2) as pool:
+                    try:
+                        pool.map(die, range(1))
+                    except rw.TaskPoisoned as error:
+                        say(str(error).replace(chr(10), " "))
+                    for death in pool.status().deaths:
+                        say(death.host, death.describe().replace(chr(10), " "))
+            """
+        )
+        lines = [script.line() for _ in range(5)]
+        printed = [line for line in lines if line.startswith("[pool-1 ")]
+        told, *deaths = [line for line in lines if line not in printed]
+        assert len(deaths) == 2
+        for death in deaths:
+            host, name = death.split()[:2]
+            assert death.startswith(f"{host} {name} on host {host} (pid ")
+            assert "was killed by SIGSEGV" in death
+            assert f"last output: these are my last words on {host}" in death
+            assert death.removeprefix(f"{host} ") in told
+            assert f"[pool-1 {name[-1]}@{host}] these are my last words on {host}" in printed
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert f"@{host}] Fatal Python error: Segmentation fault" in errors
+
+
+def test_a_pool_inside_a_worker_lives_on_that_workers_host(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            def outer(number):
+                with rw.Pool(2) as inner:
+                    return socket.gethostname(), sorted({host for _, host, _ in inner.map(where, range(40))})
+
+            with session(hosts=2) as here:
+                with rw.Pool(2, session=here) as pool:
+                    pool.wait_until_ready(15)
+                    results = pool.map(outer, range(2), chunksize=1)
+                    for host, inner_hosts in results:
+                        say(host, *inner_hosts)
+            """
+        )
+        for _ in range(2):
+            host, *inner_hosts = script.line().split()
+            assert inner_hosts == [host]
+        code, _, errors = script.end()
+        assert code == 0, errors
+
+
+def test_a_session_on_hosts_ends_a_while_after_its_last_pool(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            os.environ["ROPEWALK_ENGINE"], os.environ["ROPEWALK_ENGINE_OPTIONS"] = "spool", json.dumps(OPTIONS)
+            with rw.Pool(2) as pool:
+                agents = {host for _, host, _ in pool.map(where, range(100))}
+            with rw.Pool(2) as pool:
+                pool.map(where, range(10))
+            say(*sorted(agents))
+            sys.stdin.readline()
+            """,
+            ROPEWALK_SESSION_IDLE_S="0.5",
+        )
+        host = cluster.host(script.line().split()[0])
+        assert agents_on(host), "the second pool found the agents of the first"
+        for machine in cluster.hosts:
+            wait_until_empty(machine, 5.0)
+            assert not folders_on(machine)
+        assert len(cluster.spool.started) <= 2
+        script.tell("go on")
+        assert script.end()[0] == 0
