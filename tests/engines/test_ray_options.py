@@ -13,7 +13,7 @@ import pytest
 
 from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.ray import RayEngine
-from ropewalk.engines.ray_driver import PREFIX, quoted, run_of
+from ropewalk.engines.ray_jobs import PREFIX, quoted, run_of
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
 

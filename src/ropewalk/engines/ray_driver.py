@@ -1,4 +1,4 @@
-"""The driver: the process beside the launcher that speaks with Ray, and the actor that it puts on a node for each job.
+"""The driver: the process beside the launcher that speaks with Ray, and puts an actor on a node for each job.
 
     launcher ── RayEngine ══ driver ──── actor ── keeper ──┬── job
        a line of JSON each way     gRPC     orders, news   └── what it left behind
@@ -15,147 +15,38 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import importlib
 import json
 import os
 import queue
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
-#: Begins the names of our actors: PREFIX run / request / number.
-PREFIX = "ropewalk-"
+from ropewalk.engines import ray_actor
+from ropewalk.engines.ray_jobs import (
+    PREFIX,
+    Group,
+    Job,
+    first_lines,
+    holds,
+    keeper_words,
+    quoted,
+    run_of,
+    signal_words,
+)
+
 #: A call that asks an actor for news waits there this long for some.
 _PATIENCE_S = 1.0
 #: After this long, an actor that could not be reached is tried again.
 _PAUSE_S = 0.5
-#: An actor that has not answered for this long is called lost.
-_LOST_S = 4.0
 #: What is asked of an actor for the user, such as its job's output, comes within this time or not at all.
 _ANSWER_S = 3.0
-#: Nobody but the actor's own machine may read its job's secrets.
-_SECRET_VARIABLES = ("RAY_AUTH_TOKEN",)
-
-
-class JobActor:
-    """Runs on a node. Owns the keeper of one job, passes orders to it and news from it.
-
-    It travels by value, so it may use nothing of this module but imports.
-    """
-
-    def __init__(self, silence_s: float) -> None:
-        self._news = bytearray()
-        self._over = False
-        self._changed = threading.Condition()
-        self._heard = time.monotonic()
-        self._silence_s = silence_s
-
-    def start(self, python: str) -> tuple[str, str, int]:
-        """Start the keeper; return where this is: the node's id and address, and the number of this process."""
-        environment = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
-        # Ray sets it to the CPUs of the whole job, which the job's processes are to share.
-        environment.pop("OMP_NUM_THREADS", None)
-        # `python` is the one that runs here, unless the engine's options name another.
-        environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environment.get("PATH", os.defpath)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the keeper
-        keeper = [python or sys.executable, "-m", "ropewalk.engines.ssh_keeper", "inf"]
-        # As a child of nobody here: Ray kills the children of an actor at its end, and a killed keeper ends nothing.
-        shell = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh", *keeper]
-        started = subprocess.Popen(
-            shell,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=environment,
-            start_new_session=True,
-        )
-        started.wait()
-        self._keeper = started
-        for act in (self._read, self._watch):
-            threading.Thread(target=act, daemon=True).start()
-        ray = importlib.import_module("ray")
-        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid()
-
-    def talk(self, orders: bytes, patience_s: float) -> tuple[bytes, str | None]:
-        """Give orders to the keeper; return its news and, when it has ended, its last words."""
-        self._heard = time.monotonic()
-        with contextlib.suppress(BrokenPipeError):
-            stdin = cast(BinaryIO, self._keeper.stdin)
-            stdin.write(orders)
-            stdin.flush()
-        with self._changed:
-            self._changed.wait_for(lambda: self._news or self._over, patience_s)
-            news, self._news = bytes(self._news), bytearray()
-            if not self._over:
-                return news, None
-        self._errors.seek(0)
-        return news, self._errors.read().decode(errors="replace")[-2000:]
-
-    def _read(self) -> None:
-        for line in cast(BinaryIO, self._keeper.stdout):
-            with self._changed:
-                self._news += line
-                self._changed.notify_all()
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
-
-    def _watch(self) -> None:
-        while time.monotonic() - self._heard < self._silence_s:
-            time.sleep(0.5)
-        os._exit(1)  # the driver is gone, or cut off: the keeper sees that we are gone
-
-
-@dataclasses.dataclass(eq=False)
-class Group:
-    """A placement group: places for jobs of the same size. A place that a job left can be used again."""
-
-    run: str
-    bundle: dict[str, float]
-    handle: Any
-    places: list[Job | None]
-    target: str = ""
-    """The id of the node that was asked for, if one was."""
-
-
-@dataclasses.dataclass(eq=False)
-class Job:
-    """One actor and what is known of its job."""
-
-    name: str
-    group: Group
-    actor: Any
-    order: bytes
-    """What starts it, with its secrets; forgotten when it is sent."""
-    state: str = "pending"
-    code: int | None = None
-    why: str = ""
-    log: str = ""
-    node: str = ""
-    """The id of the node it runs on."""
-    place: str = ""
-    heard: float = 0.0
-    answered: int = 0
-    """The number of the last order that the keeper carried out."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing of it runs any more, as far as Ray and its keeper know."""
-        return self.state in ("ended", "lost")
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it should have answered by now."""
-        return self.state == "running" and time.monotonic() - self.heard > _LOST_S
 
 
 class Driver:
@@ -164,7 +55,7 @@ class Driver:
     def __init__(self, ray: Any, facts: Mapping[str, Any]) -> None:
         self._ray = ray
         self._facts = facts
-        self._actor_class = ray.remote(JobActor)
+        self._actor_class = ray.remote(ray_actor.JobActor)
         self._jobs: dict[str, Job] = {}
         self._groups: list[Group] = []
         self._requests: dict[tuple[str, str], list[str]] = {}
@@ -484,39 +375,6 @@ class Refused(Exception):
     """What was asked cannot be done, in words for the user."""
 
 
-def holds(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    """Whether a node with these resources has room for a bundle."""
-    return all(resources.get(name, 0) >= amount for name, amount in bundle.items())
-
-
-def quoted(text: str) -> str:
-    """A run or request as it stands in an actor's name."""
-    return urllib.parse.quote(text, safe="")
-
-
-def run_of(name: str) -> str:
-    """The run that an actor's name tells."""
-    return urllib.parse.unquote(name.removeprefix(PREFIX).split("/")[0])
-
-
-def signal_words(code: int) -> str:
-    """How a job ended, if by a signal."""
-    return f"ended by signal {-code}" if code < 0 else ""
-
-
-def keeper_words(place: str, last_words: str) -> str:
-    """Why a job ended whose keeper has ended before it."""
-    last_words = last_words.rpartition("\n")[2] or "it said nothing"
-    if "No module named" in last_words:
-        last_words += "; install ropewalk for the Python of Ray's nodes, or set the option python to one that has it"
-    return f"its keeper {place} has ended: {last_words}"
-
-
-def first_lines(error: Exception) -> str:
-    """Ray's errors are pages long; what happened stands at the beginning."""
-    return " ".join(line.strip() for line in str(error).splitlines()[:8] if line.strip())[:500]
-
-
 def main() -> None:
     """Connect as the first line on stdin says, and serve."""
     # Ray and what it starts print; the engine reads what stands on the standard output.
@@ -532,6 +390,7 @@ def main() -> None:
     try:
         ray: Any = importlib.import_module("ray")
         importlib.import_module("ray.util.scheduling_strategies")
+        importlib.import_module("ray.cloudpickle").register_pickle_by_value(ray_actor)
         ray.init(
             address=facts["address"],
             namespace=facts["namespace"],
