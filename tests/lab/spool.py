@@ -39,6 +39,8 @@ class SpoolOptions:
     """Processes per job."""
     jobs: int | None = None
     """How many jobs there can be at once."""
+    python: str = "python"
+    """Starts the agents."""
 
 
 class SpoolEngine(Engine):
@@ -50,6 +52,7 @@ class SpoolEngine(Engine):
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self._options = read_options(self.name, SpoolOptions, options or {})
         self._folder = Path(self._options.folder)
+        self.python = self._options.python
         self._numbers = itertools.count(1)
         self._requests: dict[tuple[str, str], list[str]] = {}
 

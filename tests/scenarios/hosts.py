@@ -62,18 +62,21 @@ class Cluster:
         self._project.mkdir()
         self._launchers: list[subprocess.Popen[str]] = []
 
-    def launch(self, source: str, *, slots: int = 2, jobs: int | None = None, **variables: str) -> Launcher:
+    def launch(
+        self, source: str, *, slots: int = 2, jobs: int | None = None, python: str = sys.executable, **variables: str
+    ) -> Launcher:
         """Start a script on the launcher's machine.
 
         Args:
             source: after `PREAMBLE`.
             slots: processes per job.
             jobs: how many jobs there can be at once.
+            python: starts the agents.
             variables: changes of its environment.
         """
         script = self._project / "script.py"
         script.write_text(launcher_source(textwrap.dedent(PREAMBLE) + textwrap.dedent(source)))
-        options = self.spool.options(slots=slots, jobs=jobs or len(self.hosts))
+        options = self.spool.options(slots=slots, jobs=jobs or len(self.hosts), python=python)
         process = self.head.popen(
             [sys.executable, str(script), json.dumps(options), str(self.folder)],
             env={"PYTHONPATH": str(_REPOSITORY), "XDG_STATE_HOME": "/tmp/state", **variables},

@@ -1,0 +1,303 @@
+"""Who gets in where a run has hosts: nobody from outside, on no other address, and no secret lies about."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import stat
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from ropewalk.errors import LinkClosed, TransportError, TransportRefused
+from ropewalk.processes.messages import CONTROL
+from ropewalk.transport.address import TlsAddress
+from ropewalk.transport.authority import RunAuthority
+from ropewalk.transport.client import dial
+from ropewalk.transport.credentials import Credentials, ProcessCertificate
+from ropewalk.transport.passport import Passport
+from tests.lab import Lab, Machine
+from tests.scenarios.hosts import Cluster, cluster_of, processes_on
+
+#: A run with everything that listens: pool, services, and switchboards between n1 and n2. It tells all of its secrets.
+OPEN_RUN = """
+    import logging
+    logging.basicConfig(level=logging.DEBUG)
+
+    class Total:
+        def __init__(self): self.total = 0
+        def add(self): self.total += 1; return self.total
+
+    class Adder:
+        def __init__(self, *totals): self.totals = totals
+        def run(self):
+            while True:
+                for total in self.totals: total.add()
+                time.sleep(0.02)
+
+    def certificate(each):
+        return [each.cert_pem, each.key_pem, each.ca_pem, each.fingerprint]
+
+    here = session(hosts=3).__enter__()
+    pool = rw.Pool(3, session=here)
+    pool.wait_until_ready(15)
+    program = rw.Program("sum")
+    totals = [program.add(rw.Service(Total), name=f"total{number}") for number in range(3)]
+    program.add(rw.Worker(Adder, *totals), replicas=3)
+    running = program.launch(session=here)
+    running.wait_ready(15)
+    while not here.ways():
+        time.sleep(0.02)
+    pool.map(where, range(100))
+    tls = here._listener.address.tls
+    members = [*here._processes.items(), *here._fleet.agents.items()]
+    say(json.dumps({
+        "run": here.run_id, "ip": tls.ip, "port": tls.port, "fingerprint": tls.fingerprint,
+        "launcher": [here._fleet._launcher_secret, here._fleet._ticket, *certificate(here._passport.certificate)],
+        "secrets": {id: each.credentials.secret for id, each in members},
+        "certificates": {id: certificate(each.certificate) for id, each in members},
+    }))
+    for line in sys.stdin:
+        match line.split():
+            case ["retire"]:
+                id = next(id for id in here._processes if id.startswith("pool"))
+                here.retire(id)
+                say(id)
+            case ["refused"]:
+                say(here._listener.num_refused)
+            case ["work"]:
+                say(sum(number for number, _, _ in pool.map(where, range(100))))
+            case _:
+                break
+    running.stop()
+    pool.terminate()
+    here.close()
+"""
+SLOTS = 3
+
+
+def test_only_members_of_the_run_get_in(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        lab.part(cluster.hosts[0], cluster.hosts[1])
+        script = cluster.launch(OPEN_RUN, slots=SLOTS)
+        facts = json.loads(script.line())
+        run, address = facts["run"], TlsAddress(facts["ip"], facts["port"], facts["fingerprint"])
+        stranger = lab.machine("stranger")
+        other_run = RunAuthority.create("0123456789abcdef")
+
+        def knock(who: str, secret: str, certificate: ProcessCertificate | None) -> Callable[[], None]:
+            passport = Passport("stranger", stranger.ip, certificate)
+            return lambda: dial(address, Credentials(run, who, secret), CONTROL, passport=passport, timeout_s=5).close()
+
+        agent, worker = "agent-1", next(id for id in facts["secrets"] if id.startswith("pool"))
+        secrets = facts["secrets"]
+        own = {id: ProcessCertificate(*words) for id, words in facts["certificates"].items()}
+        stolen = other_run.issue(agent)
+        attempts = {
+            "no certificate": lambda: _speak_tls_without_certificate(address),
+            "no TLS": lambda: _say_in_plain(address),
+            "the certificate of another run": knock(agent, secrets[agent], stolen),
+            "a secret of its own making": knock(agent, "0" * 64, own[agent]),
+            "the certificate of another process": knock(agent, secrets[agent], own[worker]),
+        }
+        script.tell("refused")
+        (before,) = script.numbers()
+        assert [what for what, attempt in attempts.items() if _gets_in(stranger, attempt)] == []
+        script.tell("refused")
+        assert script.numbers() == [before + len(attempts)]
+        script.tell("retire")
+        retired = script.line()
+        with pytest.raises(TransportError):
+            stranger.on_wire(knock(retired, secrets[retired], own[retired]))
+        script.tell("work")
+        assert script.numbers() == [4950], "the run goes on"
+        script.tell("end")
+        code, _, errors = script.end()
+        assert code == 0, errors
+
+
+def _gets_in(machine: Machine, attempt: Callable[[], None]) -> bool:
+    try:
+        machine.on_wire(attempt)
+    except (TransportRefused, LinkClosed, ConnectionError, ssl.SSLError):
+        return False
+    return True
+
+
+def _speak_tls_without_certificate(address: TlsAddress) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((address.ip, address.port), timeout=5) as plain:
+        with context.wrap_socket(plain) as stream:
+            stream.sendall(b"hello")
+            if not stream.recv(100):
+                raise ConnectionError("it hung up")
+
+
+def _say_in_plain(address: TlsAddress) -> None:
+    with socket.create_connection((address.ip, address.port), timeout=5) as plain:
+        plain.sendall(b"rw\x01\x00" + bytes(100))
+        with contextlib.suppress(TimeoutError):
+            while plain.recv(100):
+                pass
+        raise ConnectionError("it hung up")
+
+
+def test_nothing_listens_elsewhere_and_no_secret_lies_about(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster, no_umask():
+        lab.part(cluster.hosts[0], cluster.hosts[1])
+        script = cluster.launch("    os.umask(0)\n" + OPEN_RUN, slots=SLOTS)
+        facts = json.loads(script.line())
+        machines = [cluster.head, *cluster.hosts]
+
+        listening = {machine.name: listeners_on(machine) for machine in machines}
+        for machine in machines:
+            assert {ip for ip, _ in listening[machine.name]} == {machine.ip}, listening
+
+        searched = secrets_in(facts)
+        assert len(searched) > 20
+        assert holders_of(searched, cluster) == []
+        for machine in machines:
+            assert open_entries(machine) == []
+
+        script.tell("end")
+        code, out, errors = script.end()
+        assert code == 0, errors
+        assert not [secret for secret in searched if secret in out or secret in errors], "it was logged"
+
+
+@contextlib.contextmanager
+def no_umask() -> Generator[None]:
+    """Files get the modes that they are asked for; agents inherit it."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def listeners_on(machine: Machine) -> list[tuple[str, int]]:
+    """Address and port of everything that listens, or receives datagrams, in a machine."""
+    found: list[tuple[str, int]] = []
+    for line in machine.run(["ss", "-H", "-l", "-t", "-u", "-n"]).stdout.splitlines():
+        ip, _, port = line.split()[4].rpartition(":")
+        found.append((ip.strip("[]"), int(port)))
+    return found
+
+
+def secrets_in(facts: dict[str, object]) -> list[str]:
+    """Each secret as text that would be recognised wherever it lies; of a key, a line from its middle."""
+    launcher, certificates, secrets = facts["launcher"], facts["certificates"], facts["secrets"]
+    assert isinstance(launcher, list) and isinstance(certificates, dict) and isinstance(secrets, dict)
+    keys = [launcher[3], *(words[1] for words in certificates.values())]
+    return [*launcher[:2], *secrets.values(), *(key.splitlines()[1] for key in keys)]
+
+
+def holders_of(secrets: list[str], cluster: Cluster) -> list[str]:
+    """Command lines, environments and files in which one of these stands."""
+    texts: dict[str, bytes] = {}
+    for machine in (cluster.head, *cluster.hosts):
+        processes = processes_on(machine)
+        assert processes
+        for process in processes:
+            for kind in ("cmdline", "environ"):
+                with contextlib.suppress(OSError):
+                    texts[f"{machine.name} {process.pid} {kind}"] = Path(f"/proc/{process.pid}/{kind}").read_bytes()
+        for own in ("tmp/ropewalk*", "tmp/state", "run/ropewalk*", "dev/shm"):
+            for path in machine.path("/").glob(f"{own}/**/*"):
+                if path.is_file():
+                    texts[f"{machine.name} {path}"] = path.read_bytes()
+        assert any(f"{machine.name} /proc" in where for where in texts), "each has at least the project's files"
+    for path in cluster.folder.rglob("*"):
+        if path.is_file():
+            texts[str(path)] = path.read_bytes()
+    return [where for where, text in texts.items() if any(secret.encode() in text for secret in secrets)]
+
+
+def open_entries(machine: Machine) -> list[str]:
+    """What others than the user may enter or change of the folders of runs."""
+    found: list[str] = []
+    folders = [path for own in ("/tmp", "/run") for path in machine.path(own).glob("ropewalk*")]
+    assert folders
+    for folder in folders:
+        if folder.stat().st_mode & 0o077:
+            found.append(str(folder))
+        for path in folder.rglob("*"):
+            mode = path.lstat().st_mode
+            if mode & 0o022 or (stat.S_ISSOCK(mode) and mode & 0o077):
+                found.append(f"{path} {stat.filemode(mode)}")
+    return found
+
+
+#: What an agent would say of itself if it were another one.
+OTHER_AGENTS = {
+    "ropewalk": ("import ropewalk.version as v; v.VERSION = '0.0.1'", "has ropewalk '0.0.1'", "install ropewalk=="),
+    "Python": (
+        "import sys, types, ropewalk.transport.handshake as h; h.sys = types.SimpleNamespace(version_info=(3, 99, 0))",
+        "runs Python 3.99 and the launcher",
+        f"start that side with Python {sys.version_info[0]}.{sys.version_info[1]}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_AGENTS)
+def test_an_agent_of_another_version_is_refused_with_what_to_change(lab: Lab, tmp_path: Path, what: str) -> None:
+    change, said, advice = OTHER_AGENTS[what]
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        other = tmp_path / "other-python"
+        run_agent = "import runpy; runpy.run_module('ropewalk.processes.agent', run_name='__main__')"
+        other.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{change}; {run_agent}"\n')
+        other.chmod(0o700)
+        begun = time.monotonic()
+        script = cluster.launch(
+            """
+            with session(hosts=2) as here:
+                with rw.Pool(2, session=here) as pool:
+                    try:
+                        pool.map(where, range(4))
+                    except rw.StartFailed as error:
+                        say(error)
+            """,
+            python=str(other),
+        )
+        words = script.line()
+        assert time.monotonic() - begun < 8.0
+        assert said in words
+        assert advice in words
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert len(cluster.spool.started) == 2, "others would have been refused as well"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_clocks_of_hosts_may_differ_by_an_hour(lab: Lab, tmp_path: Path, hours: int) -> None:
+    with cluster_of(lab, tmp_path, 1) as cluster:
+        script = cluster.launch(
+            """
+            import datetime, types
+            import ropewalk.transport.authority as authority
+
+            class Clock(datetime.datetime):
+                @classmethod
+                def now(cls, tz=None):
+                    return datetime.datetime.now(tz) + datetime.timedelta(hours=HOURS)
+
+            authority.datetime = types.SimpleNamespace(
+                datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.timezone.utc
+            )
+            with session(hosts=1) as here:
+                with rw.Pool(2, session=here) as pool:
+                    say(*sorted({host for _, host, _ in pool.map(where, range(100))}))
+                    say(len(pool.status().events))
+            """.replace("HOURS", str(hours))
+        )
+        assert script.line() == "n1"
+        assert script.numbers() == [0]
+        code, _, errors = script.end()
+        assert code == 0, errors
