@@ -1,4 +1,4 @@
-"""The examples run unchanged on every engine, and their answers are equal: not a line of theirs knows where they run."""
+"""The examples run unchanged on every engine, and their answers are equal: not one line knows where it runs."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 Ray's client lives for one cluster at a time in a process, starts threads, prints, takes signals and gives its memory
 back when it ends; none of this happens to the user's process. The actor is not detached: it ends with the driver, the
-driver with the launcher, and the keeper (see `ssh_keeper`) with the actor. Whoever dies first, the job dies too.
+driver with the launcher, and the keeper (see `keeper`) with the actor. Whoever dies first, the job dies too.
 
 Ray tells of a lost node after 14 to 64 s, and of a cut one not at all while it is cut. So each actor is asked once a
 second, and one that does not answer is called lost here; and an actor that is not asked ends its job.

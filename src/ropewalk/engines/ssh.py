@@ -3,7 +3,7 @@
     launcher ── unix socket = door(id) ──┐                              ┌── unix socket = JobSpec.door ── agent
     engine ──── orders, news ────────────┴── ssh ══ port 22 ══ sshd ────┴── keeper ── starts and ends ──┘
 
-There is one `ssh` for each host, however many jobs and doors it has, and one keeper behind it (`ssh_keeper`), which
+There is one `ssh` for each host, however many jobs and doors it has, and one keeper behind it (`keeper`), which
 ends every job when the connection ends or falls silent. So jobs do not outlive their launcher, and nothing is left on
 a host. A job goes to the host with the fewest; to one that can hold it, if there is one. A host that has never been
 reached is an error, as it stands in the user's list; one that was lost later is passed over, and tried again after a
@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ropewalk.engines import ssh_checks, ssh_command, ssh_keeper
+from ropewalk.engines import keeper, ssh_checks, ssh_command
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -241,7 +241,7 @@ class SshEngine(Engine):
     def _host_of_found(self, id: str) -> tuple[SshConnection | None, str]:
         """A connection to the host of a job, if its id names one that can be reached, and the job's name there."""
         entry, _, name = id.rpartition("/")
-        is_there = name.startswith(ssh_keeper.MARK) and entry in self._hosts and not self._is_avoided(entry)
+        is_there = name.startswith(keeper.MARK) and entry in self._hosts and not self._is_avoided(entry)
         return (self._connections[entry] if is_there and not self._connect([entry]) else None), name
 
     # Placing
@@ -250,7 +250,7 @@ class SshEngine(Engine):
         """Start up to `count` jobs; fewer when a host is lost meanwhile."""
         started: list[tuple[str, int]] = []
         for connection in self._places(spec.resources, count):
-            name = ssh_keeper.MARK + secrets.token_hex(8)
+            name = keeper.MARK + secrets.token_hex(8)
             id = f"{connection.host.entry}/{name}"
             self._jobs[id] = _Job(connection, name, run_id, spec)
             number = connection.order(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from multiprocessing.connection import Client
 
-from ropewalk.engines import ssh_keeper
+from ropewalk.engines import keeper
 from ropewalk.engines.engine import Finding
 from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.engines.ssh_failures import no_forwarding
@@ -47,7 +47,7 @@ def of_host(connection: SshConnection) -> list[Finding]:
         Finding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {facts['memory'] >> 20} MiB"),
         _version(connection),
         Finding(
-            f"space in {ssh_keeper.FOLDER} on {entry}",
+            f"space in {keeper.FOLDER} on {entry}",
             free > _ROOM_BYTES,
             f"{free >> 20} MiB free" + ("" if free > _ROOM_BYTES else "; make room"),
         ),
@@ -89,8 +89,8 @@ def _version(connection: SshConnection) -> Finding:
 
 def _forwarding(connection: SshConnection) -> Finding:
     what = f"doors of {connection.host.entry}"
-    name = ssh_keeper.MARK + secrets.token_hex(8)
-    path = f"{ssh_keeper.FOLDER}/{name}"
+    name = keeper.MARK + secrets.token_hex(8)
+    path = f"{keeper.FOLDER}/{name}"
     said_before = connection.said
     try:
         connection.ask(

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines import ssh_command, ssh_keeper
+from ropewalk.engines import keeper, ssh_command
 from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.engines.ssh_failures import explain, wrong_python
 from ropewalk.errors import EngineError
@@ -72,7 +72,7 @@ class SshConnection:
         self.endings: dict[str, Ending] = {}
         """The jobs that have ended on it, by name."""
         self.facts: dict[str, Any] = {}
-        """What the keeper said of its host; see `ssh_keeper`."""
+        """What the keeper said of its host; see `keeper`."""
         self.doors = threading.Lock()
         """For opening doors: a session asks for them from a thread for each job."""
         self.clock_skew_s = 0.0
@@ -310,7 +310,7 @@ class SshConnection:
         return ""
 
     def _send_keeper(self) -> None:
-        source = Path(ssh_keeper.__file__).read_bytes()
+        source = Path(keeper.__file__).read_bytes()
         with self._changed:
             self._outgoing[:0] = b"%d\n" % len(source) + source
             self._greeted = True
