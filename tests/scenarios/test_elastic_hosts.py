@@ -41,6 +41,10 @@ def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_pa
                     pool.scale_to(6)
                     pool.wait_until_ready(10)
                     say(agents(here))
+                    pool.scale_to(2)
+                    while len(here.hosts()) > 1:
+                        time.sleep(0.01)
+                    say(agents(here))
             """
         )
         assert script.line() == "[(2, 2)]"
@@ -52,6 +56,7 @@ def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_pa
         script.process.stdin.write("go on\n")
         script.process.stdin.flush()
         assert script.line() == "[(2, 2), (2, 2), (2, 2)]"
+        assert script.line() == "[(2, 2)]"
         code, _, errors = script.end()
         assert code == 0, errors
 

@@ -238,11 +238,13 @@ def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, par
                 assert max(store.sizes()) > 1
 
             with session(hosts=2) as here:
+                while sum(agent.up for agent in here.hosts()) < 2:
+                    time.sleep(0.01)
                 program = rw.Program("calls")
-                store, cached, table = map(program.declare, ["store", "cached", "table"])
+                table, cached = map(program.declare, ["table", "cached"])
+                store = program.add(rw.Service(Store), name="store")
                 parts = {"table": rw.Service(Store), "call": rw.Worker(call, store, table, cached)}
                 program.add(rw.Colocate(parts, as_="processes"), name="together")
-                program.add(rw.Service(Store), name="store")
                 program.add(rw.Cache(store, ttl_s=10, only=["host"]), name="cached")
                 running = program.launch(session=here)
                 running.wait_ready(10)
