@@ -308,7 +308,7 @@ class Fleet:
         """Whether agents may come that are not up yet."""
         if self._submitting or any(not agent.pid for agent in list(self.agents.values())):
             return True
-        staying = sum(not agent.draining for agent in self.agents.values())
+        staying = sum(not agent.draining for agent in list(self.agents.values()))
         room = self._most is None or staying < self._most
         return room and not self._here and time.monotonic() >= self._paused_until
 

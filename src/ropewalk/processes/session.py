@@ -687,7 +687,7 @@ class Session:
 
     def _beside(self, process: _Process) -> Agent | None:
         """The host of those that it has to share one with, if one of them has been placed."""
-        for other in self._processes.values() if process.spec.beside else ():
+        for other in list(self._processes.values()) if process.spec.beside else ():
             together = other.owner is process.owner and other.spec.beside == process.spec.beside
             if together and other.agent and other.agent.up:
                 return other.agent
@@ -761,7 +761,7 @@ class Session:
 
     def _tell_owners(self, text: str) -> None:
         logger.warning(text)
-        for owner in {id(process.owner): process.owner for process in self._processes.values()}.values():
+        for owner in {id(process.owner): process.owner for process in list(self._processes.values())}.values():
             owner.on_event(text)
 
     def _fail(self, error: Exception) -> None:

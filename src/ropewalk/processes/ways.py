@@ -183,7 +183,7 @@ class Ways:
         self._fetch([(source, wish.ticket), (target, second)], splice)
 
     def _through_relay(self, source: Agent, target: Agent, wish: NeedWay) -> None:
-        relays = [agent for agent in self._fleet.agents.values() if agent.up and agent.ip]
+        relays = [agent for agent in list(self._fleet.agents.values()) if agent.up and agent.ip]
         relays = [agent for agent in relays if agent not in (source, target)]
         places: list[Agent | None] = [*relays, None] if self._ip else [*relays]
         if not places:
