@@ -52,6 +52,9 @@ class Listener:
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         self.heard.put(("not started", id, failure))
 
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        self.heard.put(("draining", id, why))
+
     def on_event(self, text: str) -> None:
         self.heard.put(("event", "", text))
 

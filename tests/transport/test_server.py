@@ -293,6 +293,7 @@ def test_ipv6_works_where_there_is_one() -> None:
         on_loop(loop, lambda: listener.open() or True)
         credentials = Credentials.create(RUN, "six")
         members.admit("six", credentials.secret, certificate("six").fingerprint)
+        assert listener.address
         dial(listener.address, credentials, NOTES, passport=Passport("here", certificate=certificate("six"))).close()
         wait_until(lambda: up == ["six"], "it is up")
         on_loop(loop, lambda: listener.close() or True)

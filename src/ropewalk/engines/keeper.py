@@ -1,4 +1,4 @@
-"""The keeper: the program on a host (of the engines ssh and ray) that starts and ends jobs there, and watches the launcher.
+"""The keeper: on a host of the engines ssh and ray, starts and ends jobs, and watches the launcher.
 
     launcher ── ssh ══ sshd ── keeper ──┬── job, in a session of its own
        orders, a line of JSON each ───► ├── job

@@ -47,7 +47,8 @@ def status(pod: Manifest) -> JobStatus:
         why = _why_it_ended(told, ended or Manifest())
         return JobStatus(JobState.ENDED, code, why or (_signal(-code, pod) if code is not None and code < 0 else ""))
     if phase == "Pending":
-        hopeless = (container.get("waiting") or {}).get("reason") in _HOPELESS
+        waiting: Manifest = container.get("waiting") or {}
+        hopeless = waiting.get("reason") in _HOPELESS
         return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container), hopeless=hopeless)
     return JobStatus(JobState.RUNNING, reason=_trouble(pod, told))
 
