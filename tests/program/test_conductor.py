@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import StartFailed
+from ropewalk.program import checkpoints
 from ropewalk.program import conductor as conductor_module
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.directory import View
@@ -31,6 +33,7 @@ from ropewalk.program.messages import (
     OfferRendezvous,
     Placed,
     RendezvousAt,
+    SaveState,
     Sizes,
     StopProgram,
     StopUnit,
@@ -42,7 +45,10 @@ from ropewalk.program.node import NodeSpec
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.reporting import put_question, report, state_of
 from ropewalk.program.restart_rule import Restart
+from ropewalk.program.state_stores import StateArchive
+from ropewalk.transport.passport import Passport
 from tests.program.recording import RecordingHosting, name_of, service, worker
+from tests.transport.ends import DEADLINE_S
 
 STORE, ACTOR = name_of("store"), name_of("actor")
 NEVER_MORE = Restart(max_restarts=1000, backoff_s=0.0)
@@ -64,13 +70,14 @@ class Run:
     def now(cls) -> float:
         return cls.latest.time.now
 
-    def __init__(self, specs: Sequence[NodeSpec], *, threads: bool = False) -> None:
+    def __init__(self, specs: Sequence[NodeSpec], *, threads: bool = False, passport: Passport | None = None) -> None:
         Run.latest = self
         self.num_over = 0
         self.view = View(lambda _name: None, lambda: None)
         self.conductor = Conductor("demo", specs, PackedProgram(specs), self.view, self._over)
         self.hosting = RecordingHosting(Path("/nowhere"), shares_host=threads)
         self.hosting.target = self.conductor
+        self.hosting.passport = passport
         self.time = self.hosting.time
         self.conductor.begin(self.hosting)
         self.time.turn()
@@ -378,6 +385,39 @@ def test_threads_that_do_not_end_are_left_alone_and_told_of() -> None:
     run.conductor.heard(ACTOR, UnitEnded(ACTOR, "", None))
     run.conductor.ended(ACTOR, None, "")
     assert run.num_over == 1, "what they say later comes too late"
+
+
+def test_a_unit_whose_host_is_taken_away_is_asked_to_end_and_started_again_with_an_event() -> None:
+    run = Run(store_and_actor())
+    run.hosting.run(STORE)
+    run.conductor.leaving(STORE, "the engine sent SIGTERM")
+    (told,) = run.hosting.heard(StopUnit, STORE)
+    assert told.program_stays and told.grace_s == GRACE_S, "it gets its whole grace, and its callers are seen off"
+    assert "store.0 moves to another host" in run.conductor.events[-1]
+    run.conductor.leaving(STORE, "the engine sent SIGTERM")
+    assert len(run.hosting.heard(StopUnit)) == 1
+    run.hosting.returns(STORE)
+    assert run.hosting.starts[-1] == name_of("store", 0, 1) and run.outcome is Outcome.RUNNING
+    run.stop(1.0)
+    assert not run.hosting.heard(StopUnit)[-1].program_stays
+
+
+def test_states_are_kept_here_for_units_that_may_be_elsewhere(tmp_path: Path) -> None:
+    run = Run(store_and_actor())
+    assert run.hosting.message(STORE).checkpoints, "on this host they keep their states themselves"
+    run = Run(store_and_actor(), passport=Passport("launcher"))
+    assert not run.hosting.message(STORE).checkpoints
+    run.conductor.states.close()
+    answered = threading.Event()
+    run.conductor.states = StateArchive(tmp_path, lambda *_: answered.set())
+    run.hosting.run(STORE)
+    run.conductor.heard(STORE, SaveState(1, name_of("store", 0, 7), "store", {}), [b"of another generation"])
+    run.conductor.heard(STORE, SaveState(2, STORE, "store", {}), [b"pickle"])
+    assert answered.wait(DEADLINE_S)
+    run.conductor.states.close()
+    saved = checkpoints.find(tmp_path, "store", 0)
+    assert saved and saved.parts == [b"pickle"]
+    assert not list(tmp_path.glob("*.previous"))
 
 
 def test_ranks_hear_where_to_meet_through_the_first_one() -> None:

@@ -177,6 +177,13 @@ class Asking:
             self.view.hear(message)
 
 
+def test_news_of_another_place_name_the_one_that_is_left() -> None:
+    view = View(lambda _name: None, lambda: None)
+    waiting = Placed("a", 0, "waiting", "", 0, "", 0, "it is gone")
+    news = [Sizes("a", 1), up("a", 0), up("a", 0), waiting, waiting]
+    assert [view.hear(message) for message in news] == ["", "", "", "unix:/a0", ""]
+
+
 @pytest.fixture
 def asking() -> Asking:
     return Asking()

@@ -180,6 +180,26 @@ def test_a_lost_host_is_the_cause_of_what_was_lost_with_it(processes: ProcessHos
     assert told.ends.get_nowait()[2] == "went with its host: the agent on n17 is gone"
 
 
+def test_a_host_that_is_taken_away_is_told_of_each_unit_on_it(processes: ProcessHosting, told: Told) -> None:
+    processes.start(launch_of(processes, ACTOR))
+    processes.on_draining("actor.0#1", "the engine sent SIGTERM", 25.0)
+    processes.on_draining("unknown", "the engine sent SIGTERM", 25.0)
+    assert told.leaves == [(ACTOR, "the engine sent SIGTERM")]
+
+
+def test_the_record_of_a_death_names_the_host_also_when_the_session_has_forgotten_it(
+    processes: ProcessHosting, session: PretendSession, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It named the launcher's host for whatever had died anywhere.
+    processes.start(launch_of(processes, ACTOR))
+    link: Any = PretendLink()
+    processes.on_link("actor.0#1", link)
+    monkeypatch.setattr(session, "host_of", lambda _id: "")
+    processes.on_exited("actor.0#1", exited("actor.0#1", 1), host_lost=False)
+    record = told.ends.get_nowait()[1]
+    assert record and record.host == "n17" and remembered(processes) == {}
+
+
 def test_what_could_not_be_started_has_ended_with_the_reason(processes: ProcessHosting, told: Told) -> None:
     processes.start(launch_of(processes, ACTOR))
     processes.on_not_started("actor.0#1", NotStarted("actor.0#1", "no memory"))

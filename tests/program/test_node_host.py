@@ -404,6 +404,16 @@ def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: 
     }
 
 
+def test_ranks_on_hosts_without_addresses_are_told_that_they_cannot_meet(launcher: Launcher) -> None:
+    # They waited for a connection to their own host until torch gave up.
+    launcher.tell(RendezvousAt("rank", 0, "agent-7", "127.0.0.1", 4711))
+    launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous(2)))
+    launcher.comes_up()
+    failure = launcher.next(UnitEnded).failure
+    assert failure and "the ranks of rank are on several hosts (agent-7 and" in failure.message
+    assert "hosts=1" in failure.message
+
+
 def test_a_rank_that_waits_for_the_first_one_can_be_stopped(launcher: Launcher) -> None:
     # It waited for a minute, and was killed after its grace.
     launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous(2)))

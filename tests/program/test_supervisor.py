@@ -333,6 +333,28 @@ def test_a_restart_of_a_healthy_replica_does_not_touch_its_budget() -> None:
         ]
 
 
+def test_a_replica_that_has_to_leave_its_host_starts_again_whatever_its_rule_and_no_budget_is_touched() -> None:
+    supervisor = begun(NodeRule(name="a", replicas=2, finite=True))  # its rule is "never"
+    for generation in range(10):
+        supervisor.ready("a", 1, generation, generation)
+        assert ends(supervisor.leaves("a", 1, generation, "SIGTERM", generation + 0.1)) == [("a", 1, generation)]
+        assert supervisor.leaves("a", 1, generation, "SIGTERM", generation + 0.2) == [], "it was said already"
+        again = supervisor.ended("a", 1, generation, False, "was killed by SIGKILL", generation + 0.3)
+        assert again == [Start("a", 1, generation + 1)]
+        assert supervisor.leaves("a", 1, generation, "SIGTERM", generation + 0.4) == [], "its successor has moved"
+    assert [replica.num_failures for replica in supervisor.replicas] == [0, 0]
+    supervisor.stop(20.0)
+    assert supervisor.leaves("a", 0, 0, "SIGTERM", 20.1) == []
+
+
+def test_a_gang_of_which_one_has_to_leave_its_host_starts_again_as_one() -> None:
+    supervisor = begun(NodeRule(name="rank", replicas=2, restart=TOGETHER, finite=True))
+    assert ends(supervisor.leaves("rank", 1, 0, "SIGTERM", 1.0)) == [("rank", 0, 0), ("rank", 1, 0)]
+    assert supervisor.leaves("rank", 0, 0, "SIGTERM", 1.1) == []
+    assert supervisor.ended("rank", 1, 0, True, "", 1.2) == []
+    assert supervisor.ended("rank", 0, 0, True, "", 1.3) == [Start("rank", 0, 1), Start("rank", 1, 1)]
+
+
 def test_a_restart_cuts_a_wait_short_and_revives_what_had_failed() -> None:
     never = Restart("never")
     supervisor = begun(NodeRule(name="a", restart=ON_FAILURE), NodeRule(name="b", restart=never, essential=False))
@@ -458,7 +480,9 @@ class World:
     def act(self, data: st.DataObject) -> None:
         supervisor = self.supervisor
         self.now += data.draw(st.sampled_from([0.0, 0.1, 1.0, 100.0]))
-        event = data.draw(st.sampled_from(["ready", "ok", "failed", "failed", "old", "scale", "restart", "tick"]))
+        event = data.draw(
+            st.sampled_from(["ready", "ok", "failed", "failed", "leaves", "old", "scale", "restart", "tick"])
+        )
         name = data.draw(st.sampled_from(sorted(self.rules)))
         if event == "tick":
             self.obey(supervisor.tick(self.now))
@@ -476,6 +500,8 @@ class World:
             key = data.draw(st.sampled_from(sorted(self.alive)))
             if event == "ready":
                 self.obey(supervisor.ready(*key, self.alive[key], self.now))
+            elif event == "leaves":
+                self.obey(supervisor.leaves(*key, self.alive[key], "SIGTERM", self.now))
             else:
                 self.end(key, event == "ok")
 
