@@ -79,7 +79,7 @@ class Cluster:
         options = self.spool.options(slots=slots, jobs=jobs or len(self.hosts), python=python)
         process = self.head.popen(
             [sys.executable, str(script), json.dumps(options), str(self.folder)],
-            env={"PYTHONPATH": str(_REPOSITORY), "XDG_STATE_HOME": "/tmp/state", **variables},
+            env={"PYTHONPATH": f"{_REPOSITORY / 'src'}:{_REPOSITORY}", "XDG_STATE_HOME": "/tmp/state", **variables},
             cwd=self._project,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

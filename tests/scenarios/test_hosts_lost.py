@@ -6,7 +6,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.lab import Lab
+import pytest
+
+from tests.lab import Lab, wires
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
 from tests.scenarios.tasks import wait_until
 
@@ -42,7 +44,8 @@ def test_a_pool_survives_a_host_that_is_cut_off_and_one_that_is_plugged(lab: Lab
                     assert sorted(accepted) == list(range(2000)), "a result is missing, or came twice"
                     pool.wait_until_ready(10)
                     status = pool.status()
-                    say(len([w for w in status.workers if w.state in ("idle", "running")]), status.num_deaths)
+                    working = [worker for worker in status.workers if worker.state in ("idle", "running")]
+                    say(len(working), status.num_deaths, status.retried, status.failed)
                     say(*sorted({worker.host for worker in status.workers}))
             """
         )
@@ -60,7 +63,7 @@ def test_a_pool_survives_a_host_that_is_cut_off_and_one_that_is_plugged(lab: Lab
         fenced_s = wait_until_empty(n1, 10.0)
         cluster.spool.deaf.discard(n1)
         lab.plug(n2)
-        assert script.numbers() == [6, 0], "six workers again, and no death: hosts were lost"
+        assert script.numbers() == [6, 0, 0, 0], "six workers again, and no task is blamed: hosts were lost"
         assert "n2" not in script.line()
         code, _, errors = script.end()
         assert code == 0, errors
@@ -78,3 +81,51 @@ def _assert_nothing_of_the_lost_was_accepted(cluster: Cluster, host: str, lost: 
     late = [words for words in accepted if words[2] == host and words[3] in lost_pids and float(words[0]) > lost + 0.5]
     assert lost_pids
     assert not late
+
+
+#: On one side of a wire: nothing that comes from there is heard.
+DEAF = "table ip deaf {{ chain input {{ type filter hook input priority filter; ip saddr {ip} counter drop; }}; }}"
+
+
+@pytest.mark.parametrize("deaf", ["head", "n1"])
+def test_a_wire_that_carries_in_one_direction_only_is_noticed_at_both_ends(lab: Lab, tmp_path: Path, deaf: str) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            import ropewalk.processes.fleet as fleet
+            fleet._LAUNCHER_LEASE_S = 2.2  # of the agents; 30 s are too long for a test
+
+            def work(number):
+                time.sleep(0.02)
+                return number
+
+            with session(hosts=2) as here:
+                with rw.Pool(4, session=here) as pool:
+                    pool.wait_until_ready(15)
+                    say("ready")
+                    lost = 0.0
+                    accepted = []
+                    for number in pool.imap_unordered(work, range(1000)):
+                        accepted.append(number)
+                        lost = lost or (time.time() if pool.status().events else 0.0)
+                    assert sorted(accepted) == list(range(1000))
+                    pool.wait_until_ready(15)
+                    status = pool.status()
+                    say(lost, len(status.workers), status.num_deaths, status.retried)
+                    say(*status.events)
+            """
+        )
+        assert script.line() == "ready"
+        n1 = cluster.hosts[0]
+        cluster.spool.deaf.add(n1)
+        here, there = (cluster.head, n1) if deaf == "head" else (n1, cluster.head)
+        broken = time.time()
+        here.visit(lambda: wires.nft(DEAF.format(ip=there.ip)))
+        wait_until_empty(n1, 8.0)
+        lost, *rest = map(float, script.line().split())
+        # What a host that hears nothing has to say still comes through for a second, until nobody confirms it.
+        assert lost - broken <= (3.0 if deaf == "head" else 4.5)
+        assert rest == [4, 0, 0]
+        assert script.line().startswith("the agent on n1 (pid ")
+        code, _, errors = script.end()
+        assert code == 0, errors
