@@ -140,14 +140,23 @@ def test_nobody_is_told_of_workers(announcing: Announcing) -> None:
     assert announcing.told(STORE) == [Sizes("actor", 2)], "a worker has no place"
 
 
-def test_ranks_are_told_where_to_meet_when_they_are_there_and_when_they_come(announcing: Announcing) -> None:
+def test_ranks_are_told_where_to_meet_when_all_are_there_and_which_they_are_on_their_host(
+    announcing: Announcing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     second = name_of("actor", 1)
-    at = RendezvousAt("actor", 0, "", "127.0.0.1", 4711)
+    at = RendezvousAt("actor", 0, "agent-1", "10.0.0.1", 4711)
     announcing.announcer.rendezvous(at)
-    assert announcing.told(ACTOR) == [at] and announcing.told(STORE) == []
+    assert announcing.told(ACTOR) == []
+    announcing.comes_up(ACTOR, target=0)
     announcing.units.begin(second)
-    announcing.comes_up(second)
-    assert announcing.told(second) == [at]
+    assert announcing.told(ACTOR) == [], "the second one has no process yet"
+    announcing.comes_up(second, target=0)
+    assert announcing.told(ACTOR) == [RendezvousAt("actor", 0, "agent-1", "10.0.0.1", 4711, 0, 2)]
+    assert announcing.told(second) == [RendezvousAt("actor", 0, "agent-1", "10.0.0.1", 4711, 1, 2)]
+    monkeypatch.setattr(announcing.hosting, "host_of", lambda name: f"n{name.replica}")
+    announcing.announcer.rendezvous(at)
+    assert [announcing.told(name)[0].local_rank for name in (ACTOR, second)] == [0, 0]
+    assert announcing.told(STORE) == []
 
 
 def test_ranks_of_another_generation_are_not_sent_there(announcing: Announcing) -> None:

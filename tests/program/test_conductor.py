@@ -423,9 +423,10 @@ def test_states_are_kept_here_for_units_that_may_be_elsewhere(tmp_path: Path) ->
 def test_ranks_hear_where_to_meet_through_the_first_one() -> None:
     run = Run([worker("rank", replicas=2)])
     at = RendezvousAt("rank", 0, "", "127.0.0.1", 4711)
-    run.hosting.up(name_of("rank", 1))
+    run.hosting.up(name_of("rank"))
     run.hosting.says(name_of("rank"), OfferRendezvous(at))
-    assert run.hosting.heard(RendezvousAt, name_of("rank", 1)) == [at]
+    run.hosting.up(name_of("rank", 1))
+    assert [(told.port, told.local_rank) for told in run.hosting.heard(RendezvousAt)] == [(4711, 0), (4711, 1)]
 
 
 def test_notes_become_events_and_messages_that_nobody_knows_do_no_harm() -> None:

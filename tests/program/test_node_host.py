@@ -6,11 +6,13 @@ import contextlib
 import os
 import queue
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ropewalk.calls.caller import Caller
@@ -389,16 +391,19 @@ def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: 
     launcher.start(UnitName("rank", 0, 3), rank=meet)
     launcher.comes_up()
     offer = launcher.next(OfferRendezvous)
-    assert found.get(timeout=DEADLINE_S)["RANK"] == "0" and found.empty()
-    launcher.next(UnitEnded)
-    launcher.tell(offer.at)
-    environment = found.get(timeout=DEADLINE_S)
-    launcher.next(UnitEnded)
-    assert environment == {
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", offer.at.port))  # the port is kept until they meet
+    assert found.empty(), "all wait for all"
+    launcher.tell(msgspec.structs.replace(offer.at, local_rank=1, local_size=4))
+    environments = sorted((found.get(timeout=DEADLINE_S) for _ in range(2)), key=lambda found: found["RANK"])
+    for _ in range(2):
+        launcher.next(UnitEnded)
+    assert [environment["RANK"] for environment in environments] == ["0", "1"]
+    assert environments[1] == {
         "RANK": "1",
         "WORLD_SIZE": "2",
         "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "4",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(offer.at.port),
     }

@@ -165,6 +165,7 @@ def test_ranks_on_several_hosts_meet_at_the_address_of_the_first(lab: Lab, tmp_p
             def rank():
                 # The rendezvous of torch.distributed is a TCP connection of each rank to this address.
                 number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+                assert (os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]) == ("0", "1"), "one on each host"
                 place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
                 if number == 0:
                     with socket.create_server(place) as server:

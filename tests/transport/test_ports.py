@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 import pytest
 
-from ropewalk.transport.ports import free_port
+from ropewalk.transport.ports import held_port
 
 
 def _has_ipv6() -> bool:
@@ -21,8 +22,9 @@ def _has_ipv6() -> bool:
     "ip",
     ["127.0.0.1", pytest.param("::1", marks=pytest.mark.skipif(not _has_ipv6(), reason="this host has no IPv6"))],
 )
-def test_a_free_port_can_be_listened_on_at_once(ip: str) -> None:
-    port = free_port(ip)
+def test_a_port_that_was_held_can_be_listened_on_at_once(ip: str) -> None:
+    with held_port(ip) as port:
+        pass
     with socket.create_server((ip, port), family=socket.AF_INET6 if ":" in ip else socket.AF_INET, reuse_port=False):
         with (
             pytest.raises(OSError, match="in use"),
@@ -31,11 +33,12 @@ def test_a_free_port_can_be_listened_on_at_once(ip: str) -> None:
             pass
 
 
-def test_a_port_that_is_taken_is_not_given_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        assert server.getsockname()[1] not in {free_port("127.0.0.1") for _ in range(20)}
+def test_a_port_that_is_taken_or_held_is_not_given_out() -> None:
+    with contextlib.ExitStack() as held, socket.create_server(("127.0.0.1", 0)) as server:
+        ports = [held.enter_context(held_port("127.0.0.1")) for _ in range(20)]
+        assert len({server.getsockname()[1], *ports}) == 21
 
 
 def test_an_address_of_another_machine_has_no_ports_here() -> None:
     with pytest.raises(OSError):
-        free_port("192.0.2.1")  # TEST-NET-1: never assigned
+        held_port("192.0.2.1").__enter__()  # TEST-NET-1: never assigned

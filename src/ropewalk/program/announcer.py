@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from ropewalk.program.directory import Table, View
@@ -44,9 +46,8 @@ class Announcer:
     def host_up(self, unit: Unit) -> None:
         """The host of a unit listens."""
         self._keys[unit.address] = self._hosting.key_of(unit.name)
-        meeting = self._meetings.get(unit.name.unit)
-        if meeting and meeting.generation == unit.name.generation:
-            self._hosting.tell(unit.name, meeting)
+        if unit.name.unit in self._meetings:
+            self._gather(self._meetings[unit.name.unit])
 
     def host_gone(self, unit: Unit) -> None:
         """The host of a unit is gone with it; hosts that go on without it keep what they know."""
@@ -82,11 +83,22 @@ class Announcer:
                 self._inform(host, name, news)
 
     def rendezvous(self, at: RendezvousAt) -> None:
-        """The first rank says where to meet: tell those that are there; the others hear it when they come."""
+        """The first rank says where to meet: all are told when all of them are there."""
         self._meetings[at.unit] = at
-        for unit in self._units:
-            if unit.name.unit == at.unit and unit.name.generation == at.generation:
-                self._hosting.tell(unit.name, at)
+        self._gather(at)
+
+    def _gather(self, at: RendezvousAt) -> None:
+        units = [unit for unit in self._units if (unit.name.unit, unit.name.generation) == (at.unit, at.generation)]
+        hosts = {unit.name: self._hosting.host_of(unit.name) for unit in units if unit.address}
+        if len(hosts) < self._units.sizes[at.unit]:
+            return
+        seen = Counter[str]()
+        for name in sorted(hosts, key=lambda name: name.replica):
+            host = hosts[name]
+            local_size = list(hosts.values()).count(host)
+            told = msgspec.structs.replace(at, local_rank=seen[host], local_size=local_size)
+            seen[host] += 1
+            self._hosting.tell(name, told)
 
     def _inform(self, host: str, name: UnitName | None, news: Placed | Sizes) -> None:
         if isinstance(news, Placed) and news.address:

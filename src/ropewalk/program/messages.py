@@ -94,6 +94,10 @@ class RendezvousAt(msgspec.Struct, tag=5, array_like=True, frozen=True):
     """Of the first rank: the id of its agent, in a run of several hosts."""
     address: str
     port: int
+    local_rank: int = 0
+    """Which of the ranks on its host the one that is told this is, from 0."""
+    local_size: int = 1
+    """How many ranks are on its host."""
 
 
 class AskStatus(msgspec.Struct, tag=6, array_like=True, frozen=True):

@@ -102,13 +102,13 @@ class NodeContext:
         self._host.stop_program(reason or f"{self.label} asked for it")
 
     def rendezvous(self, size: int) -> dict[str, str]:
-        """The variables by which `torch.distributed` finds the other ranks; waits for rank 0."""
+        """The variables by which `torch.distributed` finds the other ranks; waits for all of them."""
         at = self._host.rendezvous(self.unit)
         return {
             "RANK": str(self.replica),
             "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(self.replica),
-            "LOCAL_WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(at.local_rank),
+            "LOCAL_WORLD_SIZE": str(at.local_size),
             "MASTER_ADDR": at.address,
             "MASTER_PORT": str(at.port),
         }

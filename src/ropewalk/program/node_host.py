@@ -10,6 +10,7 @@ the nodes' own work is in threads of their own, the first one in the main thread
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -62,7 +63,7 @@ from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
-from ropewalk.transport.ports import free_port
+from ropewalk.transport.ports import held_port
 
 _LOOK_S = 0.1
 #: A node that is asked to stop may go on calling others for this part of its grace, and at most so long.
@@ -73,7 +74,6 @@ _DRAIN_S = 1.0
 _SEE_OFF_S = 0.2
 #: Stop callbacks of a node that has ended are waited for so long at most.
 _CALLBACKS_S = 5.0
-_RENDEZVOUS_S = 60.0
 #: What a process of another host said before it ended, and its end-of-file, may come so much later than the news.
 _LAST_WORDS_S = 0.2
 _MOST_WISHES = 100
@@ -158,27 +158,24 @@ class NodeHost:
         self._tell_ready(running)
 
     def rendezvous(self, unit: UnitName) -> RendezvousAt:
-        """Where the ranks of a unit meet: the first rank says where, the others wait for it.
+        """Where the ranks of a unit meet, when all of them are there; the first rank says where.
 
         Raises:
-            TimeoutError: the first rank said nothing for a minute.
-            ProgramStopped: the unit is being ended.
+            ProgramStopped: the unit is being ended, perhaps because another rank has failed.
             StartFailed: the ranks are on several hosts, and these have no addresses.
         """
-        here = self._passport.host if self._passport else ""
-        if unit.replica == 0:
-            ip = self._passport.ip if self._passport and self._passport.ip else _LOOPBACK
-            at = RendezvousAt(unit.unit, unit.generation, here, ip, free_port(ip))
-            self.say(OfferRendezvous(at))
-            return at
-        due = time.monotonic() + _RENDEZVOUS_S
-        with self._news:
-            while (unit.unit, unit.generation) not in self._rendezvous:
-                if self._units[unit].stopping:
-                    raise ProgramStopped(f"{unit.unit} is ended before its ranks have met")
-                if not self._news.wait(max(0.0, due - time.monotonic())):
-                    raise TimeoutError(f"rank 0 of {unit.unit} has not said where to meet for {_RENDEZVOUS_S:.0f} s")
-            at = self._rendezvous[unit.unit, unit.generation]
+        here, ip = (self._passport.host, self._passport.ip) if self._passport else ("", "")
+        with contextlib.ExitStack() as until_met:
+            if unit.replica == 0:
+                ip = ip or _LOOPBACK
+                port = until_met.enter_context(held_port(ip))
+                self.say(OfferRendezvous(RendezvousAt(unit.unit, unit.generation, here, ip, port)))
+            with self._news:
+                while (unit.unit, unit.generation) not in self._rendezvous:
+                    if self._units[unit].stopping:
+                        raise ProgramStopped(f"{unit.unit} is ended before its ranks have met")
+                    self._news.wait()
+                at = self._rendezvous[unit.unit, unit.generation]
         if at.address == _LOOPBACK and at.host != here:
             raise StartFailed(
                 f"the ranks of {unit.unit} are on several hosts ({at.host} and {here}) and cannot meet: with this "

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Generator
 
 
-def free_port(ip: str) -> int:
-    """A port that nobody listens on just now; somebody else may take it before it is used."""
+@contextlib.contextmanager
+def held_port(ip: str) -> Generator[int]:
+    """A port of this host that nobody listens on, and that nobody is given while the block lasts.
+
+    Afterwards somebody else may take it before it is used, so it should be used at once.
+
+    Raises:
+        OSError: the address is not one of this host.
+    """
     with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as sock:
         sock.bind((ip, 0))
         port: int = sock.getsockname()[1]
-        return port
+        yield port
