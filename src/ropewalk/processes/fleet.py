@@ -283,7 +283,8 @@ class Fleet:
 
     def want(self, waiting: list[Resources]) -> None:
         """Submit agents for processes that wait; those that are under way count."""
-        if self._closed or time.monotonic() < self._paused_until:
+        hosts = self._home.settings.hosts
+        if self._closed or time.monotonic() < self._paused_until or not (waiting or hosts):
             return
         if not waiting and self._default not in self._per_job:
             self.prepare(self._default, lambda _problem: None)  # and ask again with the next tick
@@ -292,7 +293,6 @@ class Fleet:
         coming += self._submitting
         leaving = sum(bool(agent.draining) for agent in list(self.agents.values()))
         now = len(self.agents) + len(self._submitting) - leaving
-        hosts = self._home.settings.hosts
         wanted = shares(waiting or [self._default], self._per_job, coming, hosts=hosts, most=self._most, now=now)
         if wanted:
             self._submitting += wanted

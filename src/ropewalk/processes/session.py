@@ -82,6 +82,8 @@ logger = logging.getLogger(__name__)
 
 #: Processes that are asked for within this time share the agents that they need.
 _GATHER_S = 0.02
+#: As long as more are asked for, others wait for them, but not longer than so many times this.
+_GATHERINGS = 25
 #: Who closes a session second waits so long for the first one.
 _END_S = 6.0
 #: A process whose link has closed but which does not die is ended after this long.
@@ -703,9 +705,16 @@ class Session:
         """Ask for agents for all that wait, a moment later: processes are asked for one by one."""
         if self._waiting and not self._wanting:
             self._wanting = True
-            self._loop.call_later(_GATHER_S, self._want)
+            self._gather(_GATHERINGS)
 
-    def _want(self) -> None:
+    def _gather(self, num_left: int) -> None:
+        known = len(self._processes)
+        self._loop.call_later(_GATHER_S, lambda: self._want(known, num_left))
+
+    def _want(self, known: int, num_left: int) -> None:
+        if len(self._processes) > known and num_left:  # their user is still asking for more
+            self._gather(num_left - 1)
+            return
         self._wanting = False
         self._waiting = [id for id in self._waiting if id in self._processes]
         self._fleet.want([self._processes[id].spec.resources for id in self._waiting])
