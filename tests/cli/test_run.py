@@ -103,6 +103,40 @@ def test_a_traceback_has_no_frames_of_ours(tmp_path: Path) -> None:
     assert ours.stderr == pythons.stderr
 
 
+@pytest.mark.parametrize(
+    ("work", "raised"),
+    [
+        ("rw.Pool(2).map(divide, [1, 0])", "ZeroDivisionError"),
+        ("rw.Pool(2, engine='slurm')", "ropewalk.errors.EngineError"),
+        ("rw.Pool(2, engine='docker')", "ropewalk.errors.EngineError"),
+    ],
+)
+def test_what_a_worker_or_an_engine_says_ends_with_the_scripts_line(tmp_path: Path, work: str, raised: str) -> None:
+    source = f"import ropewalk as rw\ndef divide(x): return 1 // x\nif __name__ == '__main__':\n    {work}\n"
+    write(tmp_path, "s.py", source)
+    done = ropewalk("run", "s.py", folder=tmp_path, PATH="", DOCKER_HOST="unix:///none")
+    assert done.returncode == 1
+    trace = done.stderr.rpartition("Traceback (most recent call last):\n")[2].splitlines()
+    shown = [line for line in trace if line.startswith("  File ")]
+    assert shown == [f'  File "{tmp_path}/s.py", line 4, in <module>'], done.stderr
+    assert any(line.startswith(f"{raised}: ") for line in trace), done.stderr
+    assert ("helper.py" in done.stderr, "requests" in done.stderr) == (False, False)
+    assert ("in divide" in done.stderr) == (raised == "ZeroDivisionError")
+
+
+def test_an_error_in_a_callback_shows_the_callback(tmp_path: Path) -> None:
+    source = """
+        import json
+        import ropewalk as rw
+        class Strange:
+            def __reduce__(self):
+                raise rw.errors.RopewalkError(json.dumps("not me"))
+        rw.Pool(1).apply(id, (Strange(),))
+    """
+    write(tmp_path, "s.py", source)
+    assert "in __reduce__" in ropewalk("run", "s.py", folder=tmp_path).stderr
+
+
 def test_the_scripts_own_excepthook_is_used(tmp_path: Path) -> None:
     write(tmp_path, "s.py", "import sys\nsys.excepthook = lambda *a: print('hook', a[0].__name__)\n1 / 0\n")
     done = ropewalk("run", "s.py", folder=tmp_path)

@@ -117,8 +117,8 @@ def test_too_much_code_is_refused_with_the_largest_files_and_what_to_do(project:
     with pytest.raises(CodeRefused) as caught:
         make_bundle(project, LIMIT)
     message = str(caught.value)
-    assert "has 3.0 GB in 6 files, more than the setting code_limit of 1.0 MB" in message
-    assert "The largest: data/train.bin 3.0 GB, model.pt 2.0 MB, " in message
+    assert "has 3.0 GB in 9 files, more than the setting code_limit of 1.0 MB" in message
+    assert "The largest: data/train.bin 3.0 GB, model.pt 2.0 MB. Name" in message
     assert f"{project.root}/.ropewalkignore" in message and 'code = "shared"' in message
     (project.root / ".ropewalkignore").write_text("/data/\n*.pt\n")
     make_bundle(project, LIMIT)

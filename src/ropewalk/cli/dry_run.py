@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,12 +64,13 @@ def _code(chosen: Settings, script: Path | None) -> str:
     if chosen.code == "shared":
         return f"# code: found on every host at {project.root}"
     listing = list_files(project)
+    num_files = sum(not stat.S_ISDIR(entry.mode) for entry in listing.entries)
     size_bytes = sum(entry.size_bytes for entry in listing.entries)
     more = f" and {len(listing.left_out) - _NUM_SHOWN} more" if len(listing.left_out) > _NUM_SHOWN else ""
     left_out = f"; left out: {', '.join(listing.left_out[:_NUM_SHOWN])}{more}" if listing.left_out else ""
     too_much = ", MORE than" if size_bytes > chosen.code_limit else " of at most"
     return (
-        f"# code: {project.root} is sent to every host, {_counted(len(listing.entries), 'file')}, {size_bytes:,} "
+        f"# code: {project.root} is sent to every host, {_counted(num_files, 'file')}, {size_bytes:,} "
         f"bytes{too_much} {chosen.code_limit:,}{left_out}"
     )
 

@@ -15,10 +15,16 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import sysconfig
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+
+from ropewalk.errors import EngineError, RopewalkError
+
+#: Where Python's library and installed packages are.
+_LIBRARIES = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "purelib", "platlib")})
 
 
 class NotAProgram(Exception):
@@ -134,8 +140,17 @@ def execute(program: Program, arguments: Sequence[str]) -> None:
 
 
 def show_error(error: BaseException) -> None:
-    """Print an error of the program as Python would, without the frames of this command."""
+    """Print an error of the program as Python would, without the frames of this command.
+
+    An error that is told in words, or comes from elsewhere, ends with the line of the program that met it.
+    """
+    from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+
     traceback = _without_our_frames(error.__traceback__)
+    if isinstance(error, RopewalkError | KeyboardInterrupt) or isinstance(error.__cause__, RemoteTraceback):
+        traceback = _to_the_programs_line(traceback)
+    if isinstance(error, EngineError):  # its words say what the library said that speaks to the cluster
+        error.__cause__, error.__suppress_context__ = None, True
     sys.stdout.flush()
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)
 
@@ -149,6 +164,28 @@ def _without_our_frames(traceback: types.TracebackType | None) -> types.Tracebac
         return below
     traceback.tb_next = below
     return traceback
+
+
+def _to_the_programs_line(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Without the frames of ropewalk, and what it called, that stand below the program; all if there are no others."""
+    frames: list[types.TracebackType] = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    ours = [str(each.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "ropewalk" for each in frames]
+    if not frames or ours[0]:
+        return frames[0] if frames else None
+    # What stands below our last frame may be the program's again: a callback, or a function that we were given.
+    last = len(frames)
+    while last > 1 and (ours[last - 1] or (any(ours[:last]) and _is_installed(frames[last - 1]))):
+        last -= 1
+    frames[last - 1].tb_next = None
+    return frames[0]
+
+
+def _is_installed(traceback: types.TracebackType) -> bool:
+    """Whether a frame is of Python's library or an installed package."""
+    return traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen"))
 
 
 def _import_first_from(folder: str) -> None:

@@ -89,8 +89,10 @@ def make_bundle(project: Project, limit_bytes: int) -> Bundle:
 
 
 def _too_large(project: Project, entries: Iterable[Entry], size_bytes: int, limit_bytes: int) -> CodeRefused:
-    files = sorted((entry for entry in entries if entry.size_bytes), key=lambda entry: -entry.size_bytes)
-    largest = ", ".join(f"{entry.path} {_shown(entry.size_bytes)}" for entry in files[:_NUM_SHOWN])
+    files = sorted((entry for entry in entries if not stat.S_ISDIR(entry.mode)), key=lambda entry: -entry.size_bytes)
+    # Not those that make no difference, but one in any case.
+    large = [entry for entry in files[:_NUM_SHOWN] if 100 * entry.size_bytes >= limit_bytes] or files[:1]
+    largest = ", ".join(f"{entry.path} {_shown(entry.size_bytes)}" for entry in large)
     ignore_file = project.root / IGNORE_FILE
     replaces = "" if ignore_file.exists() or not (project.root / ".gitignore").exists() else ", in place of .gitignore"
     return CodeRefused(
