@@ -31,6 +31,20 @@ def unschedulable(message: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
+    ("reason", "message", "hopeless"),
+    [
+        ("ErrImagePull", "failed to pull and unpack image x:1: x:1: not found", True),
+        ("ErrImagePull", "pull access denied, repository does not exist or may require authorization", True),
+        ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout", False),
+        ("ImagePullBackOff", "Back-off pulling image x:1", True),
+        ("ContainerCreating", "", False),
+    ],
+)
+def test_a_pod_whose_image_does_not_exist_will_never_run(reason: str, message: str, hopeless: bool) -> None:
+    assert status(pod("Pending", {"waiting": {"reason": reason, "message": message}})).hopeless == hopeless
+
+
+@pytest.mark.parametrize(
     ("given", "state", "code", "words"),
     [
         (pod("Pending", node=""), JobState.PENDING, None, ""),

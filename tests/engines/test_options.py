@@ -44,6 +44,7 @@ def test_without_options_all_have_their_defaults() -> None:
         ("exclusive", "OFF", False),
         ("hosts", ["a", "b"], ["a", "b"]),
         ("hosts", "a, b,", ["a", "b"]),
+        ("hosts", '["a,b", "c"]', ["a,b", "c"]),
         ("hosts", "", []),
         ("labels", {"a": "1"}, {"a": "1"}),
         ("labels", "a=1, b = x=y", {"a": "1", "b": "x=y"}),

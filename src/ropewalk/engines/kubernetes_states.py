@@ -6,6 +6,7 @@ Pure functions over pods as the API writes them.
 from __future__ import annotations
 
 import datetime
+import re
 import signal
 from typing import Any
 
@@ -32,6 +33,8 @@ _HOPELESS = {
     "InvalidImageName",
     "CreateContainerConfigError",
 }
+#: Of a registry that answered; one that did not may do so at the next try.
+_NO_IMAGE = re.compile("not found|denied|unauthorized|forbidden", re.IGNORECASE)
 #: Programs that a signal ended are reported with 128 + its number; higher ones do not exist.
 _LAST_SIGNAL = 64
 
@@ -48,7 +51,9 @@ def status(pod: Manifest) -> JobStatus:
         return JobStatus(JobState.ENDED, code, why or (_signal(-code, pod) if code is not None and code < 0 else ""))
     if phase == "Pending":
         waiting: Manifest = container.get("waiting") or {}
-        hopeless = waiting.get("reason") in _HOPELESS
+        hopeless = waiting.get("reason") in _HOPELESS or (
+            waiting.get("reason") == "ErrImagePull" and _NO_IMAGE.search(waiting.get("message") or "") is not None
+        )
         return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container), hopeless=hopeless)
     return JobStatus(JobState.RUNNING, reason=_trouble(pod, told))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import json
 import math
 import typing
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ def read_options(engine: str, kind: type[_Options], given: Mapping[str, object])
         engine: its name, for errors.
         kind: a dataclass whose fields are of the types str, int, float, bool, `list[str]`, `dict[str, str]`,
             or one of these `| None`.
-        given: values by name, typed or as text; a list is separated by commas, a dictionary written `a=1,b=2`.
+        given: values by name, typed or as text; a list is separated by commas or written as JSON, a dictionary written `a=1,b=2`.
 
     Raises:
         SettingsError: an option is unknown, or has a value that it cannot have.
@@ -120,6 +121,9 @@ def _flag(value: object) -> bool:
 
 
 def _list(value: object) -> list[str]:
+    if isinstance(value, str) and value.startswith("["):  # as in ropewalk.toml
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
     if isinstance(value, str):
         return [word.strip() for word in value.split(",") if word.strip()]
     if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):  # pyright: ignore[reportUnknownVariableType]
