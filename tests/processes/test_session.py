@@ -18,7 +18,8 @@ import ropewalk
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed, PoolClosed, SettingsError, StartFailed, TransportRefused
 from ropewalk.processes.messages import Exited, NotStarted, Report
-from ropewalk.processes.session import ProcessSpec, Session, close_all, default_session
+from ropewalk.processes.owner import ProcessSpec
+from ropewalk.processes.session import Session, close_all, default_session
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link, Received

@@ -13,7 +13,7 @@ from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import Exited, NotStarted
-from ropewalk.processes.session import EMPTY_PAGE, ProcessSpec
+from ropewalk.processes.owner import EMPTY_PAGE, ProcessSpec
 from ropewalk.program.hosting import Hosting, Launch, ProcessHosting, ThreadHosting
 from ropewalk.program.messages import NodeReady, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName, UnitUp
 from ropewalk.program.node import Node

@@ -58,8 +58,9 @@ from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, U
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.page import IDLE, PageReport
-from ropewalk.processes.session import ProcessSpec, Session
+from ropewalk.processes.session import Session
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.supervision.restart import GiveUp, Restart
 from ropewalk.supervision.shutdown import Graces, Instruction, Rung, Shutdown, Terminate

@@ -25,9 +25,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -67,14 +66,14 @@ from ropewalk.processes.messages import (
     StartProcess,
 )
 from ropewalk.processes.output import Console
-from ropewalk.processes.page import IDLE, PageReport
+from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
 from ropewalk.processes.ways import Way, Ways
 from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
 from ropewalk.transport.blobs import BlobRef, open_parts
 from ropewalk.transport.credentials import AllowList, Credentials, ProcessCertificate, create_run_folder
 from ropewalk.transport.host_listener import HostListener
-from ropewalk.transport.link import Codec, Link, Received
+from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 
@@ -88,64 +87,6 @@ _GATHERINGS = 25
 _END_S = 6.0
 #: A process whose link has closed but which does not die is ended after this long.
 _SILENT_S = 2.0
-
-#: A process whose agent is gone is given this long to be gone too.
-_ORPHAN_S = 1.0
-
-EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
-    """A process to start."""
-
-    group: str
-    """The name of what it belongs to, such as "pool-1"."""
-    rank: int
-    """Its number there."""
-    entry: str
-    """`module:function`; called in the new process with its `ProcessContext`."""
-    codec: Codec
-    """The protocol of its link to the owner."""
-    resources: Resources = field(default_factory=Resources)
-    preload: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    task_limit_s: float | None = None
-    beside: str = ""
-    """Processes of one owner with the same word here share a host."""
-
-    @property
-    def name(self) -> str:
-        """The name that people see."""
-        return f"{self.group}.{self.rank}"
-
-
-class Owner(Protocol):
-    """Who asked for processes. Everything is called on the loop's thread."""
-
-    def on_link(self, id: str, link: Link) -> None:
-        """The process is up and its link open."""
-
-    def on_message(self, id: str, received: Received) -> None:
-        """The process says something to its owner."""
-
-    def on_report(self, id: str, report: Report) -> None:
-        """The answer to a peek or a recall."""
-
-    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
-        """The process is gone; everything it sent was delivered before. `host_lost`: its agent is gone with it."""
-
-    def on_not_started(self, id: str, failure: NotStarted) -> None:
-        """The process could not be started."""
-
-    def on_draining(self, id: str, why: str, left_s: float) -> None:
-        """The host of a process is about to be taken away; what the process does may still take so long."""
-
-    def on_event(self, text: str) -> None:
-        """Something happened to a host of this session, such as the loss of an agent."""
-
-    def on_failed(self, error: Exception) -> None:
-        """The session cannot give processes any more. May be told to one who has given the session back as well."""
 
 
 @dataclass(slots=True)
@@ -448,7 +389,7 @@ class Session:
     def _report_ends(self) -> None:
         """The agents are gone, and with them whatever they have not told: nobody shall wait for it."""
         for id, process in list(self._processes.items()):
-            exited = _gone_with_agent(id, process.pid, "the session was closed")
+            exited = gone_with_agent(id, process.pid, "the session was closed")
             self._process_gone(id, process, exited, host_lost=True)
 
     def _check_gives_processes(self) -> None:
@@ -629,7 +570,7 @@ class Session:
     def _withdraw(self, id: str) -> None:
         process = self._processes.get(id)
         if process and process.agent is None:
-            gone = _gone_with_agent(id, 0, "it was ended before it had a host")
+            gone = gone_with_agent(id, 0, "it was ended before it had a host")
             self._process_gone(id, process, gone, host_lost=True)
 
     def _forget_process(self, id: str) -> None:
@@ -742,7 +683,7 @@ class Session:
         for id in list(agent.processes):
             process = self._processes.get(id)
             if process:
-                self._process_gone(id, process, _gone_with_agent(id, process.pid, why), host_lost=True)
+                self._process_gone(id, process, gone_with_agent(id, process.pid, why), host_lost=True)
 
     def on_happened(self, text: str) -> None:
         if text:
@@ -783,21 +724,6 @@ class Session:
                 owner.on_failed(error)
             except Exception:  # the others must hear of it as well
                 logger.exception("an owner could not be told that its session has failed")
-
-
-def _gone_with_agent(id: str, pid: int, why: str) -> Exited:
-    """What is said of a process of which its agent can say nothing any more."""
-    return Exited(
-        id=id,
-        pid=pid,
-        exit_code=-signal.SIGKILL,
-        out_of_memory="",
-        ended_by=why,
-        timed_out=False,
-        ran_s=0.0,
-        last_output="",
-        page=EMPTY_PAGE,
-    )
 
 
 def _working_folder() -> str:

@@ -26,7 +26,8 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
-from ropewalk.processes.session import ProcessSpec, Session
+from ropewalk.processes.owner import ProcessSpec
+from ropewalk.processes.session import Session
 from ropewalk.program.left_folders import Claim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node

@@ -1,0 +1,84 @@
+"""What passes between a session and those that ask it for processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ropewalk.engines.resources import Resources
+from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.page import IDLE, PageReport
+from ropewalk.transport.link import Codec, Link, Received
+
+#: Of a process that has done nothing, or of which nobody can tell.
+EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """A process to start."""
+
+    group: str
+    """The name of what it belongs to, such as "pool-1"."""
+    rank: int
+    """Its number there."""
+    entry: str
+    """`module:function`; called in the new process with its `ProcessContext`."""
+    codec: Codec
+    """The protocol of its link to the owner."""
+    resources: Resources = field(default_factory=Resources)
+    preload: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    task_limit_s: float | None = None
+    beside: str = ""
+    """Processes of one owner with the same word here share a host."""
+
+    @property
+    def name(self) -> str:
+        """The name that people see."""
+        return f"{self.group}.{self.rank}"
+
+
+class Owner(Protocol):
+    """Who asked for processes. Everything is called on the loop's thread."""
+
+    def on_link(self, id: str, link: Link) -> None:
+        """The process is up and its link open."""
+
+    def on_message(self, id: str, received: Received) -> None:
+        """The process says something to its owner."""
+
+    def on_report(self, id: str, report: Report) -> None:
+        """The answer to a peek or a recall."""
+
+    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        """The process is gone; everything it sent was delivered before. `host_lost`: its agent is gone with it."""
+
+    def on_not_started(self, id: str, failure: NotStarted) -> None:
+        """The process could not be started."""
+
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        """The host of a process is about to be taken away; what the process does may still take so long."""
+
+    def on_event(self, text: str) -> None:
+        """Something happened to a host of this session, such as the loss of an agent."""
+
+    def on_failed(self, error: Exception) -> None:
+        """The session cannot give processes any more. May be told to one who has given the session back as well."""
+
+
+def gone_with_agent(id: str, pid: int, why: str) -> Exited:
+    """What is said of a process of which its agent can say nothing any more."""
+    return Exited(
+        id=id,
+        pid=pid,
+        exit_code=-signal.SIGKILL,
+        out_of_memory="",
+        ended_by=why,
+        timed_out=False,
+        ran_s=0.0,
+        last_output="",
+        page=EMPTY_PAGE,
+    )
