@@ -27,7 +27,7 @@ def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_pa
                 return [(agent.share.slots, len(agent.processes)) for agent in session.hosts()]
 
             with session() as here:
-                with rw.Pool(2, max_processes=6, idle_s=0.5, session=here) as pool:
+                with rw.Pool(2, max_processes=6, idle_s=1.0, session=here) as pool:
                     pool.wait_until_ready(10)
                     say(agents(here))
                     results = pool.map(work, range(200), chunksize=1)
@@ -38,6 +38,7 @@ def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_pa
                         time.sleep(0.01)
                     say(agents(here), pool.status().num_deaths)
                     sys.stdin.readline()
+                with rw.Pool(2, session=here) as pool:  # its size changes when it is told to
                     pool.scale_to(6)
                     pool.wait_until_ready(10)
                     say(agents(here))
