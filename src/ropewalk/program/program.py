@@ -117,7 +117,8 @@ class Program:
             restart: "never" (the default), "on_failure", "always" or a `Restart`.
             essential: whether the program fails when this fails and is not restarted; True by default.
             environment: variables for its process.
-            checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`.
+            checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`. They are
+                kept by the launcher, so the service may come back on another host.
 
         Returns:
             A handle; of `Colocate`, the handles to its nodes by name.

@@ -20,7 +20,8 @@ class Restart:
     intensity: more than `max_restarts` of them within `window_s` are a crash loop, and
     the node has failed, with the cause of the first failure. The first restart
     comes at once, so that a killed service answers again soon; each further one within
-    the window waits twice as long as the one before.
+    the window waits twice as long as the one before. A replica whose host is about to be taken
+    away is no failure: it is asked to end and starts again on another host, whatever the policy.
 
     Example:
         >>> Restart("on_failure", max_restarts=3, strategy="together").policy

@@ -17,7 +17,8 @@ class Ranks(Node[Any]):
     """Runs `function(*args, **kwargs)` in each of `size` processes, with the environment that `torchrun` would set.
 
     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set before the function
-    is called, so `torch.distributed.init_process_group("gloo")` needs no address. The ranks are a
+    is called, so `torch.distributed.init_process_group("gloo")` needs no address. They meet at the address of the
+    first rank's host when all of them are there; on several hosts these must reach each other. The ranks are a
     gang: when one dies and the restart policy allows it, all begin anew with a new generation and address.
 
     Args:
