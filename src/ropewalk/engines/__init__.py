@@ -15,7 +15,7 @@ from typing import Any, cast
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, UnknownEngine
 
-#: A new engine is one file and one line here: `module:Class`, called with the engine's options.
+#: A new engine is one file and one line here: `module:Class`, or a function that chooses one; called with its options.
 ENGINES: dict[str, str] = {
     "docker": "ropewalk.engines.docker:DockerEngine",
     "kubernetes": "ropewalk.engines.kubernetes:KubernetesEngine",
@@ -23,7 +23,7 @@ ENGINES: dict[str, str] = {
     "mpi": "ropewalk.engines.mpi:MpiEngine",
     "ray": "ropewalk.engines.ray:RayEngine",
     "ssh": "ropewalk.engines.ssh:SshEngine",
-    "slurm": "ropewalk.engines.slurm:SlurmEngine",
+    "slurm": "ropewalk.engines.slurm_steps:slurm_engine",
 }
 _GROUP = "ropewalk.engines"
 

@@ -3,6 +3,7 @@
     ~/.ropewalk/slurm/                     the engine's option folder
     └── ropewalk-<run>/          0700      removed when the last job of the run is over
         └── <request>/           0700
+            ├── job.sh           0600      what jobs do, where the engine cannot send it to them
             ├── 0.stdin          0600      for one job; removed by it as soon as it has opened it
             └── 0.log            0600      made before a job writes to it, who would give it other rights
 
@@ -32,10 +33,16 @@ _LOCAL_KINDS = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs",
 class SharedFolder:
     """Makes, reads and removes what lies below one folder."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, prefix: str = PREFIX) -> None:
+        """Name the folder; `prefix` begins the names of its runs, and tells them from those of another user of it."""
         self.path = Path(os.path.abspath(os.path.expanduser(folder)))
+        self._prefix = prefix
 
-    def prepare(self, run_id: str, request: str, count: int, stdin: bytes) -> Path:
+    def place(self, run_id: str, request: str) -> Path:
+        """Where the files of a request are."""
+        return self.path / f"{self._prefix}{run_id}" / request
+
+    def prepare(self, run_id: str, request: str, count: int, stdin: bytes, script: str = "") -> Path:
         """Make the folder of a request and the files of its jobs.
 
         Raises:
@@ -44,7 +51,7 @@ class SharedFolder:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _refuse_foreign(self.path)
-            run = self.path / f"{PREFIX}{run_id}"
+            run = self.path / f"{self._prefix}{run_id}"
             run.mkdir(mode=0o700, exist_ok=True)
             if run.is_symlink():
                 raise PermissionError(f"{run} is a symbolic link, which we did not make")
@@ -53,6 +60,8 @@ class SharedFolder:
             folder = run / request
             folder.mkdir(mode=0o700)
             os.chmod(folder, 0o700)
+            if script:
+                _write_new(folder / "job.sh", script.encode())
             for index in range(count):
                 _write_new(folder / f"{index}.log", b"")
                 if stdin:
@@ -64,12 +73,12 @@ class SharedFolder:
 
     def has_request(self, run_id: str, request: str) -> bool:
         """Whether there are files of a request."""
-        return (self.path / f"{PREFIX}{run_id}" / request).exists()
+        return (self.place(run_id, request)).exists()
 
-    def log(self, run_id: str, request: str, index: int) -> str:
-        """The end of a job's output; empty if there is none."""
+    def log(self, run_id: str, request: str, index: int, kind: str = "log") -> str:
+        """The end of a job's output, or of its file of another kind; empty if there is none."""
         try:
-            with open(self.path / f"{PREFIX}{run_id}" / request / f"{index}.log", "rb") as file:
+            with open(self.path / f"{self._prefix}{run_id}" / request / f"{index}.{kind}", "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(max(0, size - _LOG_TAIL_BYTES))
                 return file.read().decode(errors="replace")
@@ -78,7 +87,7 @@ class SharedFolder:
 
     def remove_request(self, run_id: str, request: str) -> None:
         """Remove the files of one request; nothing if there are none."""
-        folder = self.path / f"{PREFIX}{run_id}"
+        folder = self.path / f"{self._prefix}{run_id}"
         shutil.rmtree(folder / request, ignore_errors=True)
         with contextlib.suppress(OSError):  # others lie in it
             folder.rmdir()
@@ -86,20 +95,20 @@ class SharedFolder:
     def remove_credentials(self, run_id: str, request: str, index: int) -> None:
         """Remove the credentials of a job that will not start; nothing if it has taken them already."""
         with contextlib.suppress(OSError):
-            (self.path / f"{PREFIX}{run_id}" / request / f"{index}.stdin").unlink()
+            (self.path / f"{self._prefix}{run_id}" / request / f"{index}.stdin").unlink()
 
     def remove_run(self, run_id: str) -> None:
         """Remove all that a run has left; nothing if it left nothing."""
-        shutil.rmtree(self.path / f"{PREFIX}{run_id}", ignore_errors=True)
+        shutil.rmtree(self.path / f"{self._prefix}{run_id}", ignore_errors=True)
 
     def old_runs(self) -> list[str]:
         """The runs whose folders have not changed for a day: of launchers that could not tidy up, or long."""
         runs: list[str] = []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.path):
-                is_ours = entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)
+                is_ours = entry.name.startswith(self._prefix) and entry.is_dir(follow_symlinks=False)
                 if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD_S:
-                    runs.append(entry.name.removeprefix(PREFIX))
+                    runs.append(entry.name.removeprefix(self._prefix))
         return runs
 
     def check(self) -> Finding:

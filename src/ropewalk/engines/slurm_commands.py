@@ -95,6 +95,29 @@ def run_command(argv: Sequence[str], *, stdin: str = "", timeout_s: float = 20.0
     return done.stdout
 
 
+def start_command(argv: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
+    """Start a command that goes on for long, also when we end; what it says is written to a new file.
+
+    Raises:
+        EngineError: it cannot be started.
+    """
+    try:
+        descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as output:
+            # In a session of its own: Ctrl+C is for the launcher, which then ends its jobs by itself.
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(os.environ),
+                cwd=_folder(),
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in a word
+        raise EngineError(f"cannot start {argv[0]}: {error}; is it on the PATH?") from error
+
+
 def ask(argv: Sequence[str], *, timeout_s: float = 20.0) -> str:
     """Run a command that changes nothing, again and again while the controller is away for a moment.
 

@@ -84,7 +84,7 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
                 address=address,
                 cpus=int(cpus.rstrip("+")),
                 memory_mib=mib if mib > 1 else None,  # 1 is what Slurm says of a cluster that did not configure it
-                gpus=sum(int(count) for kind, count in _GPU.findall(gres) if not gpu_type or kind == gpu_type),
+                gpus=count_gpus(gres, gpu_type),
                 state=state.lower(),
                 is_open=available == "up",
                 time_limit_s=read_time(limit),
@@ -93,6 +93,11 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
             )
         )
     return nodes
+
+
+def count_gpus(gres: str, gpu_type: str = "") -> int:
+    """How many GPUs, of a type if one is given, are in a list such as "gpu:a100:4(S:0-1),nvme:1"."""
+    return sum(int(count) for kind, count in _GPU.findall(gres) if not gpu_type or kind == gpu_type)
 
 
 def _jobs_per_cpu(sharing: str) -> int:

@@ -62,6 +62,8 @@ _NO_CREDENTIALS = 78
 class SlurmOptions:
     """The options of the engine `slurm`; those without a comment are the flags of sbatch of the same name."""
 
+    inside: str = "auto"
+    """What a launcher inside of an allocation does: "auto" runs agents on its nodes, "submit" submits further jobs."""
     partition: str = ""
     account: str = ""
     qos: str = ""
@@ -101,6 +103,8 @@ class SlurmOptions:
                 raise ValueError(f"{name} must hold no control characters such as a line break, not {value!r}")
         if "\\" in self.folder:
             raise ValueError(f"folder must hold no backslash, which Slurm would take for its own, not {self.folder!r}")
+        if self.inside not in ("auto", "submit"):
+            raise ValueError(f"inside must be auto or submit, not {self.inside!r}")
         if self.time:
             read_time(self.time)
         if (
@@ -151,7 +155,44 @@ def _gpus(options: SlurmOptions, spec: JobSpec) -> str:
     return ":".join(filter(None, ["gpu", options.gpu_type, str(spec.resources.gpus)]))
 
 
-def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) -> str:
+def step_flags(options: SlurmOptions, spec: JobSpec, allocation: str, node: str, gpus_there: int) -> list[str]:
+    """The flags of srun that say what one step of an allocation is and gets.
+
+    Args:
+        options: of the engine.
+        spec: what to run.
+        allocation: the id of its job.
+        node: where the step runs.
+        gpus_there: how many GPUs the allocation has on that node.
+    """
+    gpus = _gpus(options, spec) or ("none" if gpus_there and not options.gres else "")
+    wanted = {
+        "jobid": allocation,
+        "nodelist": node,
+        "nodes": "1",
+        "ntasks": "1",
+        "cpus-per-task": str(math.ceil(spec.resources.cpus)),
+        # Without it a step takes all memory, and the next one waits; 0 shares it.
+        "mem": f"{mib_of(spec.resources)}M" if spec.resources.memory_bytes else options.mem or "0",
+        "gres": ",".join(filter(None, [gpus, options.gres])),
+        "time": write_time(spec.time_limit_s) if spec.time_limit_s is not None else options.time,
+    }
+    flags = [f"--{name}={value}" for name, value in wanted.items() if value]
+    return [*flags, "--exact", "--mpi=none", "--input=none", "--export=ALL"]
+
+
+def step_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) -> str:
+    """The script of each step of a request, which is told its number; as `batch_script`, and writes its own log.
+
+    The output does not flow through srun, so that nothing is lost where srun is.
+    """
+    header, *body = batch_script(options, spec, run_id, folder, number="$1").splitlines(keepends=True)
+    return "".join([header, f'exec >>{shlex.quote(folder)}/"$1".log 2>&1\n', *body])
+
+
+def batch_script(
+    options: SlurmOptions, spec: JobSpec, run_id: str, folder: str, number: str = "${SLURM_ARRAY_TASK_ID:-0}"
+) -> str:
     """The script of each job of a request.
 
     Args:
@@ -159,6 +200,7 @@ def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str)
         spec: what to run; its `stdin` does not appear.
         run_id: for the job's environment.
         folder: where the files with the standard inputs lie, if there is one to hand over.
+        number: how the shell knows the number of the job in its request.
 
     Raises:
         ValueError: the environment holds what no shell can set.
@@ -170,7 +212,7 @@ def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str)
         "# A notice that comes before the agent listens must not end it.",
         "trap '' USR1",
         "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin} HOME=${HOME:-~}",
-        *_hand_over(spec, folder),
+        *_hand_over(spec, folder, number),
         *options.setup,
         *_exports({**spec.environment, "ROPEWALK_RUN_ID": run_id}),
         f"exec {shlex.join(spec.command)}" + (" <&3 3<&-" if spec.stdin else " </dev/null"),
@@ -178,11 +220,11 @@ def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str)
     return "\n".join(lines) + "\n"
 
 
-def _hand_over(spec: JobSpec, folder: str) -> list[str]:
+def _hand_over(spec: JobSpec, folder: str, number: str) -> list[str]:
     if not spec.stdin:
         return []
     return [
-        f"credentials={shlex.quote(folder)}/${{SLURM_ARRAY_TASK_ID:-0}}.stdin",
+        f"credentials={shlex.quote(folder)}/{number}.stdin",
         'if ! [ -r "$credentials" ]; then',
         '    echo "ropewalk: $HOSTNAME does not see $credentials. Either hosts do not share that folder (see the option'
         ' folder of the engine slurm), or this job was started before, which needs a fresh submission." >&2',

@@ -1,0 +1,420 @@
+"""The engine for Slurm inside of an allocation: agents are steps of it, on the nodes that the user has already.
+
+    salloc / sbatch ─▶ launcher ── srun (one for each agent, in a session of its own) ──▶ step on a node ─▶ agent
+                          │
+                          ├─ poll   ─▶ how srun ended, and what it said; squeue --steps for what others have started
+                          └─ cancel ─▶ scancel JOB.STEP: the rest of the allocation is not ours
+
+A step is named `ropewalk-<run>.<request>.<number>`, and what follows the prefix is its id here, so that the steps of a
+launcher that is gone can be found. Credentials wait in the shared folder, where the step's script takes them, and its
+output is written there by the step itself: nothing flows through srun, which only waits and says how its step ended.
+
+Steps share nothing, so an agent waits while other steps of the user hold what it asks for (`srun --exact`). Only a
+launcher that is itself in a step, which may hold everything, lets its agents overlap with others (`--overlap`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.host_addresses import resolve
+from ropewalk.engines.options import read_options
+from ropewalk.engines.resources import Resources
+from ropewalk.engines.shared_folder import PREFIX, SharedFolder
+from ropewalk.engines.slurm import SlurmEngine
+from ropewalk.engines.slurm_allocation import (
+    STEPS_FORMAT,
+    Allocation,
+    Step,
+    allocation_of,
+    choose_nodes,
+    read_allocation,
+    read_steps,
+    share_per_node,
+)
+from ropewalk.engines.slurm_check import check_cluster
+from ropewalk.engines.slurm_commands import ask, is_passing, start_command, words_of
+from ropewalk.engines.slurm_jobs import SlurmJob, status_of
+from ropewalk.engines.slurm_nodes import SINFO_FORMAT, Node, describe, describe_request, expand_names, read_sinfo
+from ropewalk.engines.slurm_script import SlurmOptions, step_flags, step_script
+from ropewalk.errors import EngineError
+
+_ID = re.compile(r"(?P<run>[\w-][\w.-]*)\.(?P<request>[0-9a-f]{12})\.(?P<number>\d+)")
+_JOB_ID = re.compile(r"\d+(_\d+)?")
+_IDS_AT_ONCE = 500
+_HOSTS_ASKED = 8
+#: How long an srun may take to end with its step, before it is killed.
+_END_S = 5.0
+_PAUSE_S = 0.05
+#: What srun says of the end of a step, and Slurm's word for it.
+_ENDS = (
+    ("out of memory|oom.kill", "OUT_OF_MEMORY"),
+    ("due to time limit", "TIMEOUT"),
+    ("node fail", "NODE_FAIL"),
+    ("due to preemption", "PREEMPTED"),
+    ("cancelled at", "CANCELLED"),
+)
+_BUSY = "other steps of the allocation hold what it asks for; it starts when they end"
+
+
+def slurm_engine(options: Mapping[str, object] | None = None) -> Engine:
+    """The engine `slurm` for the place that the launcher is in: steps inside of an allocation, jobs everywhere else."""
+    read = read_options(SlurmEngine.name, SlurmOptions, options or {})
+    is_inside = read.inside == "auto" and bool(allocation_of(os.environ))
+    return SlurmSteps(options) if is_inside else SlurmEngine(options)
+
+
+@dataclass(slots=True)
+class _Agent:
+    """A step that we have started."""
+
+    client: subprocess.Popen[bytes]
+    node: str
+    resources: Resources
+    was_seen: bool = False
+    """Whether Slurm has told of the step."""
+    is_cancelled: bool = False
+    end: JobStatus | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its srun waits for it."""
+        return self.client.poll() is None
+
+
+class SlurmSteps(Engine):
+    """Speaks to Slurm through its commands; of `SlurmOptions` those count that are about a job and not its queue."""
+
+    name = "slurm"
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.options = read_options(self.name, SlurmOptions, options or {})
+        self.python = self.options.python
+        self.allocation = allocation_of(os.environ)
+        """Its id, for instance "8812"."""
+        self._jobs = SlurmEngine(options)
+        """For jobs that were submitted from elsewhere: `ropewalk ps` and `stop` know them here too."""
+        self._is_in_step = "SLURM_STEP_ID" in os.environ
+        self._folder = SharedFolder(self.options.folder, prefix="step-")
+        self._lock = threading.Lock()
+        self._requests: dict[tuple[str, str], list[str]] = {}
+        self._agents: dict[str, _Agent] = {}
+        self._cancelled: set[str] = set()
+        """Steps of other launchers that we have ended."""
+
+    # The allocation
+
+    def _look(self) -> Allocation:
+        """The allocation as it is now.
+
+        Raises:
+            EngineError: it is over, or not ours to see.
+        """
+        advice = "start the launcher in a new one, or outside of any with the option inside=submit"
+        argv = ["scontrol", "--oneliner", "--details", "show", "job", self.allocation]
+        try:
+            found = read_allocation(ask(argv, timeout_s=self.options.timeout_s), self.options.gpu_type)
+        except EngineError as error:
+            if "invalid job id" not in words_of(error).lower():
+                raise
+            found = None
+        if found is None:
+            raise EngineError(f"Slurm does not know the allocation {self.allocation}, or no longer; {advice}")
+        if not found.is_alive:
+            words = status_of(found.job).reason or found.job.state
+            raise EngineError(f"the allocation {self.allocation} is over or has not begun ({words}); {advice}")
+        return found
+
+    def _nodes(self) -> list[Node]:
+        """The nodes of the allocation that the options leave."""
+        nodes = self._look().nodes
+        only, without = expand_names(self.options.nodelist), expand_names(self.options.exclude)
+        left = [node for node in nodes if (not only or node.name in only) and node.name not in without]
+        if not left:
+            names = ", ".join(node.name for node in nodes)
+            raise EngineError(
+                f"the allocation {self.allocation} has the nodes {names}, of which the options nodelist="
+                f"{self.options.nodelist} and exclude={self.options.exclude} leave none"
+            )
+        return left
+
+    def per_job(self, process: Resources) -> int | None:
+        nodes = self._nodes()
+        share = share_per_node(nodes, process)
+        if share == 0:
+            raise EngineError(
+                f"no node of the allocation {self.allocation} can hold a process of {describe_request(process)}: it "
+                f"has at most {describe(nodes)} on a node; ask for less, or for a larger allocation"
+            )
+        return min(share, self.options.processes_per_job or share)
+
+    def most_jobs(self) -> int | None:
+        """One agent for each node; more where `processes_per_job` makes them small."""
+        nodes = self._nodes()
+        limit = self.options.processes_per_job
+        return sum(-(-node.cpus // limit) if limit else 1 for node in nodes)
+
+    def hosts(self) -> list[str]:
+        names = [node.name for node in self._nodes()][:_HOSTS_ASKED]
+        argv = ["sinfo", "--all", "--Node", "--exact", "--noheader", f"--format={SINFO_FORMAT}"]
+        known = read_sinfo(ask([*argv, f"--nodes={','.join(names)}"], timeout_s=self.options.timeout_s))
+        return list(dict.fromkeys(address for node in known for address in resolve(node.address)))
+
+    # Starting
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        with self._lock:
+            known = self._requests.get((run_id, request_id))
+            if known is None:
+                known = self._submit(spec, count, run_id, request_id) if count else []
+                self._requests[run_id, request_id] = known
+            return list(known)
+
+    def _submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        request = hashlib.sha256(request_id.encode()).hexdigest()[:12]
+        ids = [f"{run_id}.{request}.{number}" for number in range(count)]
+        if not _ID.fullmatch(ids[0]):
+            raise EngineError(f"a run is named by letters, digits, dots and dashes, not {run_id!r}")
+        if self._folder.has_request(run_id, request):  # of an earlier launcher with this run
+            if taken := [id for id in self._steps() if id in ids]:
+                return sorted(taken, key=_place)
+            self._folder.remove_request(run_id, request)
+        nodes = self._places(spec, count)
+        folder = self._folder.place(run_id, request)
+        try:
+            commands = [self._command(spec, id, node, str(folder)) for id, node in zip(ids, nodes, strict=True)]
+            script = step_script(self.options, spec, run_id, str(folder))
+        except ValueError as error:
+            raise EngineError(f"this job cannot be written down for Slurm: {error}") from error
+        self._folder.prepare(run_id, request, count, spec.stdin, script)
+        try:
+            for number, (id, command, node) in enumerate(zip(ids, commands, nodes, strict=True)):
+                client = start_command(command, folder / f"{number}.srun")
+                self._agents[id] = _Agent(client, node.name, spec.resources)
+        except BaseException:  # all or none
+            self._end([id for id in ids if id in self._agents])
+            self._folder.remove_request(run_id, request)
+            raise
+        return ids
+
+    def _places(self, spec: JobSpec, count: int) -> list[Node]:
+        """A node for each agent; raises if the allocation is too small for all that run and these."""
+        nodes = self._nodes()
+        agents = [agent for agent in self._agents.values() if agent.is_alive and not agent.is_cancelled]
+        taken = [(agent.node, agent.resources) for agent in agents]
+        chosen = choose_nodes(nodes, taken, spec.resources, count)
+        if len(chosen) < count:
+            have = f"{len(taken)} run there already, and " if taken else ""
+            raise EngineError(
+                f"the allocation {self.allocation} ({len(nodes)} nodes with up to {describe(nodes)}) is too small: "
+                f"{have}it has room for {len(chosen)} agents of {describe_request(spec.resources)}, and {count} were "
+                "asked for. Ask for fewer processes or less for each, for a larger allocation, or for further jobs "
+                "with the option inside=submit"
+            )
+        by_name = {node.name: node for node in nodes}
+        return [by_name[name] for name in chosen]
+
+    def _command(self, spec: JobSpec, id: str, node: Node | None, folder: str) -> list[str]:
+        place, gpus = (node.name, node.gpus) if node else ("NODE", 0)
+        flags = step_flags(self.options, spec, self.allocation, place, gpus)
+        overlap = ["--overlap"] if self._is_in_step else []
+        shell = ["/bin/bash", *(["-l"] if self.options.setup else [])]
+        return ["srun", f"--job-name={PREFIX}{id}", *flags, *overlap, *shell, f"{folder}/job.sh", id.rpartition(".")[2]]
+
+    def render(self, spec: JobSpec) -> str:
+        folder = str(self._folder.place("RUN", "REQUEST"))
+        try:
+            command = shlex.join(self._command(spec, "RUN.REQUEST.0", None, folder))
+            return f"{command}\n# {folder}/job.sh\n{step_script(self.options, spec, 'RUN', folder)}"
+        except ValueError as error:
+            raise EngineError(f"this job cannot be written down for Slurm: {error}") from error
+
+    # Watching
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        jobs = self._jobs.poll(others) if (others := [id for id in ids if _JOB_ID.fullmatch(id)]) else {}
+        with self._lock:
+            ended = {id: agent.end for id in ids if (agent := self._agents.get(id)) and agent.end}
+            asked = [id for id in ids if id not in ended and _ID.fullmatch(id)]
+            steps = self._steps() if asked else {}
+            return {id: jobs.get(id) or ended.get(id) or self._status(id, steps) for id in ids}
+
+    def _status(self, id: str, steps: Mapping[str, Step]) -> JobStatus:
+        agent = self._agents.get(id)
+        if agent is None:
+            if id in steps:
+                return JobStatus(JobState.RUNNING)
+            if id in self._cancelled:
+                return JobStatus(JobState.ENDED, reason="CANCELLED: by its launcher")
+            return JobStatus(JobState.LOST, reason="no step of that name runs, and how it ended is not known")
+        agent.was_seen |= id in steps
+        said = self._said(id)
+        code = agent.client.poll()
+        if code is None:
+            if agent.was_seen:
+                return JobStatus(JobState.RUNNING)
+            return JobStatus(
+                JobState.PENDING, reason=f"{last}: {_BUSY}" if "busy" in (last := _last_line(said)) else last
+            )
+        if code < 0 and id in steps:
+            return JobStatus(JobState.RUNNING, reason="its srun was killed, and the step goes on")
+        agent.end = self._how_it_ended(id, agent, code, said)
+        return agent.end
+
+    def _how_it_ended(self, id: str, agent: _Agent, code: int, said: str) -> JobStatus:
+        # srun ends as a shell does, with 128 and a signal's number; an exit code that looks the same it tells in words.
+        is_signal = code > 128 and "Exited with exit code" not in said
+        exit_code = None if code < 0 else 128 - code if is_signal else code
+        if agent.is_cancelled and exit_code in (None, -9, -15):
+            return JobStatus(JobState.ENDED, exit_code, "CANCELLED: by its launcher")
+        told = next((state for words, state in _ENDS if re.search(words, said, re.IGNORECASE)), "")
+        if exit_code == 0 and told not in ("CANCELLED", "TIMEOUT", "NODE_FAIL"):
+            return JobStatus(JobState.ENDED, 0)
+        status = status_of(SlurmJob(id, PREFIX + id, "", told or "FAILED", exit_code=exit_code, nodes=agent.node))
+        reasons = [status.reason, "" if told else _last_line(said)]
+        if exit_code in (None, 0, -9, -15):
+            try:
+                self._look()
+            except EngineError as error:
+                reasons.append("" if is_passing(error) else str(error))
+        return JobStatus(JobState.ENDED, status.exit_code, ": ".join(filter(None, reasons)))
+
+    def _said(self, id: str) -> str:
+        """What srun itself has said so far."""
+        run, request, number = _place(id)
+        return self._folder.log(run, request, number, "srun")
+
+    def _steps(self) -> dict[str, Step]:
+        """The steps of all launchers of this user that run, by our ids."""
+        argv = ["squeue", "--steps", "--noheader", f"--user={os.getuid()}", f"--format={STEPS_FORMAT}"]
+        found = read_steps(ask(argv, timeout_s=self.options.timeout_s))
+        steps = {step.name.removeprefix(PREFIX): step for step in found if step.name.startswith(PREFIX)}
+        return {id: step for id, step in steps.items() if _ID.fullmatch(id)}
+
+    def find(self, run_id: str) -> list[str]:
+        return self.runs().get(run_id, [])
+
+    def runs(self) -> dict[str, list[str]]:
+        with self._lock:
+            runs = self._jobs.runs()
+            for id in sorted(self._alive(), key=_place):
+                runs.setdefault(_place(id)[0], []).append(id)
+            return runs
+
+    def _alive(self) -> set[str]:
+        """The ids of all steps that run, and of those of ours that wait."""
+        return set(self._steps()) | {id for id, agent in self._agents.items() if agent.is_alive}
+
+    def logs(self, id: str) -> str:
+        if not _ID.fullmatch(id):
+            return self._jobs.logs(id)
+        with self._lock:
+            output = self._folder.log(*_place(id))
+            agent = self._agents.get(id)
+            return output if output or agent is None or agent.is_alive else self._said(id)
+
+    # Ending
+
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        jobs = [id for id in ids if _JOB_ID.fullmatch(id)]
+        with self._lock:
+            running = [step.id for id, step in self._steps().items() if id in ids]
+            self._scancel(running, "TERM")
+        return bool(running) | (bool(jobs) and self._jobs.ask_to_end(jobs, grace_s))
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        self._jobs.cancel(ids)
+        with self._lock:
+            self._cancel([id for id in ids if _ID.fullmatch(id)])
+
+    def _cancel(self, ids: Sequence[str]) -> None:
+        alive = [id for id in ids if (agent := self._agents.get(id)) and agent.is_alive]
+        others = [id for id in ids if id not in self._agents]
+        if not alive and not others:
+            return
+        for id in alive:
+            self._agents[id].is_cancelled = True
+        ended = {*alive, *self._end([*alive, *others])}
+        for id in ended:
+            self._folder.remove_credentials(*_place(id))
+        foreign = ended - set(self._agents)
+        self._cancelled |= foreign
+        # Nobody else tidies up after a launcher that is gone; after ourselves we do in `close`.
+        runs = {_place(id)[0] for id in foreign} - {run for run, _ in self._requests}
+        if runs:
+            for run in runs - {_place(id)[0] for id in set(self._steps()) - ended}:
+                self._folder.remove_run(run)
+
+    def _end(self, ids: Sequence[str]) -> set[str]:
+        """End steps, and the srun of those that are ours; returns those that Slurm knew of."""
+        clients = [agent.client for id in ids if (agent := self._agents.get(id)) and agent.is_alive]
+        # 1. An srun that waits gives up, and one whose step runs kills it, without the controller.
+        for client in clients:
+            client.terminate()
+        # 2. What others have started, and what srun could not reach.
+        steps = self._steps()
+        known = set(ids) & set(steps)
+        self._scancel([steps[id].id for id in known])
+        deadline = time.monotonic() + _END_S
+        while any(client.poll() is None for client in clients) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+        for client in clients:
+            client.kill()
+            client.wait()
+        # 3. A step that came to be while its srun was told.
+        if clients and (left := {id: step for id, step in self._steps().items() if id in ids}):
+            self._scancel([step.id for step in left.values()])
+        return known
+
+    def _scancel(self, steps: Sequence[str], signal: str = "KILL") -> None:
+        for start in range(0, len(steps), _IDS_AT_ONCE):
+            try:
+                argv = ["scancel", f"--signal={signal}", *steps[start : start + _IDS_AT_ONCE]]
+                ask(argv, timeout_s=self.options.timeout_s)
+            except EngineError as error:
+                if is_passing(error):  # else it has ended in the meantime
+                    raise
+
+    def close(self) -> None:
+        """Remove the files of runs whose steps are all over, and what launchers left that are long gone."""
+        self._jobs.close()
+        with self._lock:
+            runs = {run for run, _ in self._requests} | set(self._folder.old_runs())
+            if not runs:
+                return
+            with contextlib.suppress(EngineError):  # it cannot say what is over; a later launcher tidies up
+                for run in runs - {_place(id)[0] for id in self._alive()}:
+                    self._folder.remove_run(run)
+
+    def check(self) -> list[Finding]:
+        has_srun = shutil.which("srun") is not None
+        findings = [Finding("srun", has_srun, shutil.which("srun") or "not on the PATH: load Slurm's module")]
+        try:
+            found = self._look()
+            words = f"{self.allocation}: agents are steps on {found.job.nodes}; its time ends: {found.ends.lower()}"
+            findings.append(Finding("allocation", True, words))
+        except EngineError as error:
+            findings.append(Finding("allocation", False, str(error)))
+        return [*findings, *check_cluster(self.options, self._folder, self._nodes)]
+
+
+def _place(id: str) -> tuple[str, str, int]:
+    """Run, request and number of a step, which say where its files are."""
+    run, request, number = id.rsplit(".", 2)
+    return run, request, int(number)
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else ""
