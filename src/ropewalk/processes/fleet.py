@@ -64,7 +64,7 @@ _LOOK_S = 0.1
 #: An agent gets this long from the moment in which its job runs to its first word.
 _AGENT_START_S = 60.0
 #: An agent that waits where the launcher can dial it is tried for so long, and each time for so long.
-_BOARD_S, _TRY_S = 6.0, 3.0
+_BOARD_S, _TRY_S = 6.0, 2.0
 #: How long agents may take to end their processes and themselves when the session ends.
 _END_S = 3.0
 #: Agents on this machine end within milliseconds; those of a cluster are asked about less often.
