@@ -212,6 +212,8 @@ def test_a_pool_inside_a_worker_lives_on_that_workers_host(lab: Lab, tmp_path: P
             """
             def outer(number):
                 with rw.Pool(2) as inner:
+                    parents = set(inner.map(lambda _: (time.sleep(0.01), os.getppid())[1], range(20)))
+                    assert parents == {os.getppid()}, "they have the same agent"
                     return socket.gethostname(), sorted({host for _, host, _ in inner.map(where, range(40))})
 
             with session(hosts=2) as here:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import CONTROL, MeetAt, NeedWay, NoWay
 from ropewalk.transport.address import HostAddress, UnixAddress, parse_address
-from ropewalk.transport.client import dial
+from ropewalk.transport.client import dial, receive_in_time
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.switchboard import Socket, join, new_ticket
 
@@ -28,11 +29,12 @@ def detour_through(agent_address: str, credentials: Credentials) -> Callable[[Ho
         agent = parse_address(agent_address)
         assert isinstance(agent, UnixAddress)
         ticket = new_ticket()
+        deadline = time.monotonic() + timeout_s
         link = dial(agent, credentials, CONTROL, timeout_s=timeout_s)
         try:
             link.send(NeedWay(ticket, str(to)))
             while True:
-                received = link.receive()
+                received = receive_in_time(link, deadline)
                 if received is None:
                     raise LinkClosed("the agent of this host is gone")
                 match received.message:

@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 _MEET_S = 15.0
 #: A switchboard may not have heard of a ticket yet that it is shown.
 _AGAIN_S = 0.05
-#: A relay at which nobody has met for so long is one that not both of them reach.
-_RELAY_S = 2.0
+#: A relay at which two have not met after so long is one that not both of them reach.
+_RELAY_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,10 @@ class _Detour:
 
     relay: Agent | None
     """None is the launcher."""
-    begun: float = field(default_factory=time.monotonic)
     works: bool = False
-    """Whether a pair has met there."""
+    """Whether two have met there."""
+    failed: bool = False
+    """Whether the last two did not: others are sent elsewhere."""
 
 
 class Ways:
@@ -146,7 +147,7 @@ class Ways:
         source, target, relay = self._meeting.pop(ticket, (None, None, None))
         detour = self._detours.get((source, target)) if source and target else None
         if source and target and detour and detour.relay is relay and not detour.works:
-            detour.works = True
+            detour.works, detour.failed = True, False
             if not (source.dialled and target.dialled):  # else people were told when these came up
                 self._tell_people(str(_way(source, target, relay)))
 
@@ -191,7 +192,6 @@ class Ways:
             return
         relay = self._choose(source, target, places)
         self._pending[wish.ticket] = source, target, wish.to
-        self._loop.call_later(_MEET_S, lambda: self._pending.pop(wish.ticket, None))
         self._expect(wish.ticket, source, target, relay)
         if relay:
             _tell(relay, OpenRelay(wish.ticket))
@@ -205,14 +205,24 @@ class Ways:
         detour = self._detours.get((source, target))
         if detour is None or detour.relay not in places:
             detour = _Detour(places[0])
-        elif not detour.works and time.monotonic() - detour.begun > _RELAY_S:
+        elif detour.failed:
             detour = _Detour(places[(places.index(detour.relay) + 1) % len(places)])
         self._detours[source, target] = detour
         return detour.relay
 
     def _expect(self, ticket: str, source: Agent, target: Agent, relay: Agent | None) -> None:
         self._meeting[ticket] = source, target, relay
-        self._loop.call_later(_MEET_S, lambda: self._meeting.pop(ticket, None))
+        self._loop.call_later(_RELAY_S, lambda: self._unmet(ticket))
+
+    def _unmet(self, ticket: str) -> None:
+        source, target, relay = self._meeting.pop(ticket, (None, None, None))
+        if source is None or target is None:
+            return  # they have met
+        if self._pending.pop(ticket, None):
+            _tell(source, NoWay(ticket, f"{relay.label if relay else 'the launcher'} does not answer"))
+        detour = self._detours.get((source, target))
+        if detour and detour.relay is relay:
+            detour.works, detour.failed = False, True
 
     def _fetch(self, sides: list[tuple[Agent, str]], then: Callable[[list[Socket]], object]) -> None:
         """Come to the switchboards of agents that must be dialled, in a thread."""

@@ -88,7 +88,7 @@ def _greet(stream: Stream, address: str, credentials: Credentials, codec: Codec,
         try:
             with contextlib.suppress(LinkClosed):  # it may have said why before it hung up
                 link.send(hello(credentials))
-            answer = _wait_for_answer(link, deadline)
+            answer = receive_in_time(link, deadline)
         except (LinkClosed, FrameError, OSError) as error:
             raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
         if answer is None:
@@ -187,7 +187,12 @@ def _speak_tls(sock: socket.socket, address: TlsAddress, passport: Passport | No
     return stream
 
 
-def _wait_for_answer(link: Link, deadline: float) -> Received | None:
+def receive_in_time(link: Link, deadline: float) -> Received | None:
+    """The next message of a link without a loop; None when the peer has closed.
+
+    Raises:
+        TimeoutError: nothing whole came before the deadline, a monotonic time.
+    """
     while True:
         try:
             return link.read_ready()
