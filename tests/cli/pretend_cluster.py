@@ -51,6 +51,8 @@ def runs(pid: int) -> bool:
 class PretendOptions:
     partition: str = "all"
     broken: bool = False
+    outside: bool = False
+    inside: bool = False
 
 
 class PretendCluster(Engine):
@@ -102,6 +104,20 @@ class PretendCluster(Engine):
         for id in ids:
             with contextlib.suppress(OSError):
                 os.killpg(int((self._queue / f"{id}.pid").read_text()), signal.SIGKILL)
+            for kind in ("out", "pid", "code"):  # it keeps nothing of what it has cancelled
+                (self._queue / f"{id}.{kind}").unlink(missing_ok=True)
+
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        for id in ids:
+            with contextlib.suppress(OSError, psutil.Error):
+                for command in psutil.Process(int((self._queue / f"{id}.pid").read_text())).children():
+                    command.terminate()
+        return True
+
+    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        if self._options.outside:
+            raise EngineError("no launcher can be inside")
+        return {**options, "inside": "yes"}
 
     def find(self, run_id: str) -> list[str]:
         return self.runs().get(run_id, [])

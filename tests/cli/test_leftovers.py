@@ -84,6 +84,16 @@ def test_jobs_of_launchers_that_are_gone_are_listed_and_ended_and_others_stay(cl
         assert jobs(cluster) == {*unknown, *alive}
 
 
+def test_jobs_that_may_be_of_a_submitted_run_are_told_as_such(tmp_path: Path, cluster: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text("import time; time.sleep(60)")
+    run = ropewalk("submit", "train.py", "--engine", "pretend", folder=tmp_path, **cluster).stdout.strip()
+    with launcher(UNKNOWN, cluster, recorded=False), launcher(GONE, cluster):
+        pass
+    shown = ropewalk("doctor", "--leftovers", folder=Path(), **cluster).stdout.splitlines()
+    assert [f"may be of {run}" in line for line in shown] == [False, True, False], shown
+    ropewalk("stop", run, folder=Path(), **cluster)
+
+
 def test_a_run_is_ended_by_the_id_that_its_jobs_bear(cluster: dict[str, str]) -> None:
     with launcher(UNKNOWN, cluster, recorded=False):
         pass

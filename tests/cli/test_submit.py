@@ -176,6 +176,15 @@ def test_a_word_for_several_runs_is_answered_with_a_list(tmp_path: Path, state: 
         assert done.returncode == 2 and all(run in done.stderr for run in runs), done.stderr
 
 
+def test_a_word_means_the_run_that_goes_on_rather_than_those_that_have_ended(
+    tmp_path: Path, state: dict[str, str]
+) -> None:
+    call("attach", submit(tmp_path, "print('done')", **state), **state)
+    run = submit(tmp_path, WAITS, **state)
+    wait_for("up", "train", **state)
+    assert f"{run} ended" in call("stop", "train", **state).stdout
+
+
 # --- on a cluster -----------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +208,7 @@ def test_on_a_cluster_the_launcher_is_a_job_and_its_code_comes_along(tmp_path: P
     attached = call("attach", run, **cluster)
     assert attached.returncode == 4, attached.stderr
     assert "code pack True" in attached.stdout
-    assert "settings pretend {'partition': 'gpu'} 2.0 ['x y']" in attached.stdout
+    assert "settings pretend {'partition': 'gpu', 'inside': 'yes'} 2.0 ['x y']" in attached.stdout
     place = next(line for line in attached.stdout.splitlines() if line.startswith("place "))
     assert "ropewalk-code-" in place and place.endswith(str(project)), place
     facts = states(**cluster)[run]
@@ -214,7 +223,28 @@ def test_the_job_of_a_submitted_run_is_ended_by_its_id(tmp_path: Path, cluster: 
     assert states(**cluster)[run]["state"] == "running"
     stopped = call("stop", run, **cluster)
     assert stopped.returncode == 0, stopped.stderr
-    assert states(**cluster)[run]["state"] == "ended"
+    facts = states(**cluster)[run]
+    assert (facts["state"], facts["exit_code"]) == ("ended", 143)
+    for _ in range(2):  # the script could clean up, and its output is kept although the cluster has forgotten it
+        assert {"up", "cleaned up"} <= set(call("logs", run, **cluster).stdout.splitlines())
+
+
+def test_without_a_grace_its_job_is_ended_at_once_and_the_output_is_kept(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    run = submit(tmp_path, WAITS, "--engine", "pretend", "--code", "shared", **cluster)
+    wait_for("up", run, **cluster)
+    assert call("stop", run, "--grace", "0", **cluster).returncode == 0
+    facts = states(**cluster)[run]
+    assert (facts["state"], facts["exit_code"]) == ("ended", None) and "it was stopped" in facts["reason"]
+    said = call("logs", run, **cluster).stdout
+    assert "up" in said and "cleaned up" not in said
+
+
+def test_a_launcher_that_could_not_use_its_engine_as_a_job_is_refused(tmp_path: Path, cluster: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text("")
+    done = ropewalk("submit", "train.py", "--engine", "pretend", "-o", "outside=yes", folder=tmp_path, **cluster)
+    assert done.returncode == 2 and "no launcher can be inside" in done.stderr
 
 
 def test_a_cluster_that_refuses_leaves_nothing_and_its_words_are_shown(tmp_path: Path, cluster: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from ropewalk import settings
 from ropewalk.cli.escaping import escaped, escaped_lines
-from ropewalk.cli.submissions import Submission, submissions
+from ropewalk.cli.submissions import Submission, has_ended, submissions
 from ropewalk.errors import EngineError, SettingsError, TransportRefused
 from ropewalk.program.launchers import (
     Launcher,
@@ -62,7 +62,7 @@ def choose_run(word: str) -> Run:
     try:
         return choose(word, launchers)
     except NotChosen as error:
-        begun = [run for run in remembered if run.id.startswith(word)]
+        begun = _alive([run for run in remembered if run.id.startswith(word)])
         if len(begun) == 1 and not any(launcher.program.startswith(word) for launcher in launchers):
             return begun[0]
         raise refusal(f"{error}{_listed(begun or remembered)}") from None
@@ -72,10 +72,16 @@ def choose_submission(word: str) -> Submission:
     """The submitted run that is meant, or the end of the command with a list."""
     remembered = submissions()
     meant = [run for run in remembered if run.id == word] or [run for run in remembered if run.id.startswith(word)]
+    meant = _alive(meant)
     if len(meant) == 1:
         return meant[0]
     what = "may be any of several runs" if meant else "is no run that was submitted here"
     raise refusal(f"'{escaped(word)}' {what}{_listed(meant or remembered)}")
+
+
+def _alive(meant: list[Submission]) -> list[Submission]:
+    """Those which are not known to have ended, if they are several and some are."""
+    return [run for run in meant if len(meant) == 1 or not has_ended(run)] or meant
 
 
 def _listed(runs: Sequence[Submission]) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ropewalk import settings
 from ropewalk.cli import placing
-from ropewalk.cli.escaping import escaped
+from ropewalk.cli.escaping import escaped, escaped_lines
 from ropewalk.cli.findings import PROBES, Finding, State, engine_findings, examine
 from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
 from ropewalk.cli.placing import refusal
@@ -98,7 +98,7 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
         for line in lines or ["nothing is left"]:
             typer.echo(escaped(line))
         for problem in problems:
-            typer.echo(f"ropewalk doctor: {escaped(problem)}", err=True)
+            typer.echo(f"ropewalk doctor: {escaped_lines(problem)}", err=True)
     if problems or (folders and not remove) or any(not run.removed for run in runs):
         raise typer.Exit(1)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk import settings
-from ropewalk.cli.submissions import submissions
+from ropewalk.cli.submissions import has_ended, submissions
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, RopewalkError
@@ -76,7 +76,9 @@ def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
     Raises:
         RopewalkError: the engine cannot be asked.
     """
-    submitted = {run.run_id for run in submissions()}
+    remembered = submissions()
+    submitted = {run.run_id for run in remembered}
+    alive = [run.id for run in remembered if run.engine == engine_name and not has_ended(run)]
     engine = engine_of(engine_name)
     try:
         found: list[LeftRun] = []
@@ -84,6 +86,8 @@ def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
             launcher, detail = launcher_of(run_id)
             if run_id in submitted or launcher is Launcher.ALIVE or not jobs:
                 continue
+            if alive and launcher is not Launcher.GONE:
+                detail += f", and they may be of {', '.join(alive[-5:])} (submitted here; ropewalk ps says how it is)"
             certain = remove and launcher is Launcher.GONE
             if certain:
                 engine.cancel(jobs)

@@ -13,7 +13,7 @@ from typing import Protocol
 import typer
 
 from ropewalk.cli.escaping import escaped_line
-from ropewalk.cli.submissions import RunState, Submission, folder_of, state_of
+from ropewalk.cli.submissions import RunState, Submission, output_of, state_of
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError
@@ -40,9 +40,9 @@ class Output(Protocol):
 class JobOutput:
     """The log of a job, of which engines give the last part only."""
 
-    def __init__(self, engine: Engine, job: str) -> None:
+    def __init__(self, engine: Engine, run: Submission) -> None:
         self._engine = engine
-        self._job = job
+        self._run = run
         self._seen = ""
 
     def tail(self, num_lines: int) -> list[str]:
@@ -57,8 +57,9 @@ class JobOutput:
         return new.removesuffix("\n").split("\n") if new else []
 
     def _whole_lines(self, *, everything: bool) -> str:
-        with contextlib.suppress(EngineError):  # not started yet, or forgotten; its state tells
-            text = self._engine.logs(self._job)
+        with contextlib.suppress(EngineError, OSError):  # not started yet, or forgotten; its state tells
+            kept = output_of(self._run)
+            text = kept.read_text(errors="replace") if kept.exists() else self._engine.logs(self._run.job)
             return text if everything else text[: text.rfind("\n") + 1]
         return ""
 
@@ -78,13 +79,13 @@ def open_output(run: Submission) -> Generator[Output]:
         OSError: its file is gone.
         RopewalkError: its engine cannot be asked.
     """
-    if run.is_local:
-        with LogFile(folder_of(run.id) / "output") as file:
+    if run.is_local or output_of(run).exists():
+        with LogFile(output_of(run)) as file:
             yield file
         return
     engine = make_engine(run.engine, run.options)
     try:
-        yield JobOutput(engine, run.job)
+        yield JobOutput(engine, run)
     finally:
         engine.close()
 

@@ -3,7 +3,8 @@
     ~/.local/state/ropewalk/runs/<id>/     mode 0700 (XDG_STATE_HOME moves it)
         run.json                           who, what, where: a `Submission`
         process.json                       of a run on this machine: its process
-        output                             of a run on this machine: all that it printed
+        output                             of a run on this machine: all that it printed; of a job: its last part,
+                                           kept when it ended
         ended.json                         how it ended, once that is known
 
 A run on a cluster is a job of its engine, which is asked how it is; what it said of the end is kept, because clusters
@@ -29,7 +30,7 @@ import msgspec
 import psutil
 
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import JobState
+from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.errors import RopewalkError
 from ropewalk.program.left_folders import is_ours
 from ropewalk.settings import state_folder
@@ -37,6 +38,8 @@ from ropewalk.transport.credentials import write_secret_file
 
 #: Runs that ended longer ago are forgotten by the next submission.
 _KEEP_S = 30 * 86_400.0
+#: How often a job that was asked to end is looked at, and how long its engine may take when it insists.
+_ASK_S, _CANCEL_S = 0.5, 30.0
 _LIVE = ("pending", "running", "unknown")
 
 
@@ -139,6 +142,11 @@ def folder_of(id: str) -> Path:
     return runs_folder() / id
 
 
+def output_of(run: Submission) -> Path:
+    """What a run has printed: of one on this machine from the beginning, of a job once it has ended."""
+    return folder_of(run.id) / "output"
+
+
 def make_folder(name: str) -> Path:
     """A new folder for a run that is about to be submitted; its name becomes the run's id."""
     parent = runs_folder()
@@ -215,6 +223,11 @@ def _ended(run: Submission, folder: Path) -> RunState | None:
     return RunState(run, "ended", end.exit_code, end.reason) if end else None
 
 
+def has_ended(run: Submission) -> bool:
+    """Whether a run is known to have ended; its engine is not asked."""
+    return _ended(run, folder_of(run.id)) is not None
+
+
 def process_of(run: Submission) -> psutil.Process | None:
     """The process of a run on this machine, if it is alive."""
     facts = _read(folder_of(run.id), "process.json", RunProcess)
@@ -233,18 +246,25 @@ def _state_of_job(run: Submission, folder: Path) -> RunState:
         engine = make_engine(run.engine, run.options)
         try:
             status = engine.poll([run.job])[run.job]
+            if status.state is JobState.ENDED:
+                keep_output(run, engine.logs(run.job))
+                engine.cancel([run.job])  # some keep what has ended until they are told
         finally:
             engine.close()
     except (RopewalkError, OSError) as error:
         return RunState(run, "unknown", reason=f"the engine does not say: {error}")
     if status.state is JobState.ENDED:
-        code = status.exit_code
-        shown = 128 - code if code is not None and code < 0 else code  # as a shell reports a signal
-        write(folder, "ended.json", RunEnd(shown, time.time(), status.reason))
-        return RunState(run, "ended", shown, status.reason)
+        return _keep_end(run, folder, status)
     if status.state is JobState.LOST:
         return RunState(run, "lost", reason=status.reason or "the engine does not know its job any more")
     return RunState(run, status.state.value, reason=status.reason)
+
+
+def _keep_end(run: Submission, folder: Path, status: JobStatus) -> RunState:
+    code = status.exit_code
+    shown = 128 - code if code is not None and code < 0 else code  # as a shell reports a signal
+    write(folder, "ended.json", RunEnd(shown, time.time(), status.reason))
+    return RunState(run, "ended", shown, status.reason)
 
 
 # --- ending them ------------------------------------------------------------------------------------------------------
@@ -259,15 +279,46 @@ def end(run: Submission, grace_s: float) -> RunState:
     if run.is_local:
         _end_process(run, grace_s)
     else:
-        engine = make_engine(run.engine, run.options)
-        try:
-            engine.cancel([run.job])
-        finally:
-            engine.close()
-    deadline = time.monotonic() + grace_s
+        _end_job(run, grace_s)
+    deadline = time.monotonic() + _CANCEL_S
     while (state := state_of(run)).is_live and time.monotonic() < deadline:
         time.sleep(0.05 if run.is_local else 0.5)
     return state
+
+
+def _end_job(run: Submission, grace_s: float) -> None:
+    """Ask, where its engine can; then insist. What it printed is kept: most engines forget it with the job."""
+    engine = make_engine(run.engine, run.options)
+    try:
+        deadline = time.monotonic() + grace_s
+        printed = engine.logs(run.job)
+        last = JobStatus(JobState.RUNNING)
+        is_asked = grace_s > 0 and engine.ask_to_end([run.job], grace_s)
+        while is_asked and time.monotonic() < deadline:
+            time.sleep(_ASK_S)
+            printed = engine.logs(run.job) or printed
+            last = engine.poll([run.job])[run.job]
+            if last.state not in (JobState.PENDING, JobState.RUNNING):
+                printed = engine.logs(run.job) or printed
+                break
+        engine.cancel([run.job])
+        keep_output(run, printed)
+        status = engine.poll([run.job])[run.job]
+        if status.state is JobState.LOST:  # the engine forgets what it is told to end
+            status = JobStatus(JobState.ENDED, reason="it was stopped, and its exit code is not known")
+        if status.state is JobState.ENDED:
+            _keep_end(run, folder_of(run.id), last if last.state is JobState.ENDED else status)
+    finally:
+        engine.close()
+
+
+def keep_output(run: Submission, printed: str) -> None:
+    """Keep what a job printed, once: its engine forgets it."""
+    file = output_of(run)
+    if printed and not file.exists():
+        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        write_secret_file(fresh, printed.encode())
+        os.replace(fresh, file)
 
 
 def _end_process(run: Submission, grace_s: float) -> None:

@@ -150,6 +150,7 @@ def _submit_job(errand: Errand, run_id: str, folder: Path, chosen: Settings) -> 
                 f"the engine {chosen.engine!r} ends its jobs with the connection that started them, so nothing that it "
                 "starts outlives this command; log in there and submit with --engine local"
             )
+        options = engine.launcher_options(chosen.engine_options)
         code = b""
         if chosen.code == "bundle":
             bundle = make_bundle(
@@ -159,7 +160,7 @@ def _submit_job(errand: Errand, run_id: str, folder: Path, chosen: Settings) -> 
         spec = JobSpec(
             command=[engine.python, "-m", "ropewalk.cli.submitted"],
             name="ropewalk-submit",
-            environment=_environment(chosen),
+            environment=_environment(chosen, options),
             stdin=msgspec.json.encode(errand) + b"\n" + code,
             folder=str(folder),
             time_limit_s=chosen.time_limit_s,
@@ -169,9 +170,9 @@ def _submit_job(errand: Errand, run_id: str, folder: Path, chosen: Settings) -> 
         engine.close()
 
 
-def _environment(chosen: Settings) -> dict[str, str]:
+def _environment(chosen: Settings, options: Mapping[str, object]) -> dict[str, str]:
     """The settings that were made here, for a launcher elsewhere; they hold no secrets."""
-    variables = {f"{PREFIX}ENGINE": chosen.engine, f"{PREFIX}ENGINE_OPTIONS": _options(chosen.engine_options)}
+    variables = {f"{PREFIX}ENGINE": chosen.engine, f"{PREFIX}ENGINE_OPTIONS": _options(options)}
     for name in set(chosen.__slots__) - {"engine", "engine_options", "origins", *_HERE_ONLY}:
         if chosen.origin(name) != "default":
             variables[PREFIX + name.upper()] = str(getattr(chosen, name))

@@ -38,7 +38,7 @@ from ropewalk import settings
 from ropewalk.engines import docker_container as containers
 from ropewalk.engines.docker_check import findings
 from ropewalk.engines.docker_daemon import Daemon, StandardInput
-from ropewalk.engines.docker_options import DockerOptions
+from ropewalk.engines.docker_options import DockerOptions, mount
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -232,6 +232,24 @@ class DockerEngine(Engine):
             runs = set(_in_parallel(self._cancel, ids)) - {""}
             for run in runs - {run for run, _ in self._requests}:  # its launcher is gone and removes nothing
                 self._tidy(run)
+
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        with self._lock:
+            for id in ids:
+                # 404: it is gone; 409: it does not run.
+                with self.daemon.asked(f"stop container {id}"), self.daemon.forgiving(404, 409):
+                    self.daemon.api.kill(id, signal="SIGTERM")
+            return True
+
+    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        path = self.daemon.host.removeprefix("unix://")
+        if path == self.daemon.host or any(mount(text)["Target"] == path for text in self.options.volumes):
+            return {**options, "host": self.daemon.host}
+        raise EngineError(
+            f"a launcher in a container cannot reach the Docker daemon at {self.daemon.host}: add {path}:{path} to the"
+            " option volumes (whoever has that socket has the rights of root on the daemon's host), or run it here:"
+            " ropewalk run FILE in tmux or with nohup"
+        )
 
     def _cancel(self, id: str) -> str:
         """End a container if it is alive and one of ours; returns its run."""

@@ -112,6 +112,21 @@ class Engine(abc.ABC):
     def cancel(self, ids: Sequence[str]) -> None:
         """End jobs at once; ids that have ended or are unknown are ignored. May be called twice."""
 
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        """Let jobs that run know by SIGTERM that they are to end, where the engine can; returns whether it could.
+
+        They are not ended by it unless the engine insists after the grace: `cancel` does that.
+        """
+        return False
+
+    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        """The options, as they were given, that this engine needs in a launcher which is a job of its own.
+
+        Raises:
+            EngineError: such a launcher could not use the engine; says what to give it.
+        """
+        return dict(options)
+
     @abc.abstractmethod
     def find(self, run_id: str) -> list[str]:
         """The ids of all jobs of a run that have not ended, also those of an earlier launcher where possible."""

@@ -120,6 +120,24 @@ class KubernetesEngine(Engine):
                 # Nothing is heard of their nodes. Should one of them live, it ends its pods when it hears of this.
                 self._each(self._delete_now, left)
 
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        with self._lock:
+            alive = self._alive(ids)
+            with self._explained("delete pods"):
+                self._each(lambda id: retrying(lambda: self._api.delete_pod(id, max(1, round(grace_s)))), alive)
+            return bool(alive)
+
+    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        if not self.options.automount_service_account_token:
+            raise EngineError(
+                "a launcher in a pod needs the rights of a service account: make one with deploy/kubernetes/rbac.yaml,"
+                " and give the options service_account=ropewalk automount_service_account_token=true; its agents get"
+                " them too, unless you start deploy/kubernetes/launcher.yaml instead"
+            )
+        # The files of this machine are not there, and the pod's own account takes their place; also of what stands in
+        # a ropewalk.toml that travels along.
+        return {**options, "kubeconfig": "", "context": "", "namespace": self._api.namespace}
+
     def find(self, run_id: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in self._list(manifests.selector(run_id)) if not is_over(pod)]
 

@@ -35,7 +35,8 @@ def read_options(engine: str, kind: type[_Options], given: Mapping[str, object])
         engine: its name, for errors.
         kind: a dataclass whose fields are of the types str, int, float, bool, `list[str]`, `dict[str, str]`,
             or one of these `| None`.
-        given: values by name, typed or as text; a list is separated by commas or written as JSON, a dictionary written `a=1,b=2`.
+        given: values by name, typed or as text; a list is separated by commas or written as JSON, a
+            dictionary written `a=1,b=2`.
 
     Raises:
         SettingsError: an option is unknown, or has a value that it cannot have.

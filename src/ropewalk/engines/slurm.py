@@ -327,6 +327,17 @@ class SlurmEngine(Engine):
             for run in {place[0] for job in alive if (place := self._place(job.id))} - own - self._running(jobs):
                 self._folder.remove_run(run)
 
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        with self._lock:
+            jobs = self._queue()
+            running = [id for id in ids if id in jobs and jobs[id].state == "RUNNING"]
+            self._scancel(running, "--batch", "--signal=TERM")
+            return bool(running)
+
+    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        # Its own allocation holds the launcher and no more; its agents are further jobs.
+        return {**options, "inside": "submit"}
+
     def _scancel(self, ids: Sequence[str], *flags: str) -> None:
         for start in range(0, len(ids), _IDS_AT_ONCE):
             try:
