@@ -150,3 +150,23 @@ def test_a_host_that_reaches_nobody_is_named_within_ten_seconds(lab: Lab, tmp_pa
         assert time.monotonic() - begun < 15, "trying for longer helps nobody"
         code, _, errors = script.end()
         assert code == 0, errors
+
+
+def test_a_relay_that_does_not_reach_both_is_passed_over(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 3) as cluster:
+        n1, n2, n3 = cluster.hosts
+        lab.part(n1, n2, refuse=True)
+        lab.part(n1, n3, refuse=True)
+        script = cluster.launch(
+            PROGRAM
+            + """
+    with session(hosts=3) as here:
+        run_program(here, 3)
+"""
+        )
+        assert script.line() == "n1 n2 n3"
+        ways = script.line().split("; ")
+        assert ways
+        assert all(way.endswith(" only through the launcher") for way in ways), ways
+        code, _, errors = script.end()
+        assert code == 0, errors
