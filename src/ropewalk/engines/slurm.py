@@ -334,10 +334,6 @@ class SlurmEngine(Engine):
             self._scancel(running, "--batch", "--signal=TERM")
             return bool(running)
 
-    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
-        # Its own allocation holds the launcher and no more; its agents are further jobs.
-        return {**options, "inside": "submit"}
-
     def _scancel(self, ids: Sequence[str], *flags: str) -> None:
         for start in range(0, len(ids), _IDS_AT_ONCE):
             try:
