@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ropewalk.engines import docker_container as containers
-from ropewalk.engines.docker import is_gone, this_process
+from ropewalk.engines.docker import DockerEngine, is_gone, this_process
 from ropewalk.engines.docker_options import DockerOptions
 from ropewalk.engines.engine import JobSpec, JobState
 from ropewalk.engines.options import read_options
@@ -29,6 +29,16 @@ def test_resources_become_limits_and_swap_is_none() -> None:
     assert host["NanoCpus"] == 1_500_000_000
     assert host["Memory"] == host["MemorySwap"] == 2**30
     assert host["Init"] is True and host["RestartPolicy"] == {"Name": "no"}
+
+
+def test_a_launcher_in_a_container_needs_the_socket_of_the_daemon() -> None:
+    given = {"host": "unix:///run/docker.sock", "volumes": ["/data:/data"]}
+    with pytest.raises(EngineError, match=r"add /run/docker.sock:/run/docker.sock to the option volumes"):
+        DockerEngine(given).launcher_options(given)
+    given["volumes"] = ["/data:/data", "/run/docker.sock:/run/docker.sock"]
+    assert DockerEngine(given).launcher_options(given) == given
+    elsewhere = {"host": "tcp://10.0.0.1:2376"}
+    assert DockerEngine(elsewhere).launcher_options(elsewhere) == elsewhere
 
 
 def test_no_more_cpus_are_asked_for_than_the_daemon_accepts() -> None:

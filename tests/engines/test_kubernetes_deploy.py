@@ -153,3 +153,12 @@ engine.close()
     assert "from inside" in engine.logs(id)
     engine.close()
     assert not kubernetes.pods() and not kubernetes.secrets()
+
+
+def test_a_launcher_in_a_pod_needs_an_account_and_leaves_the_files_of_this_machine(kubernetes: Cluster) -> None:
+    given = kubernetes.options(labels={"team": "vision"})
+    with pytest.raises(EngineError, match="service_account=ropewalk automount_service_account_token=true"):
+        KubernetesEngine(given).launcher_options(given)
+    given |= {"service_account": "ropewalk", "automount_service_account_token": True}
+    inner = KubernetesEngine(given).launcher_options(given)
+    assert inner == {**given, "kubeconfig": "", "context": "", "namespace": "training"}

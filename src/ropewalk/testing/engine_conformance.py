@@ -184,6 +184,16 @@ class EngineConformance(EngineUnderTest):
             assert engine.find(run) == mine[1:]
             assert engine.find("no-such-run") == []
 
+    def test_a_job_that_is_asked_to_end_may_do_so_in_its_own_way(self) -> None:
+        """`ask_to_end` is a SIGTERM, where there is one; engines that end the job with it forget the exit code."""
+        with self._engine() as (engine, run):
+            code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); "
+            id = engine.submit(self._spec(f"{code}print('up', flush=True); time.sleep(600)"), 1, run, "a")[0]
+            self._wait_for(lambda: "up" in engine.logs(id), "the job to be up")
+            if engine.ask_to_end([id], 20.0):
+                self._wait_for(lambda: engine.find(run) == [], "the job to end")
+                assert engine.poll([id])[id].exit_code in (5, None)
+
     def test_cancel_ends_jobs_at_once_and_may_be_repeated(self) -> None:
         """Also jobs that ignore polite signals; what has ended or is unknown is passed over, and keeps its code."""
         with self._engine() as (engine, run):
