@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from ropewalk.engines.engine import Engine
-from ropewalk.engines.slurm_steps import SlurmSteps
+from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
+from ropewalk.engines.resources import Resources
+from ropewalk.engines.slurm import SlurmEngine
+from ropewalk.engines.slurm_steps import SlurmSteps, slurm_engine
+from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.lab.slurm import SlurmCluster
 
-
-@pytest.fixture(scope="module")
-def whole(slurm_cluster: SlurmCluster) -> Iterator[str]:
-    """An allocation of all nodes, for all tests that leave it whole."""
-    id = salloc(slurm_cluster, "--nodes=3", "--exclusive")
-    yield id
-    slurm_cluster.run("scancel", id)
+FOREVER = "import os, time; print('up on', os.environ['SLURMD_NODENAME'], flush=True); time.sleep(600)"
+RUN = "57e95a11"
 
 
 def salloc(cluster: SlurmCluster, *flags: str) -> str:
@@ -28,6 +33,14 @@ def salloc(cluster: SlurmCluster, *flags: str) -> str:
     match = re.search(r"Granted job allocation (\d+)", done.stderr)
     assert match, done.stderr
     return match[1]
+
+
+@pytest.fixture(scope="class")
+def whole(slurm_cluster: SlurmCluster) -> Iterator[str]:
+    """An allocation of all nodes, for the suite."""
+    id = salloc(slurm_cluster, "--nodes=3", "--exclusive")
+    yield id
+    slurm_cluster.run("scancel", id)
 
 
 def steps(cluster: SlurmCluster) -> dict[str, str]:
@@ -59,3 +72,279 @@ class TestSlurmSteps(EngineConformance):
 
     def leftovers(self) -> list[str]:
         return [str(path) for path in Path(str(self.cluster.options["folder"])).glob("step-*")]
+
+
+@pytest.fixture
+def two(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An allocation of four CPUs on each of two nodes, that this process is inside of."""
+    id = salloc(slurm, "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--mem=2000M")
+    monkeypatch.setenv("SLURM_JOB_ID", id)
+    yield id
+    slurm.run("scancel", id)
+    wait_for(lambda: RUN not in " ".join(steps(slurm)))
+
+
+@pytest.fixture
+def engine(slurm: SlurmCluster, two: str) -> Iterator[SlurmSteps]:
+    made = slurm_engine(slurm.options)
+    assert isinstance(made, SlurmSteps) and made.allocation == two
+    yield made
+    made.cancel(made.find(RUN))
+    made.close()
+
+
+@contextlib.contextmanager
+def step_of_user(cluster: SlurmCluster, allocation: str, name: str, *flags: str) -> Generator[None]:
+    """Something else that runs in the allocation."""
+    argv = ["srun", f"--jobid={allocation}", f"--job-name={name}", "--exact", *flags, "sleep", "600"]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: name in steps(cluster))
+            yield
+        finally:
+            process.terminate()
+
+
+def python(code: str, **facts: object) -> JobSpec:
+    return JobSpec(command=[sys.executable, "-c", code], **facts)  # pyright: ignore[reportArgumentType]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def start(engine: Engine, spec: JobSpec, count: int, request: str = "a") -> list[str]:
+    """Agents that are up."""
+    ids = engine.submit(spec, count, RUN, request)
+    wait_for(lambda: all("up" in engine.logs(id) for id in ids))
+    return ids
+
+
+def end_of(engine: Engine, id: str) -> JobStatus:
+    wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED)
+    return engine.poll([id])[id]
+
+
+def nodes_of(cluster: SlurmCluster, allocation: str) -> set[str]:
+    return set(cluster.run("scontrol", "show", "hostnames", allocated(cluster, allocation)).split())
+
+
+def allocated(cluster: SlurmCluster, allocation: str) -> str:
+    return cluster.run("squeue", "--noheader", f"--jobs={allocation}", "--format=%N").strip()
+
+
+# --- where agents go --------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_for_launchers_inside_of_an_allocation_of_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert isinstance(slurm_engine(), SlurmEngine)
+    monkeypatch.setenv("SLURM_JOB_ID", "8812")
+    assert isinstance(slurm_engine(), SlurmSteps)
+    assert isinstance(slurm_engine({"inside": "submit"}), SlurmEngine)
+    with pytest.raises(SettingsError, match="inside must be auto or submit, not 'yes'"):
+        slurm_engine({"inside": "yes"})
+    # `ropewalk submit` made this job for its launcher; agents would not fit into it.
+    monkeypatch.setenv("ROPEWALK_RUN_ID", RUN)
+    assert isinstance(slurm_engine(), SlurmEngine)
+
+
+def test_agents_run_on_the_nodes_of_the_allocation_and_spread(
+    slurm: SlurmCluster, two: str, engine: SlurmSteps
+) -> None:
+    nodes = nodes_of(slurm, two)
+    assert len(nodes) == 2
+    assert (engine.most_jobs(), engine.per_job(Resources()), engine.per_job(Resources(memory="1000Mi"))) == (2, 4, 2)
+    assert set(engine.hosts()) == {slurm.nodes[name].ip for name in nodes}
+    ids = [start(engine, python(FOREVER, resources=Resources(cpus=2)), 1, request)[0] for request in "abcd"]
+    logs = [engine.logs(id).split()[2] for id in ids]
+    assert set(logs[:2]) == set(logs[2:]) == nodes, "a node gets its second agent when each has one"
+    assert slurm.run("squeue", "--noheader", "--format=%i").split() == [two], "no job was submitted"
+
+
+def test_an_allocation_that_is_too_small_says_so_by_name(two: str, engine: SlurmSteps) -> None:
+    words = f"allocation {two} .2 nodes with up to 4 CPUs, 2000 MiB of memory, no GPU. is too small"
+    for count, resources in ((3, Resources(cpus=4)), (1, Resources(cpus=5)), (1, Resources(gpus=1)), (9, Resources())):
+        with pytest.raises(EngineError, match=words):
+            engine.submit(python("pass", resources=resources), count, RUN, "a")
+    with pytest.raises(EngineError, match=f"no node of the allocation {two} can hold a process of 5 CPUs: .* 4 CPUs"):
+        engine.per_job(Resources(cpus=5))
+    start(engine, python(FOREVER, resources=Resources(cpus=4)), 1, "first")
+    with pytest.raises(EngineError, match="1 run there already, and it has room for 1 agents of 4 CPUs, and 2 were"):
+        engine.submit(python("pass", resources=Resources(cpus=4)), 2, RUN, "second")
+    assert len(engine.find(RUN)) == 1
+
+
+def test_agents_wait_with_words_while_other_steps_hold_the_nodes(
+    slurm: SlurmCluster, two: str, engine: SlurmSteps
+) -> None:
+    with step_of_user(slurm, two, "other", "--ntasks-per-node=1", "--nodes=2", "--cpus-per-task=4"):
+        ids = engine.submit(python(FOREVER), 2, RUN, "a")
+        wait_for(lambda: "other steps of the allocation hold" in engine.poll(ids)[ids[0]].reason)
+        assert {status.state for status in engine.poll(ids).values()} == {JobState.PENDING}
+        assert engine.find(RUN) == ids
+        engine.cancel(ids[:1])
+        assert end_of(engine, ids[0]).reason == "CANCELLED: by its launcher"
+        slurm.run("scancel", steps(slurm)["other"])
+    wait_for(lambda: "up" in engine.logs(ids[1]))
+    assert len(steps(slurm)) == 1
+
+
+def test_a_launcher_in_a_step_lets_its_agents_overlap_with_it(
+    slurm: SlurmCluster, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    with step_of_user(slurm, two, "launcher", "--ntasks-per-node=1", "--nodes=2", "--cpus-per-task=4"):
+        engine = slurm_engine(slurm.options)
+        engine.cancel(start(engine, python(FOREVER, resources=Resources(cpus=4)), 2))
+        engine.close()
+
+
+# --- how they end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_cancel_touches_nothing_else_of_the_allocation(slurm: SlurmCluster, two: str, engine: SlurmSteps) -> None:
+    with step_of_user(slurm, two, "other", "--nodes=1", "--ntasks=1"):
+        first, second = start(engine, python(FOREVER), 2)
+        engine.cancel([first])
+        assert end_of(engine, first) == JobStatus(JobState.ENDED, -9, "CANCELLED: by its launcher")
+        assert set(steps(slurm)) == {"other", f"ropewalk-{second}"}
+        engine.cancel([two, f"{two}.0", "$(reboot)"])  # a job that is not ours, and no ids at all
+        engine.cancel(engine.find(RUN))
+        assert set(steps(slurm)) == {"other"}
+        assert allocated(slurm, two)
+        slurm.run("scancel", steps(slurm)["other"])
+
+
+def test_the_end_of_the_allocation_is_announced_and_told(slurm: SlurmCluster, two: str, engine: SlurmSteps) -> None:
+    code = f"import signal; signal.signal(15, lambda *_: print('heard', flush=True))\n{FOREVER}"
+    polite, over = start(engine, python(code), 2)
+    slurm.run("scancel", two)
+    for id in (polite, over):
+        status = end_of(engine, id)
+        assert status.exit_code != 0
+        assert f"the allocation {two} is over" in status.reason and "CANCELLED" in status.reason, status
+        assert "heard" in engine.logs(id)
+    with pytest.raises(EngineError, match=f"the allocation {two} is over.*start the launcher in a new one"):
+        engine.submit(python("pass"), 1, RUN, "late")
+    assert [finding.what for finding in engine.check() if not finding.ok] == ["allocation", "partition"]
+
+
+def test_what_slurm_says_of_an_end_is_told(engine: SlurmSteps) -> None:
+    code = "print('up', flush=True); len(b'x' * (500 << 20))"
+    [large] = start(engine, python(code, resources=Resources(memory="64Mi")), 1, "large")
+    [odd] = engine.submit(python("raise SystemExit(137)"), 1, RUN, "odd")
+    status = end_of(engine, large)
+    assert status.exit_code == -9 and status.reason.startswith("OUT_OF_MEMORY on n"), status
+    assert end_of(engine, odd).exit_code == 137, "which a shell could not tell from a signal"
+
+
+def test_a_step_whose_srun_is_killed_is_still_ended_by_cancel(slurm: SlurmCluster, engine: SlurmSteps) -> None:
+    [id] = start(engine, python(FOREVER), 1)
+    engine._agents[id].client.kill()
+    engine._agents[id].client.wait()
+    assert engine.poll([id])[id].state is not JobState.LOST
+    engine.cancel([id])
+    wait_for(lambda: f"ropewalk-{id}" not in steps(slurm))
+    assert end_of(engine, id).exit_code != 0
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_where_only_the_user_reads_them(
+    slurm: SlurmCluster, two: str, engine: SlurmSteps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "5ec2e7-of-the-run"
+    monkeypatch.setenv("LAUNCHER_PASSWORD", secret)
+    code = f"import os, sys\nprint('LAUNCHER_PASSWORD' in os.environ, len(sys.stdin.read()))\n{FOREVER}"
+    [id] = start(engine, python(code, stdin=secret.encode()), 1)
+    assert engine.logs(id).startswith(f"False {len(secret)}\n"), "nothing of the launcher leaks"
+    folder = Path(str(slurm.options["folder"]))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("step-*/*/*")}
+    assert modes == {"job.sh": 0o600, "0.log": 0o600, "0.srun": 0o600}, "the step removes them as soon as it has them"
+    told = slurm.run("scontrol", "show", "step", two) + slurm.run("scontrol", "show", "job", two)
+    said = subprocess.run(["ps", "axeww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    ours = [line for line in said.splitlines() if RUN in line]
+    logs = "".join(path.read_text(errors="replace") for path in (slurm.folder / "log").iterdir())
+    files = "".join(path.read_text() for path in folder.rglob("step-*/*/*"))
+    assert f"ropewalk-{id}" in told and ours
+    assert secret not in told + logs + files + "".join(ours) + engine.render(python(code, stdin=secret.encode()))
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+_POOL = """
+import os
+import ropewalk as rw
+
+def where(number):
+    return number * number, os.environ["SLURMD_NODENAME"], os.environ["SLURM_JOB_ID"]
+
+if __name__ == "__main__":
+    with rw.Pool() as pool:
+        nodes = set()
+        while len(nodes) < 2:  # until both agents are up
+            answers, where_they_ran, jobs = zip(*pool.map(where, range(60)))
+            nodes |= set(where_they_ran)
+    print(sum(answers), sorted(nodes), set(jobs))
+"""
+
+
+_FOR_EVER = """
+import os, time
+import ropewalk as rw
+
+def wait(number):
+    print("at work", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    with rw.Pool() as pool:
+        pool.map(wait, range(4))
+"""
+
+
+def test_a_run_whose_allocation_ends_ends_with_words(slurm: SlurmCluster, two: str) -> None:
+    environment = {**launcher_environment(slurm), "SLURM_JOB_ID": two}
+    (slurm.folder / "forever.py").write_text(_FOR_EVER)
+    argv = [sys.executable, "-m", "ropewalk", "run", str(slurm.folder / "forever.py"), "--workers", "4"]
+    with open(slurm.folder / "forever.out", "w+") as out:
+        with slurm.controller.popen(argv, env=environment, stdout=out, stderr=subprocess.STDOUT) as launcher:
+            try:
+                wait_for(lambda: (slurm.folder / "forever.out").read_text().count("at work") == 4)
+                slurm.run("scancel", two)
+                assert launcher.wait(40) != 0
+            finally:
+                launcher.kill()
+    said = (slurm.folder / "forever.out").read_text()
+    assert f"the allocation {two} is over" in said, said
+
+
+def launcher_environment(cluster: SlurmCluster) -> dict[str, str]:
+    """For a launcher in a machine of the lab, with the commands of Slurm as they are there."""
+    path = os.environ["PATH"].replace(f"{cluster.bin}{os.pathsep}", "")
+    options = json.dumps(cluster.options)
+    return {**cluster.inner_environment, "PATH": path, "ROPEWALK_ENGINE_OPTIONS": options}
+
+
+def test_a_batch_script_runs_a_pool_on_its_nodes(slurm: SlurmCluster) -> None:
+    folder = slurm.folder / "batch"
+    folder.mkdir(exist_ok=True)
+    (folder / "squares.py").write_text(_POOL)
+    (folder / "job").write_text(
+        f"#!/bin/bash\ncd {folder} && exec {sys.executable} -m ropewalk run squares.py --workers 6\n"
+    )
+    flags = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=3", "--wait", f"--output={folder}/out"]
+    argv = ["/usr/bin/sbatch", "--parsable", *flags, str(folder / "job")]
+    done = slurm.controller.run(argv, env=launcher_environment(slurm), check=False, timeout=60)
+    said = (folder / "out").read_text()
+    assert done.returncode == 0, said
+    id = done.stdout.strip()
+    match = re.search(r"^(\d+) \[(.*)\] {'(\d+)'}$", said, re.MULTILINE)
+    assert match, said
+    assert (int(match[1]), len(match[2].split(", ")), match[3]) == (sum(n * n for n in range(60)), 2, id), said
+    assert not steps(slurm)

@@ -65,7 +65,8 @@ _ENDS = (
     ("due to preemption", "PREEMPTED"),
     ("cancelled at", "CANCELLED"),
 )
-_BUSY = "other steps of the allocation hold what it asks for; it starts when they end"
+#: srun itself is silent for its first minute.
+_BUSY = "as long as other steps of the allocation hold what it asks for"
 
 
 def slurm_engine(options: Mapping[str, object] | None = None) -> Engine:
@@ -261,12 +262,10 @@ class SlurmSteps(Engine):
         agent.was_seen |= id in steps
         said = self._said(id)
         code = agent.client.poll()
+        if code is None and agent.was_seen:
+            return JobStatus(JobState.RUNNING)
         if code is None:
-            if agent.was_seen:
-                return JobStatus(JobState.RUNNING)
-            return JobStatus(
-                JobState.PENDING, reason=f"{last}: {_BUSY}" if "busy" in (last := _last_line(said)) else last
-            )
+            return JobStatus(JobState.PENDING, reason=f"{_last_line(said) or 'srun waits'}: {_BUSY}")
         if code < 0 and id in steps:
             return JobStatus(JobState.RUNNING, reason="its srun was killed, and the step goes on")
         agent.end = self._how_it_ended(id, agent, code, said)
@@ -276,13 +275,16 @@ class SlurmSteps(Engine):
         # srun ends as a shell does, with 128 and a signal's number; an exit code that looks the same it tells in words.
         is_signal = code > 128 and "Exited with exit code" not in said
         exit_code = None if code < 0 else 128 - code if is_signal else code
+        if "Unable to create step" in said:
+            exit_code = None  # of srun itself
         if agent.is_cancelled and exit_code in (None, -9, -15):
             return JobStatus(JobState.ENDED, exit_code, "CANCELLED: by its launcher")
         told = next((state for words, state in _ENDS if re.search(words, said, re.IGNORECASE)), "")
         if exit_code == 0 and told not in ("CANCELLED", "TIMEOUT", "NODE_FAIL"):
             return JobStatus(JobState.ENDED, 0)
         status = status_of(SlurmJob(id, PREFIX + id, "", told or "FAILED", exit_code=exit_code, nodes=agent.node))
-        reasons = [status.reason, "" if told else _last_line(said)]
+        words = f"its srun was killed by signal {-code}, and with that it ends" if code < 0 else _last_line(said)
+        reasons = [status.reason, "" if told else words]
         if exit_code in (None, 0, -9, -15):
             try:
                 self._look()
@@ -334,7 +336,9 @@ class SlurmSteps(Engine):
         return bool(running) | (bool(jobs) and self._jobs.ask_to_end(jobs, grace_s))
 
     def cancel(self, ids: Sequence[str]) -> None:
-        self._jobs.cancel(ids)
+        if any(_JOB_ID.fullmatch(id) for id in ids):
+            jobs = {id for found in self._jobs.runs().values() for id in found}  # not the allocation, nor others
+            self._jobs.cancel([id for id in ids if id in jobs])
         with self._lock:
             self._cancel([id for id in ids if _ID.fullmatch(id)])
 
