@@ -57,9 +57,10 @@ OPEN_RUN = """
     pool.map(where, range(100))
     tls = here._listener.address.tls
     members = [*here._processes.items(), *here._fleet.agents.items()]
+    boarding = here._fleet._boarding
     say(json.dumps({
         "run": here.run_id, "ip": tls.ip, "port": tls.port, "fingerprint": tls.fingerprint,
-        "launcher": [here._fleet._launcher_secret, here._fleet._ticket, *certificate(here._passport.certificate)],
+        "launcher": [boarding._launcher_secret, boarding._ticket, *certificate(here._passport.certificate)],
         "secrets": {id: each.credentials.secret for id, each in members},
         "certificates": {id: certificate(each.certificate) for id, each in members},
     }))

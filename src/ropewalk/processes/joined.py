@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed
+from ropewalk.processes.agent_record import Agent
 from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.processes.fleet import Agent, Crew
+from ropewalk.processes.fleet import Crew
 from ropewalk.processes.messages import CONTROL, Shutdown
 from ropewalk.processes.sizing import Share
 from ropewalk.supervision.liveness import Lease

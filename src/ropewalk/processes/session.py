@@ -36,8 +36,9 @@ from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
 from ropewalk.processes import bootstrap
+from ropewalk.processes.agent_record import LAUNCHER, Agent, Home
 from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
-from ropewalk.processes.fleet import LAUNCHER, Agent, Fleet, Home
+from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.launcher_record import LauncherRecord

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import msgspec
 
 from ropewalk.errors import EngineError, LinkClosed, TransportError, TransportRefused
-from ropewalk.processes.fleet import LAUNCHER, Agent, Fleet
+from ropewalk.processes.agent_record import LAUNCHER, Agent
+from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.messages import MeetAt, NeedWay, NoWay, OpenRelay, RelayAt
 from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.host_listener import HostListener
