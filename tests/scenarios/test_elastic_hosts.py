@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
+
+import psutil
 
 from tests.lab import Lab
 from tests.scenarios.hosts import cluster_of, processes_on, wait_until_empty
@@ -141,8 +144,9 @@ def test_workers_that_an_engine_signals_with_their_agent_are_no_deaths(lab: Lab,
         agent = next(process for _, where, process in cluster.spool.started if where is n1)
         os.kill(agent.pid, signal.SIGTERM)
         for process in processes_on(n1):
-            if process.name().startswith("rw:pool"):
-                process.terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has died of the notice already
+                if process.name().startswith("rw:pool"):
+                    process.terminate()
         assert script.numbers() == [0, 0, 0]
         assert script.end()[0] == 0
         wait_until_empty(n1, 5.0)

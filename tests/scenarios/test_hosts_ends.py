@@ -46,7 +46,9 @@ def folders_on(machine: Machine) -> list[str]:
 
 
 def agents_on(machine: Machine) -> list[psutil.Process]:
-    return [process for process in processes_on(machine) if process.name() == "rw-agent"]
+    named = [process for process in processes_on(machine) if process.name() == "rw-agent"]
+    pids = {process.pid for process in named}
+    return [process for process in named if process.ppid() not in pids]  # what it has just forked has its name
 
 
 def started(cluster: Cluster) -> Launcher:
