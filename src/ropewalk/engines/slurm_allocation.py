@@ -21,6 +21,14 @@ STEPS_FORMAT = "%i|%j|%N"
 
 _SHARE = re.compile(r"(?<!\S)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
 _STEP_ID = re.compile(r"\d+\.\d+")
+#: What srun says of the end of a step, and Slurm's word for it.
+_ENDS = (
+    ("out of memory|oom.kill", "OUT_OF_MEMORY"),
+    ("due to time limit", "TIMEOUT"),
+    ("due to node fail", "NODE_FAIL"),
+    ("due to preemption", "PREEMPTED"),
+    ("cancelled at", "CANCELLED"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,37 @@ def read_steps(text: str) -> list[Step]:
         if _STEP_ID.fullmatch(id):
             steps.append(Step(id, name, node))
     return steps
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """How a step has ended."""
+
+    state: str
+    """Slurm's word for it, such as "TIMEOUT"."""
+    exit_code: int | None
+    """The exit status, minus a signal, or None if it is not known."""
+    words: str
+
+
+def read_end(code: int, said: str) -> StepEnd:
+    """How a step ended, from how its srun did: its exit status (negative for a signal), and what it said."""
+    if code < 0:
+        return StepEnd("FAILED", None, f"its srun was killed by signal {-code}, and with that it ends")
+    if "Unable to create step" in said:  # the code is of srun itself
+        return StepEnd("FAILED", None, last_line(said))
+    # srun ends as a shell does, with 128 and a signal's number; an exit code that looks the same it tells in words.
+    is_signal = code > 128 and "Exited with exit code" not in said
+    state = next((state for words, state in _ENDS if re.search(words, said, re.IGNORECASE)), "")
+    if not state or (code == 0 and state == "OUT_OF_MEMORY"):  # of something that it had started
+        state = "FAILED" if code else "COMPLETED"
+    return StepEnd(state, 128 - code if is_signal else code, last_line(said))
+
+
+def last_line(said: str) -> str:
+    """The last that srun has said, if anything."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else ""
 
 
 def share_per_node(nodes: Sequence[Node], process: Resources) -> int:

@@ -39,7 +39,9 @@ from ropewalk.engines.slurm_allocation import (
     Step,
     allocation_of,
     choose_nodes,
+    last_line,
     read_allocation,
+    read_end,
     read_steps,
     share_per_node,
 )
@@ -57,14 +59,6 @@ _HOSTS_ASKED = 8
 #: How long an srun may take to end with its step, before it is killed.
 _END_S = 5.0
 _PAUSE_S = 0.05
-#: What srun says of the end of a step, and Slurm's word for it.
-_ENDS = (
-    ("out of memory|oom.kill", "OUT_OF_MEMORY"),
-    ("due to time limit", "TIMEOUT"),
-    ("node fail", "NODE_FAIL"),
-    ("due to preemption", "PREEMPTED"),
-    ("cancelled at", "CANCELLED"),
-)
 #: srun itself is silent for its first minute.
 _BUSY = "as long as other steps of the allocation hold what it asks for"
 
@@ -133,8 +127,9 @@ class SlurmSteps(Engine):
         if found is None:
             raise EngineError(f"Slurm does not know the allocation {self.allocation}, or no longer; {advice}")
         if not found.is_alive:
-            words = status_of(found.job).reason or found.job.state
-            raise EngineError(f"the allocation {self.allocation} is over or has not begun ({words}); {advice}")
+            what = "has not begun" if found.job.is_pending else "is over"
+            where = f" on {found.job.nodes}" if found.job.nodes else ""
+            raise EngineError(f"the allocation {self.allocation} {what} ({found.job.state}{where}); {advice}")
         return found
 
     def _nodes(self) -> list[Node]:
@@ -265,32 +260,25 @@ class SlurmSteps(Engine):
         if code is None and agent.was_seen:
             return JobStatus(JobState.RUNNING)
         if code is None:
-            return JobStatus(JobState.PENDING, reason=f"{_last_line(said) or 'srun waits'}: {_BUSY}")
+            return JobStatus(JobState.PENDING, reason=f"{last_line(said) or 'srun waits'}: {_BUSY}")
         if code < 0 and id in steps:
             return JobStatus(JobState.RUNNING, reason="its srun was killed, and the step goes on")
         agent.end = self._how_it_ended(id, agent, code, said)
         return agent.end
 
     def _how_it_ended(self, id: str, agent: _Agent, code: int, said: str) -> JobStatus:
-        # srun ends as a shell does, with 128 and a signal's number; an exit code that looks the same it tells in words.
-        is_signal = code > 128 and "Exited with exit code" not in said
-        exit_code = None if code < 0 else 128 - code if is_signal else code
-        if "Unable to create step" in said:
-            exit_code = None  # of srun itself
-        if agent.is_cancelled and exit_code in (None, -9, -15):
-            return JobStatus(JobState.ENDED, exit_code, "CANCELLED: by its launcher")
-        told = next((state for words, state in _ENDS if re.search(words, said, re.IGNORECASE)), "")
-        if exit_code == 0 and told not in ("CANCELLED", "TIMEOUT", "NODE_FAIL"):
-            return JobStatus(JobState.ENDED, 0)
-        status = status_of(SlurmJob(id, PREFIX + id, "", told or "FAILED", exit_code=exit_code, nodes=agent.node))
-        words = f"its srun was killed by signal {-code}, and with that it ends" if code < 0 else _last_line(said)
-        reasons = [status.reason, "" if told else words]
-        if exit_code in (None, 0, -9, -15):
+        end = read_end(code, said)
+        if agent.is_cancelled and end.exit_code in (None, -9, -15):
+            return JobStatus(JobState.ENDED, end.exit_code, "CANCELLED: by its launcher")
+        if end.state != "COMPLETED" and end.exit_code in (None, 0, -9, -15):
             try:
                 self._look()
             except EngineError as error:
-                reasons.append("" if is_passing(error) else str(error))
-        return JobStatus(JobState.ENDED, status.exit_code, ": ".join(filter(None, reasons)))
+                if not is_passing(error):
+                    return JobStatus(JobState.ENDED, end.exit_code or None, str(error))
+        status = status_of(SlurmJob(id, PREFIX + id, "", end.state, exit_code=end.exit_code, nodes=agent.node))
+        words = f": {end.words}" if end.state == "FAILED" and end.words else ""
+        return JobStatus(JobState.ENDED, status.exit_code, status.reason + words)
 
     def _said(self, id: str) -> str:
         """What srun itself has said so far."""
@@ -417,8 +405,3 @@ def _place(id: str) -> tuple[str, str, int]:
     """Run, request and number of a step, which say where its files are."""
     run, request, number = id.rsplit(".", 2)
     return run, request, int(number)
-
-
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else ""
