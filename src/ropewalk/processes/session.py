@@ -663,6 +663,8 @@ class Session:
 
     def _drain(self, agent: Agent, notice: Draining) -> None:
         """A host is about to be taken away: nothing new goes there, and what it does is finished or handed on."""
+        if self._closed:  # it is the end of the session that takes it away
+            return
         agent.draining = notice.why
         self._tell_owners(f"{agent.host} is being taken away ({notice.why}); its processes finish what they do")
         for id in list(agent.processes):

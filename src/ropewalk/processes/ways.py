@@ -234,7 +234,8 @@ class Ways:
                 try:
                     reached.append(self._come(agent, ticket))
                 except (TransportError, EngineError, OSError) as error:
-                    logger.warning("no connection through %s: %s", agent.label, error)
+                    # Who asked has its own error for it, or has gone meanwhile.
+                    logger.info("no connection through %s: %s", agent.label, error)
                     for sock in reached:
                         sock.close()
                     return
