@@ -275,7 +275,9 @@ class SlurmSteps(Engine):
                 self._look()
             except EngineError as error:
                 if not is_passing(error):
-                    return JobStatus(JobState.ENDED, end.exit_code or None, str(error))
+                    # While the allocation is being ended, it does not tell why; the step does.
+                    why = f"{end.state} on {agent.node}: " if end.state != "FAILED" else ""
+                    return JobStatus(JobState.ENDED, end.exit_code or None, f"{why}{error}")
         status = status_of(SlurmJob(id, PREFIX + id, "", end.state, exit_code=end.exit_code, nodes=agent.node))
         words = f": {end.words}" if end.state == "FAILED" and end.words else ""
         return JobStatus(JobState.ENDED, status.exit_code, status.reason + words)
