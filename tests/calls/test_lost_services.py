@@ -384,6 +384,8 @@ def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> N
 # An interrupt in the middle of dialling leaves the socket to the collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("kind", ["call", "futures", "beside"])
+# An interrupt may strike in a callback of a weak reference, too, where Python can only report it.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment_leave_the_client_usable(tmp_path: Path, kind: str) -> None:
     with far(tmp_path) as (_process, _end, client):
         client.empty()

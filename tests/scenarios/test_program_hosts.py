@@ -29,6 +29,7 @@ COUNTER = """
             return self.value, len(self.ballast), socket.gethostname(), rw.current_node().generation
 
         def sleep(self, seconds):
+            note("calls", "sleep")  # from here on the call has begun: before, it would follow the service elsewhere
             time.sleep(seconds)
 
         def state_dict(self):
@@ -69,7 +70,6 @@ def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: L
                     # On a host that stays: its call waits on a link that nobody closes.
                     while not os.path.exists(os.path.join(FOLDER, "kept")):
                         time.sleep(0.01)
-                    note("calls", "sleep")
                     try:
                         counter.sleep(60)
                     except rw.ServiceLost as error:
