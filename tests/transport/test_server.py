@@ -26,7 +26,7 @@ import pytest
 from ropewalk.errors import LinkClosed, SettingsError, TransportRefused
 from ropewalk.transport import server as server_module
 from ropewalk.transport.address import TlsAddress, UnixAddress
-from ropewalk.transport.client import dial
+from ropewalk.transport.client import dial, dial_owner
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.frames import MEMBER, PROTOCOL, STRANGER, encode_head
 from ropewalk.transport.handshake import CODEC, Refused, hello
@@ -539,3 +539,21 @@ def test_threads_of_handshakes_end_with_the_listener(tls_server: Server) -> None
         wait_until(
             lambda: not [t for t in threading.enumerate() if t.name == "ropewalk-tls-handshake"], "no thread is left"
         )
+
+
+def test_a_new_process_is_patient_with_an_owner_that_hangs_up_and_not_with_one_that_is_gone(tmp_path: Path) -> None:
+    # With 2,000 workers that came up at once, those whom the launcher had not heard in time gave up for good.
+    path = str(tmp_path / "owner.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner, ThreadPoolExecutor(1) as executor:
+        owner.bind(path)
+        owner.listen()
+        owner.settimeout(DEADLINE_S)
+        dialling = executor.submit(dial_owner, UnixAddress(path), Credentials.create(RUN, "late"), NOTES)
+        for _ in range(3):
+            owner.accept()[0].close()  # unheard
+        os.unlink(path)
+        owner.close()
+        begun = time.monotonic()
+        with pytest.raises(LinkClosed, match="nobody answers"):
+            dialling.result(DEADLINE_S)
+        assert time.monotonic() - begun < 3

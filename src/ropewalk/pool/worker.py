@@ -59,7 +59,7 @@ from ropewalk.processes.page import (
 )
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
-from ropewalk.transport.client import dial
+from ropewalk.transport.client import dial, dial_owner
 from ropewalk.transport.failures import Failure, failure_of, not_sendable
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
@@ -77,7 +77,7 @@ _SPILL_MAX_BYTES = 8 * 1024
 
 def main(context: ProcessContext) -> None:
     """The entry of a worker process."""
-    link = dial(parse_address(context.owner_address), context.credentials, POOL, passport=context.passport)
+    link = dial_owner(parse_address(context.owner_address), context.credentials, POOL, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
     try:
         Worker(context, link).run()

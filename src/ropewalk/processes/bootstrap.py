@@ -34,6 +34,8 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.passport import Passport
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+#: A process that is not the agent's child by then never will be.
+_JOIN_S = 60.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -113,11 +115,13 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _join_agent(agent_pid: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + _JOIN_S
+    pause_s = 0.0001
     while os.getppid() != agent_pid:
         if time.monotonic() > deadline or not _exists(agent_pid):
             os._exit(1)
-        time.sleep(0.0001)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.05)  # with hundreds of processes at once, what they wait for needs the CPU
     die_with_parent()
     if os.getppid() != agent_pid:
         os._exit(1)

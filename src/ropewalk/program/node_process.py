@@ -20,7 +20,7 @@ from ropewalk.program.node_host import NodeHost
 from ropewalk.program.nodes import NODES
 from ropewalk.program.running_unit import RunningUnit
 from ropewalk.transport.address import parse_address
-from ropewalk.transport.client import dial
+from ropewalk.transport.client import dial_owner
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
@@ -35,7 +35,7 @@ _FAREWELL_S = 5.0
 
 def main(context: ProcessContext) -> None:
     """The entry of a process in which one unit runs."""
-    link = dial(parse_address(context.owner_address), context.credentials, PROGRAM, passport=context.passport)
+    link = dial_owner(parse_address(context.owner_address), context.credentials, PROGRAM, passport=context.passport)
     received = link.receive()
     if received is None or not isinstance(received.message, StartUnit):
         return  # the program was stopped before this process was there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import select
 import socket
 import time
@@ -22,8 +23,10 @@ from ropewalk.transport.switchboard import Socket
 DIRECT_S = 3.0
 #: How long connecting and the handshake may take together.
 DIAL_S = 10.0
+#: How long a process that has just been started tries to reach its owner.
+PATIENCE_S = 60.0
 #: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again.
-_KNOCK_S = 0.005
+_KNOCK_S, _LONGEST_KNOCK_S = 0.005, 0.2
 
 
 def dial(
@@ -52,6 +55,29 @@ def dial(
     """
     deadline = time.monotonic() + timeout_s
     return _greet(_connect(address, passport, deadline), str(address), credentials, codec, deadline)
+
+
+def dial_owner(address: Address, credentials: Credentials, codec: Codec, *, passport: Passport | None = None) -> Link:
+    """As `dial`, for the first words of a process to whoever asked for it, and with patience.
+
+    When hundreds of processes come up at once, the owner may hear some of them late, or hang up on those that wait
+    longest. It is there, or the agent would have ended us.
+
+    Raises:
+        TransportRefused, LinkClosed: as in `dial`; nobody listens there any more, or did not answer for a minute.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            # One long attempt: to hang up just when the owner has heard us would look like a death.
+            return dial(address, credentials, codec, passport=passport, timeout_s=max(1.0, deadline - time.monotonic()))
+        except TransportRefused:
+            raise
+        except LinkClosed as error:
+            nobody = isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
+            if nobody or time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.1, 1.0))  # so that those who were sent away together come back one by one
 
 
 def dial_over(
@@ -134,6 +160,7 @@ def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
 
 def _connect_unix_socket(address: UnixAddress, deadline: float) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    pause_s = _KNOCK_S
     try:
         while True:
             sock.settimeout(_left_s(deadline))
@@ -141,7 +168,8 @@ def _connect_unix_socket(address: UnixAddress, deadline: float) -> socket.socket
                 sock.connect(address.path)
                 return sock
             except BlockingIOError:
-                time.sleep(min(_KNOCK_S, _left_s(deadline)))
+                time.sleep(min(pause_s, _left_s(deadline)))
+                pause_s = min(2 * pause_s, _LONGEST_KNOCK_S)
     except OSError as error:
         sock.close()
         raise LinkClosed(f"nobody answers at {address}: {error}") from error
