@@ -429,6 +429,8 @@ def test_an_interrupted_notebook_cell_leaves_the_pool_usable() -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
+# An interrupt may strike in a callback of a weak reference, too, where Python can only report it.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment_leave_the_pool_usable() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed: {seed}")

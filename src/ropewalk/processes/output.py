@@ -91,13 +91,11 @@ class Console:
     def __init__(self) -> None:
         self.problem = ""
         """Why the output of other hosts is no longer kept in files; empty while it is."""
-        self._lines: deque[tuple[str, str, bool, Callable[[], None], Path | None]] = deque()
+        self._lines: deque[tuple[str, str, bool, Callable[[], None]]] = deque()
         self._there = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
-    def show(
-        self, who: str, text: str, is_error: bool, on_shown: Callable[[], None], keep_in: Path | None = None
-    ) -> None:
+    def show(self, who: str, text: str, is_error: bool, on_shown: Callable[[], None]) -> None:
         """Print lines of a process soon; from the loop's thread.
 
         Args:
@@ -105,18 +103,17 @@ class Console:
             text: whole lines.
             is_error: whether they go to stderr.
             on_shown: called when they are out.
-            keep_in: a file of this host to which they are added; the agent of this host does that itself.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
             self._thread.start()
-        self._lines.append((who, text, is_error, on_shown, keep_in))
+        self._lines.append((who, text, is_error, on_shown))
         self._there.release()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Print what is left and end; may be called twice."""
         if self._thread:
-            self._lines.append(("", "", False, lambda: None, None))
+            self._lines.append(("", "", False, lambda: None))
             self._there.release()
             if self._thread is not threading.current_thread():
                 self._thread.join(timeout_s)
@@ -125,18 +122,19 @@ class Console:
     def _print_all(self) -> None:
         while True:
             self._there.acquire()
-            who, text, is_error, on_shown, keep_in = self._lines.popleft()
+            who, text, is_error, on_shown = self._lines.popleft()
             if not who:
                 return
-            if keep_in and not self.problem:
-                self._keep(text, keep_in)
             target = sys.stderr if is_error else sys.stdout
             with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
                 target.write(prefixed(who, text, colour=_is_terminal(target)))
                 target.flush()
             on_shown()
 
-    def _keep(self, text: str, path: Path) -> None:
+    def keep(self, text: str, path: Path) -> None:
+        """Add output of another host to a file here, at once: who hears that a process ended finds its last words."""
+        if self.problem:
+            return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:

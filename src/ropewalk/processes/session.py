@@ -706,11 +706,10 @@ class Session:
                 with contextlib.suppress(LinkClosed):
                     agent.link.send(OutputSeen(output.size_bytes))
 
-        keep_in = None
-        if self._passport and process:
+        if self._passport and process:  # the agent of this host does that itself
             folder = self.settings.logs or self.folder / "output"
-            keep_in = folder / f"{process.spec.name.replace('/', '_')}.log"
-        self._console.show(who, output.text, output.is_error, shown, keep_in)
+            self._console.keep(output.text, folder / f"{process.spec.name.replace('/', '_')}.log")
+        self._console.show(who, output.text, output.is_error, shown)
 
     def _tell_owners(self, text: str) -> None:
         logger.warning(text)
