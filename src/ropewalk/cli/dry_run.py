@@ -10,6 +10,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec, Reach
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import EngineError
+from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.project_files import find_project, list_files
 from ropewalk.processes.sizing import Share, shares
 from ropewalk.settings import Settings
@@ -32,7 +33,7 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
     """
     engine = make_engine(chosen.engine, chosen.engine_options)
     try:
-        resources = Resources(chosen.cpus or 1, chosen.gpus or 0, chosen.memory)
+        resources = default_resources(chosen)
         count = num_processes or usable_cpus()
         problem: EngineError | None = None
         try:

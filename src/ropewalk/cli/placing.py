@@ -19,6 +19,13 @@ from ropewalk.errors import EngineError, SettingsError
 
 _PLACE, _SHARE = "Where", "What each process gets"
 
+File = Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments of the script.", show_default=False)
+]
+Module = Annotated[
+    str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
+]
 Engine = Annotated[
     str | None, typer.Option(help="Where its processes run (default: this machine).", rich_help_panel=_PLACE)
 ]

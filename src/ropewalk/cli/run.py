@@ -15,7 +15,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand
@@ -31,13 +31,9 @@ _KILL_TIMEOUT_S = 2.0
 
 
 def run(
-    file: Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)] = None,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments of the script.", show_default=False)
-    ] = None,
-    module: Annotated[
-        str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
-    ] = None,
+    file: placing.File = None,
+    arguments: placing.Arguments = None,
+    module: placing.Module = None,
     engine: placing.Engine = None,
     option: placing.Options = None,
     workers: placing.Workers = None,

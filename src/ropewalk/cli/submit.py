@@ -35,13 +35,9 @@ _HERE_ONLY = ("key_folder", "run_folder", "logs", "advertise")
 
 
 def submit(
-    file: Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)] = None,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments of the script.", show_default=False)
-    ] = None,
-    module: Annotated[
-        str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
-    ] = None,
+    file: placing.File = None,
+    arguments: placing.Arguments = None,
+    module: placing.Module = None,
     engine: placing.Engine = None,
     option: placing.Options = None,
     workers: placing.Workers = None,
