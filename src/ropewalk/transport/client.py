@@ -18,6 +18,7 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.switchboard import Socket
+from ropewalk.transport.unix_sockets import connect_to, seconds_left
 
 #: Another host is given this long to answer directly, before a detour is asked for.
 DIRECT_S = 3.0
@@ -25,8 +26,6 @@ DIRECT_S = 3.0
 DIAL_S = 10.0
 #: How long a process that has just been started tries to reach its owner.
 PATIENCE_S = 60.0
-#: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again.
-_KNOCK_S, _LONGEST_KNOCK_S = 0.005, 0.2
 
 
 def dial(
@@ -146,7 +145,7 @@ def _connect(address: Address, passport: Passport | None, deadline: float) -> St
     if passport.detour is None:
         raise LinkClosed(f"there is no way to {address}: {failure}")
     try:
-        sock = passport.detour(address, _left_s(deadline))
+        sock = passport.detour(address, seconds_left(deadline))
     except (TransportError, OSError) as error:
         raise LinkClosed(f"there is no way to {address.host}: {failure}; and through an agent: {error}") from error
     if address.tls:
@@ -159,19 +158,9 @@ def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
 
 
 def _connect_unix_socket(address: UnixAddress, deadline: float) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    pause_s = _KNOCK_S
     try:
-        while True:
-            sock.settimeout(_left_s(deadline))
-            try:
-                sock.connect(address.path)
-                return sock
-            except BlockingIOError:
-                time.sleep(min(pause_s, _left_s(deadline)))
-                pause_s = min(2 * pause_s, _LONGEST_KNOCK_S)
+        return connect_to(address.path, deadline)
     except OSError as error:
-        sock.close()
         raise LinkClosed(f"nobody answers at {address}: {error}") from error
 
 
@@ -189,7 +178,7 @@ def connect_to_neighbour(address: HostAddress, timeout_s: float = DIAL_S) -> Soc
 
 def _connect_tcp(address: TlsAddress, deadline: float) -> socket.socket:
     try:
-        return socket.create_connection((address.ip, address.port), timeout=_left_s(deadline))
+        return socket.create_connection((address.ip, address.port), timeout=seconds_left(deadline))
     except OSError as error:
         raise LinkClosed(f"nobody answers at {address.ip}:{address.port}: {error}") from error
 
@@ -206,7 +195,7 @@ def _speak_tls(sock: socket.socket, address: TlsAddress, passport: Passport | No
         )
     try:
         stream = TlsStream(sock, client_context(certificate), server_side=False)
-        left_s = _left_s(deadline)
+        left_s = seconds_left(deadline)
     except OSError as error:
         sock.close()
         raise LinkClosed(f"{address} was reached and lost again: {error}") from error
@@ -227,11 +216,4 @@ def receive_in_time(link: Link, deadline: float) -> Received | None:
         except BlockingIOError:
             poller = select.poll()
             poller.register(link.stream.fileno(), select.POLLIN)
-            poller.poll(_left_s(deadline) * 1000)
-
-
-def _left_s(deadline: float) -> float:
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("it took too long")
-    return left_s
+            poller.poll(seconds_left(deadline) * 1000)

@@ -26,6 +26,7 @@ from ropewalk.transport.link import Codec, Link
 from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.streams.plain import PlainStream, peer_uid
 from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.unix_sockets import listen_at
 
 #: A stranger has this long to say who it is.
 HANDSHAKE_S = 10.0
@@ -216,14 +217,7 @@ class UnixListener(Listener):
             OSError: the path cannot be bound.
         """
         self.address = UnixAddress(path)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.bind(path)
-            os.chmod(path, 0o600)
-            sock.listen(BACKLOG)
-        except OSError:
-            sock.close()
-            raise
+        sock = listen_at(path, backlog=BACKLOG)
         super().__init__(loop, sock, run_id, members, codec, on_link)
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.server import BACKLOG, MAX_UNDECIDED
 from ropewalk.transport.splice import BUFFER_BYTES, Splice, prepare
 from ropewalk.transport.streams.plain import peer_uid
+from ropewalk.transport.unix_sockets import connect_to, listen_at, seconds_left
 
 #: A stranger has this long to show a ticket.
 TICKET_S = 5.0
@@ -47,8 +48,6 @@ MAX_LINGERING = 256
 _LOOK_S = 1.0
 #: Accepting pauses this long when this process is out of descriptors.
 _PAUSE_S = 0.1
-#: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again.
-_KNOCK_S = 0.005
 
 _GREETING = b"ropewalk-switchboard "
 _TICKET_DIGITS = 32
@@ -148,15 +147,7 @@ class Switchboard:
         Raises:
             OSError: the path cannot be bound.
         """
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.bind(path)
-            os.chmod(path, 0o600)
-            sock.listen(BACKLOG)
-        except OSError:
-            sock.close()
-            raise
-        self._listen(sock, path)
+        self._listen(listen_at(path, backlog=BACKLOG), path)
 
     def listen_tcp(self, ip: str, port: int = 0) -> tuple[str, int]:
         """Take connections at one address of this host; returns it with the port, which 0 leaves to the kernel.
@@ -502,7 +493,7 @@ def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) 
     with contextlib.ExitStack() as on_error:
         on_error.callback(sock.close)
         try:
-            sock.settimeout(_left_s(deadline))
+            sock.settimeout(seconds_left(deadline))
             sock.sendall(_GREETING + ticket.encode())
             reason = _wait_for_answer(sock, deadline)
         except TimeoutError as error:
@@ -517,20 +508,9 @@ def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) 
 
 
 def _connect(address: UnixAddress | tuple[str, int], deadline: float) -> socket.socket:
-    if not isinstance(address, UnixAddress):
-        return socket.create_connection(address, timeout=_left_s(deadline))
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        while True:
-            sock.settimeout(_left_s(deadline))
-            try:
-                sock.connect(address.path)
-                return sock
-            except BlockingIOError:
-                time.sleep(min(_KNOCK_S, _left_s(deadline)))
-    except OSError:
-        sock.close()
-        raise
+    if isinstance(address, UnixAddress):
+        return connect_to(address.path, deadline)
+    return socket.create_connection(address, timeout=seconds_left(deadline))
 
 
 def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
@@ -547,19 +527,12 @@ def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
     received = b""
     while len(received) < size:
-        sock.settimeout(_left_s(deadline))
+        sock.settimeout(seconds_left(deadline))
         more = sock.recv(size - len(received))
         if not more:
             raise ConnectionError("it hung up")
         received += more
     return received
-
-
-def _left_s(deadline: float) -> float:
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("it took too long")
-    return left_s
 
 
 def _hash(ticket: str) -> bytes:
