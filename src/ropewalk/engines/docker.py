@@ -27,10 +27,9 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
@@ -42,17 +41,15 @@ from ropewalk.engines.docker_options import DockerOptions, mount
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
+from ropewalk.engines.side_by_side import side_by_side
 from ropewalk.errors import EngineError
 
 _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
 #: As long as Docker itself prints an id.
 _ID_LENGTH = 12
-#: A daemon starts containers about 1.4 times as fast so (12 containers, 2 cores: 2.3 s instead of 3.2 s).
-_PARALLEL = 8
 #: The ended containers of a launcher that is gone are kept so long, for `docker logs`.
 _KEPT_S = 3600.0
-_Result = TypeVar("_Result")
 _KILLED = JobStatus(JobState.ENDED, -9, "cancelled")
 
 
@@ -124,7 +121,7 @@ class DockerEngine(Engine):
                     created = self.daemon.api.create_container_from_config(body, name)
                     ids.append(created["Id"][:_ID_LENGTH])
             with self.daemon.asked(f"start {spec.command[0]!r} in {self.image!r}"):
-                started = _in_parallel(functools.partial(self.daemon.start, data=spec.stdin), ids)
+                started = side_by_side(functools.partial(self.daemon.start, data=spec.stdin), ids)
         except BaseException:  # all or none: the caller has no id to end these by
             self._remove(ids)
             self._remove_network(run_id)
@@ -229,7 +226,7 @@ class DockerEngine(Engine):
 
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
-            runs = set(_in_parallel(self._cancel, ids)) - {""}
+            runs = set(side_by_side(self._cancel, ids)) - {""}
             for run in runs - {run for run, _ in self._requests}:  # its launcher is gone and removes nothing
                 self._tidy(run)
 
@@ -386,13 +383,6 @@ def _place() -> str:
         return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:  # macOS
         return platform.node()
-
-
-def _in_parallel(act: Callable[[str], _Result], ids: Sequence[str]) -> list[_Result]:
-    if len(ids) > 1:
-        with contextlib.suppress(RuntimeError), ThreadPoolExecutor(_PARALLEL, "ropewalk-docker") as executor:
-            return list(executor.map(act, ids))
-    return [act(id) for id in ids]  # also at the end of the interpreter, when no thread can be started any more
 
 
 def _id(listed: Mapping[str, Any]) -> str:

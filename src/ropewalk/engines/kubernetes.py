@@ -18,9 +18,8 @@ import importlib
 import ipaddress
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from ropewalk.engines import kubernetes_manifests as manifests
@@ -34,6 +33,7 @@ from ropewalk.engines.kubernetes_states import ended_s_ago, is_over, status, sta
 from ropewalk.engines.kubernetes_watch import KnownPod, PodWatch
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
+from ropewalk.engines.side_by_side import side_by_side
 from ropewalk.errors import EngineError
 
 #: For a process that ignores SIGTERM; the agent needs no time to say farewell when it is cancelled.
@@ -48,10 +48,7 @@ _FIRST_LIST_S = 10.0
 _STALE_S = 30.0
 #: A launcher that lives has looked at an ended pod by then.
 _FORGOTTEN_S = 3600.0
-_PARALLEL = 8
 _KILLED = -9
-
-_T = TypeVar("_T")
 
 
 class KubernetesEngine(Engine):
@@ -92,11 +89,11 @@ class KubernetesEngine(Engine):
             if not self._requests and not self.options.keep_pods:
                 self._remove_forgotten()
             try:
-                for pod in self._each(lambda name: self._create(spec, name, run_id, request_id), names):
+                for pod in side_by_side(lambda name: self._create(spec, name, run_id, request_id), names):
                     watch.put(pod)
             except ApiError as error:
                 with contextlib.suppress(ApiError):  # all or none; the cluster may be out of reach just now
-                    self._each(self._delete_now, names)
+                    side_by_side(self._delete_now, names)
                 raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
             self._requests[run_id, request_id] = names
             return list(names)
@@ -109,22 +106,22 @@ class KubernetesEngine(Engine):
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
             alive = self._alive(ids)
-            self._cancelled.update(zip(alive, self._each(self._last_words, alive), strict=True))
+            self._cancelled.update(zip(alive, side_by_side(self._last_words, alive), strict=True))
             with self._explained("delete pods"):
-                self._each(lambda id: self._delete(id, _CANCEL_GRACE_S), alive)
+                side_by_side(lambda id: self._delete(id, _CANCEL_GRACE_S), alive)
                 deadline = time.monotonic() + _CANCEL_WAIT_S
                 pause_s = 0.05
                 while (left := self._alive(alive)) and time.monotonic() < deadline:
                     time.sleep(pause_s)
                     pause_s = min(0.5, 1.5 * pause_s)
                 # Nothing is heard of their nodes. Should one of them live, it ends its pods when it hears of this.
-                self._each(self._delete_now, left)
+                side_by_side(self._delete_now, left)
 
     def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
         with self._lock:
             alive = self._alive(ids)
             with self._explained("delete pods"):
-                self._each(lambda id: retrying(lambda: self._api.delete_pod(id, max(1, round(grace_s)))), alive)
+                side_by_side(lambda id: retrying(lambda: self._api.delete_pod(id, max(1, round(grace_s)))), alive)
             return bool(alive)
 
     def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
@@ -198,7 +195,7 @@ class KubernetesEngine(Engine):
                     id for id in ours if (known := self._known.get(id)) and not known.is_gone and is_over(known.pod)
                 ]
                 with contextlib.suppress(ApiError):  # they are in nobody's way
-                    for id in self._each(self._delete_now, ended):
+                    for id in side_by_side(self._delete_now, ended):
                         self._known[id].is_gone = True
             if "_api" in self.__dict__:
                 self._api.close()
@@ -231,7 +228,7 @@ class KubernetesEngine(Engine):
         with contextlib.suppress(ApiError):  # whatever is wrong is wrong with the pod to be created, too
             pods = self._api.list_pods(manifests.selector(user=self._user)).pods
             old = [pod["metadata"]["name"] for pod in pods if ended_s_ago(pod, now) > _FORGOTTEN_S]
-            self._each(self._delete_now, old)
+            side_by_side(self._delete_now, old)
 
     def _last_words(self, id: str) -> str:
         with contextlib.suppress(ApiError):  # a lost node never says them
@@ -294,13 +291,6 @@ class KubernetesEngine(Engine):
             if error.status == 403:
                 return None
             raise explain(error, "list nodes", self._api) from error
-
-    def _each(self, act: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
-        if len(names) > 1:
-            with contextlib.suppress(RuntimeError):  # sessions are closed when the interpreter ends: no more threads
-                with ThreadPoolExecutor(min(_PARALLEL, len(names)), "ropewalk-kubernetes") as threads:
-                    return list(threads.map(act, names))
-        return [act(name) for name in names]
 
     @contextlib.contextmanager
     def _explained(self, doing: str) -> Generator[None]:
