@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +64,10 @@ class Crew(Protocol):
         """It is gone, with all its processes; one event."""
 
     def on_happened(self, text: str) -> None:
-        """Something that people should know, if there are words; processes that wait may be placed now."""
+        """Something that people should know; processes that wait may be placed now."""
+
+    def on_look(self) -> None:
+        """Now and then: processes that wait may be placed now."""
 
     def on_no_agents(self, error: Exception) -> None:
         """None is left, and none comes any more."""
@@ -292,7 +297,7 @@ class Fleet:
                 self.dismiss(agent)
         if self._home.settings.hosts:
             self.want([])
-        self._crew.on_happened("")
+        self._crew.on_look()
         self._loop.call_later(_TICK_S, self._tick)
 
     def _look(self) -> None:
@@ -383,8 +388,14 @@ class Fleet:
     def kill(self) -> None:
         """End all jobs at once, without asking."""
         self._closed = True
-        if not self._here:  # else the agents are killed by their pids
-            self._desk.kill([agent.job for agent in list(self.agents.values()) if agent.job])
+        agents = list(self.agents.values())
+        if not self._here:
+            self._desk.kill([agent.job for agent in agents if agent.job])
+            return
+        for agent in agents:
+            if agent.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(agent.pid, signal.SIGKILL)
 
 
 def default_resources(settings: Settings) -> Resources:

@@ -401,10 +401,6 @@ class Session:
         """End everything at once, without asking and without waiting for words."""
         if self._opened and self.pid == os.getpid():
             self._fleet.kill()
-            for agent in list(self._fleet.agents.values()):
-                if agent.pid and self._parent is None and self.settings.engine == "local":
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(agent.pid, signal.SIGKILL)
             self._remove_folder()
 
     def forget(self) -> None:
@@ -689,8 +685,10 @@ class Session:
                 self._process_gone(id, process, gone_with_agent(id, process.pid, why), host_lost=True)
 
     def on_happened(self, text: str) -> None:
-        if text:
-            self._tell_owners(text)
+        self._tell_owners(text)
+        self.on_look()
+
+    def on_look(self) -> None:
         if self._waiting:
             self._place_waiting()
 
