@@ -659,12 +659,22 @@ def test_a_refused_peer_that_does_not_hang_up_is_cut_off(exchange: Exchange, mon
         wait_until(lambda: not exchange.board._lingering, "they are let go")
 
 
+@pytest.fixture
+def open_folder() -> Iterator[None]:
+    """The folder of temporary files lets everybody in; later runs would refuse such a folder."""
+    folder = os.environ["TMPDIR"]
+    before = stat.S_IMODE(os.stat(folder).st_mode)
+    os.chmod(folder, 0o777)
+    yield
+    os.chmod(folder, before)
+
+
+@pytest.mark.usefixtures("open_folder")
 def test_another_user_is_refused_at_the_unix_socket(exchange: Exchange) -> None:  # S14
     if os.geteuid():
         pytest.skip("needs root, to become another user")
     os.chmod(exchange.unix.path, 0o777)
     os.chmod(os.path.dirname(exchange.unix.path), 0o777)
-    os.chmod(os.environ["TMPDIR"], 0o777)
     script = (
         "import os,socket,sys\nos.setuid(65534)\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n"
         "s.settimeout(5)\nprint(s.recv(1))"
