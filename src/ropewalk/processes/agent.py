@@ -53,6 +53,7 @@ from ropewalk.processes.messages import (
     ForkRequest,
     GetBlob,
     HostEvent,
+    NeedService,
     NotStarted,
     Output,
     OutputSeen,
@@ -65,6 +66,7 @@ from ropewalk.processes.messages import (
     Report,
     Sample,
     Samples,
+    ServiceAt,
     Shutdown,
     SignalProcess,
     Started,
@@ -113,6 +115,7 @@ class Agent:
         self._blobs = BlobShelf()
         self._output_under_way: dict[Link, int] = {}
         self._output_problem = ""
+        self._asking: dict[str, Link] = {}
         self._orphans_wait = False
         self._last_sample = time.monotonic()
         self._memory_kills = count_kills()
@@ -144,6 +147,8 @@ class Agent:
             Ping: lambda link, received: self._tell(link, Pong()),
             PutCode: lambda link, received: self._put_code(received),
             Shutdown: self._shut_down,
+            NeedService: self._need_service,
+            ServiceAt: self._service_at,
         }
 
     def run(self) -> None:
@@ -279,6 +284,14 @@ class Agent:
             self._code.put(received.message.id, bytes(received.parts[0]))
         except (OSError, RopewalkError) as error:
             self._host_event(f"the project's files could not be unpacked in {self._folder}: {error}")
+
+    def _need_service(self, link: Link, received: Received) -> None:
+        self._asking = {ticket: asks for ticket, asks in self._asking.items() if not asks.closed}
+        self._asking[received.message.ticket] = link
+        self._tell(self._launcher, received.message)
+
+    def _service_at(self, _link: Link, received: Received) -> None:
+        self._tell(self._asking.pop(received.message.ticket, None), received.message)
 
     def _crowded(self, start: StartProcess) -> str:
         counts: dict[str, int] = {}

@@ -58,6 +58,8 @@ class Agent:
     """Project files that were sent there."""
     processes: dict[str, Resources] = field(default_factory=dict[str, Resources])
     """What it hosts, and what each asked for."""
+    services: set[str] = field(default_factory=set[str])
+    """Processes of ours that serve this host; they take no room."""
 
     @property
     def up(self) -> bool:

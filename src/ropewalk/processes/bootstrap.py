@@ -53,6 +53,8 @@ class ProcessContext:
     page: TaskPage
     passport: Passport | None = None
     """Where this process is, in a run of several hosts."""
+    member_key: str = ""
+    """By which processes of the run know each other."""
 
 
 #: The context of this process if an agent started it; None in a launcher.
@@ -185,6 +187,7 @@ def _call_entry(request: ForkRequest, page_fd: int) -> int:
         folder=os.path.dirname(parse_address(request.agent_address).path),  # type: ignore[union-attr]
         page=page,
         passport=_passport(request),
+        member_key=start.member_key,
     )
     module, _, function = start.entry.partition(":")
     try:

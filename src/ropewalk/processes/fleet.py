@@ -172,7 +172,8 @@ class Fleet:
     def release(self, agent: Agent, id: str) -> None:
         """A process is gone from an agent."""
         agent.processes.pop(id, None)
-        if not agent.processes:
+        agent.services.discard(id)
+        if not agent.processes and not agent.services:
             agent.idle_since = time.monotonic()
 
     def _may_come(self) -> bool:

@@ -1,10 +1,10 @@
 """What sessions, agents and processes say to each other on control links.
 
 session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping Shutdown
-                     OpenRelay MeetAt NoWay
+                     OpenRelay MeetAt NoWay ServiceAt
 agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent Draining
-                     NeedWay RelayAt Met
-process ──▶ agent    GetBlob NeedWay    agent ──▶ process    BlobHere NoWay
+                     NeedWay RelayAt Met NeedService
+process ──▶ agent    GetBlob NeedWay NeedService    agent ──▶ process    BlobHere NoWay ServiceAt
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """The project's files, by the id that `PutCode` gave them; `folder` and `path` are of the launcher's host then."""
     code_root: str = ""
     """Where the project lies on the launcher's host."""
+    member_key: str = ""
+    """By which processes of the run know each other."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -133,6 +135,14 @@ class NoWay(msgspec.Struct, tag=14, array_like=True, frozen=True):
 
     ticket: str
     why: str
+
+
+class ServiceAt(msgspec.Struct, tag=15, array_like=True, frozen=True):
+    """Where a service of this host is, or why it cannot be had."""
+
+    ticket: str
+    address: str
+    problem: str
 
 
 class OutputSeen(msgspec.Struct, tag=8, array_like=True, frozen=True):
@@ -269,6 +279,13 @@ class Met(msgspec.Struct, tag=34, array_like=True, frozen=True):
     ticket: str
 
 
+class NeedService(msgspec.Struct, tag=35, array_like=True, frozen=True):
+    """A process needs the service of its host that runs this entry; answered by `ServiceAt`."""
+
+    ticket: str
+    entry: str
+
+
 class BlobHere(msgspec.Struct, tag=30, array_like=True, frozen=True):
     """A blob, with its memory file."""
 
@@ -304,6 +321,8 @@ CONTROL = Codec(
     | NeedWay
     | RelayAt
     | Met
+    | NeedService
+    | ServiceAt
 )
 
 

@@ -34,6 +34,8 @@ class ProcessSpec:
     task_limit_s: float | None = None
     beside: str = ""
     """Processes of one owner with the same word here share a host."""
+    agent: str = ""
+    """The agent that has to host it, as a service of that host: it takes no room that other processes could have."""
 
     @property
     def name(self) -> str:

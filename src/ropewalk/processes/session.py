@@ -19,6 +19,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import queue
 import shutil
 import signal
 import sys
@@ -38,7 +39,8 @@ from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, Se
 from ropewalk.processes import bootstrap
 from ropewalk.processes.agent_record import LAUNCHER, Agent, Home
 from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
-from ropewalk.processes.fleet import Fleet
+from ropewalk.processes.fleet import Fleet, default_resources
+from ropewalk.processes.host_services import HostServices, find_through_agent
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.launcher_record import LauncherRecord
@@ -50,6 +52,7 @@ from ropewalk.processes.messages import (
     Exited,
     HostEvent,
     Met,
+    NeedService,
     NeedWay,
     NotStarted,
     Output,
@@ -62,6 +65,7 @@ from ropewalk.processes.messages import (
     Report,
     Sample,
     Samples,
+    ServiceAt,
     SignalProcess,
     Started,
     StartProcess,
@@ -158,6 +162,10 @@ class Session:
         self._ways: Ways | None = None
         self._record: LauncherRecord | None = None
         self._wanting = False
+        self._services = HostServices(self)
+        self._owners.add(self._services)
+        self.member_key = self._parent.member_key if self._parent else os.urandom(32).hex()
+        """By which processes of the run know each other."""
         self.folder = Path()
         self.run_id = ""
 
@@ -343,6 +351,36 @@ class Session:
         """The pairs of hosts that reach each other only through another one, and which that is."""
         return self._ways.known() if self._ways else []
 
+    def any_agent(self) -> Agent | None:
+        """One that is up, rather the first one; if there is none, one is asked for. From the loop's thread."""
+        for agent in self._fleet.agents.values():
+            if agent.up:
+                return agent
+        self._fleet.want([default_resources(self.settings)])
+        return None
+
+    def find_service(self, entry: str) -> str:
+        """The address of the process that serves this host with `entry`; in a launcher, of one that serves any host.
+
+        Waits until it is up; a session that ends meanwhile is an error.
+
+        Raises:
+            StartFailed: it could not be started.
+            TransportError: the agent of this host is gone.
+        """
+        if self._parent:
+            return find_through_agent(self._parent, entry)
+        found: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+        def tell(address: str, problem: str) -> None:
+            found.put((address, problem))
+
+        self._loop.call_soon(lambda: self._services.ask(entry, None, tell))
+        address, problem = found.get()
+        if problem:
+            raise StartFailed(problem)
+        return address
+
     def close(self) -> None:
         """End every process and agent and remove the run folder; may be called twice, but not from the loop.
 
@@ -514,6 +552,7 @@ class Session:
         process.owner.on_link(id, link)
 
     def on_agent_up(self, agent: Agent) -> None:
+        self._services.agent_is_up()
         self._place_waiting()
 
     def on_heard(self, agent: Agent, received: Received) -> None:
@@ -532,6 +571,8 @@ class Session:
             case NeedWay():
                 if self._ways:
                     self._ways.need(agent, message)
+            case NeedService():
+                self._need_service(agent, message)
             case RelayAt():
                 if self._ways:
                     self._ways.relay_at(message)
@@ -544,6 +585,14 @@ class Session:
                     self._heard_of(process, message)
             case _:
                 pass  # Pong
+
+    def _need_service(self, agent: Agent, need: NeedService) -> None:
+        def tell(address: str, problem: str) -> None:
+            if agent.link:
+                with contextlib.suppress(LinkClosed):
+                    agent.link.send(ServiceAt(need.ticket, address, problem))
+
+        self._services.ask(need.entry, agent, tell)
 
     def _heard_of(self, process: _Process, message: Started | NotStarted | Exited | Report) -> None:
         match message:
@@ -595,9 +644,8 @@ class Session:
         process = self._processes.get(id)
         if process is None:
             return
-        agent = self._fleet.place(id, process.spec.resources, len(self._processes), self._beside(process))
+        agent = self._host_for(id, process)
         if agent is None:
-            self._waiting.append(id)
             return
         process.agent = agent
         spec = process.spec
@@ -617,6 +665,7 @@ class Session:
             certificate=Certificate.of(process.certificate) if process.certificate else None,
             code=self._code.id if self._code else "",
             code_root=self._code.root if self._code else "",
+            member_key=self.member_key,
         )
         assert agent.link
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
@@ -624,6 +673,22 @@ class Session:
                 agent.codes.add(self._code.id)
                 agent.link.send(PutCode(self._code.id), [self._code.data])
             agent.link.send(message)
+
+    def _host_for(self, id: str, process: _Process) -> Agent | None:
+        """The agent that hosts a process from now on; None if it has to wait, or that agent is gone."""
+        spec = process.spec
+        if not spec.agent:
+            agent = self._fleet.place(id, spec.resources, len(self._processes), self._beside(process))
+            if agent is None:
+                self._waiting.append(id)
+            return agent
+        agent = self._fleet.agents.get(spec.agent)
+        if agent is None:
+            self._heard_of(process, NotStarted(id, f"{spec.agent} is gone, whose host it should serve"))
+            return None
+        agent.services.add(id)
+        agent.idle_since = None
+        return agent
 
     def _beside(self, process: _Process) -> Agent | None:
         """The host of those that it has to share one with, if one of them has been placed."""
@@ -679,7 +744,7 @@ class Session:
         num = len(agent.processes)
         whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
         self._tell_owners(f"{why}{whose}")
-        for id in list(agent.processes):
+        for id in (*agent.processes, *agent.services):
             process = self._processes.get(id)
             if process:
                 self._process_gone(id, process, gone_with_agent(id, process.pid, why), host_lost=True)

@@ -1,0 +1,172 @@
+"""Processes that serve a whole host: one for each entry and host, started when somebody there asks first.
+
+    process ──NeedService──▶ its agent ──▶ session: is it up there? else start it ──┐
+       ▲                                                                           ▼
+       └──────ServiceAt──────── agent ◀──────────── its address ◀──ServiceUp── the service
+
+They belong to the launcher, so that they outlive whoever asked for them first; they take no room that other processes
+could have, and end by themselves when nobody needs them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from ropewalk.errors import LinkClosed, StartFailed
+from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.deaths import record_of
+from ropewalk.processes.messages import CONTROL, Exited, NeedService, NotStarted, Report, ServiceAt
+from ropewalk.processes.owner import ProcessSpec
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial
+from ropewalk.transport.link import Codec, Link, Received
+from ropewalk.transport.switchboard import new_ticket
+
+if TYPE_CHECKING:
+    from ropewalk.processes.session import Session
+
+
+class ServiceUp(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """What a service tells the launcher once it can be reached."""
+
+    address: str
+
+
+#: The protocol between such a service and the launcher.
+SERVICE = Codec(ServiceUp)
+
+#: Told the address of a service, or why there is none.
+Then = Callable[[str, str], object]
+
+
+@dataclass(slots=True)
+class _Service:
+    """One service of one host."""
+
+    entry: str
+    agent: Agent
+    address: str = ""
+    asking: list[Then] = field(default_factory=list[Then])
+
+
+class HostServices:
+    """The services of all hosts of a session. Everything is called on the loop's thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._services: dict[str, _Service] = {}
+        self._anywhere: list[tuple[str, Then]] = []
+        self._numbers = itertools.count(1)
+
+    def ask(self, entry: str, agent: Agent | None, then: Then) -> None:
+        """Find a service, and start it if it is not there.
+
+        Args:
+            entry: what it runs, as in a `ProcessSpec`.
+            agent: of its host; None: any host, rather one where it runs already.
+            then: called with its address and "", or "" and why it cannot be had.
+        """
+        for service in self._services.values():
+            if service.entry == entry and agent in (None, service.agent) and not service.agent.draining:
+                if service.address:
+                    then(service.address, "")
+                else:
+                    service.asking.append(then)
+                return
+        host = agent or self._session.any_agent()
+        if host is None:
+            self._anywhere.append((entry, then))
+            return
+        rank = next(self._numbers)
+        spec = ProcessSpec(_group(entry), rank, entry, SERVICE, agent=host.id)
+        try:
+            id = self._session.start(spec, self)
+        except StartFailed as error:
+            then("", str(error))
+            return
+        self._services[id] = _Service(entry, host, asking=[then])
+
+    def agent_is_up(self) -> None:
+        """An agent came up: who takes any can have it."""
+        anywhere, self._anywhere = self._anywhere, []
+        for entry, then in anywhere:
+            self.ask(entry, None, then)
+
+    # As the owner of these processes
+
+    def on_link(self, id: str, link: Link) -> None:
+        """It is up, and says where in a moment."""
+
+    def on_message(self, id: str, received: Received) -> None:
+        service = self._services.get(id)
+        if service:
+            service.address = received.message.address
+            asking, service.asking = service.asking, []
+            for then in asking:
+                then(service.address, "")
+
+    def on_report(self, id: str, report: Report) -> None:
+        """It has no tasks."""
+
+    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        self._gone(id, exited.ended_by or record_of(exited, name=id, host="").exit_phrase)
+
+    def on_not_started(self, id: str, failure: NotStarted) -> None:
+        self._gone(id, failure.reason)
+
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        """What it holds goes with its host."""
+
+    def on_event(self, text: str) -> None:
+        """Others tell people of it."""
+
+    def on_failed(self, error: Exception) -> None:
+        for id in list(self._services):
+            self._gone(id, str(error))
+        anywhere, self._anywhere = self._anywhere, []
+        for _, then in anywhere:
+            then("", str(error))
+
+    def _gone(self, id: str, why: str) -> None:
+        service = self._services.pop(id, None)
+        if service:
+            for then in service.asking:
+                then("", f"the {_group(service.entry)} on {service.agent.host} could not be started: {why}")
+
+
+def find_through_agent(context: ProcessContext, entry: str) -> str:
+    """The address of a service of this host, from inside a process; waits until it is up.
+
+    Raises:
+        StartFailed: it could not be started.
+        TransportError: the agent of this host is gone.
+    """
+    link = dial(parse_address(context.agent_address), context.credentials, CONTROL)
+    try:
+        link.send(NeedService(new_ticket(), entry))
+        while True:
+            received = link.receive()
+            if received is None:
+                raise LinkClosed("the agent of this host is gone")
+            if isinstance(received.message, ServiceAt):
+                return received.message.address or _refuse(received.message.problem)
+    finally:
+        link.close()
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise StartFailed(problem)
+
+
+def _group(entry: str) -> str:
+    """What people call a service: "depot" for `ropewalk.sharing.depot_process:main`."""
+    return entry.partition(":")[0].rpartition(".")[2].removesuffix("_process")
+
+
+__all__ = ["SERVICE", "HostServices", "ServiceUp", "find_through_agent"]

@@ -1,0 +1,70 @@
+"""One service for each host: found by the launcher and by processes, gone with its agent, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from ropewalk.errors import StartFailed
+from ropewalk.pool.pool import Pool
+from ropewalk.processes import bootstrap
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.host_services import SERVICE, ServiceUp, find_through_agent
+from ropewalk.processes.session import Session
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial_owner
+from tests.scenarios.tasks import wait_until
+
+ENTRY = f"{__name__}:serve"
+FAILING = f"{__name__}:fail"
+
+
+def serve(context: ProcessContext) -> None:
+    link = dial_owner(parse_address(context.owner_address), context.credentials, SERVICE)
+    link.send(ServiceUp(f"unix:/{os.getpid()}"))
+    link.receive()
+
+
+def fail(context: ProcessContext) -> None:
+    raise SystemExit(7)
+
+
+def find_from_here(entry: str) -> str:
+    assert bootstrap.current
+    return find_through_agent(bootstrap.current, entry)
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session() as session:
+        yield session
+
+
+def test_launcher_and_processes_of_a_host_find_the_same_service(session: Session) -> None:
+    address = session.find_service(ENTRY)
+    assert address == session.find_service(ENTRY)
+    with Pool(2, session=session) as pool:
+        assert set(pool.map(find_from_here, [ENTRY] * 4, chunksize=1)) == {address}
+
+
+def test_a_service_that_died_is_started_again(session: Session) -> None:
+    address = session.find_service(ENTRY)
+    os.kill(int(address.rpartition("/")[2]), signal.SIGKILL)
+    wait_until(lambda: session.find_service(ENTRY) != address, what="another one is there")
+
+
+def test_a_service_that_cannot_start_is_an_error_for_all_who_ask(session: Session) -> None:
+    with pytest.raises(StartFailed, match="exited with code 7"):
+        session.find_service(FAILING)
+    with Pool(1, session=session) as pool, pytest.raises(StartFailed, match="exited with code 7"):
+        pool.apply(find_from_here, (FAILING,))
+
+
+def test_a_service_takes_no_room_of_other_processes(session: Session) -> None:
+    session.find_service(ENTRY)
+    (agent,) = session.hosts()
+    assert not agent.processes
+    assert len(agent.services) == 1
