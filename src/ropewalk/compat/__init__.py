@@ -1,0 +1,1 @@
+"""What imitates the standard library: processes, executors and contexts with the names that programs know."""
