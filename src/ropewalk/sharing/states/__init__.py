@@ -1,0 +1,25 @@
+"""The states of shared objects: pure machines that decide which call ends with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ropewalk.sharing.states.barrier import BarrierState
+from ropewalk.sharing.states.condition import ConditionState
+from ropewalk.sharing.states.event import EventState
+from ropewalk.sharing.states.lock import LockState
+from ropewalk.sharing.states.pipe import PipeState
+from ropewalk.sharing.states.queue import QueueState
+from ropewalk.sharing.states.semaphore import SemaphoreState
+from ropewalk.sharing.states.waiting import State
+
+KINDS: Mapping[str, Callable[..., State]] = {
+    "queue": QueueState,
+    "pipe": PipeState,
+    "lock": LockState,
+    "semaphore": SemaphoreState,
+    "condition": ConditionState,
+    "event": EventState,
+    "barrier": BarrierState,
+}
+"""What a depot can make, by the kind that a client asks for."""

@@ -1,0 +1,152 @@
+"""A barrier: a fixed number of parties wait for each other, round after round.
+
+                      the last comes             release
+    filling ──────────────────────────▶ acting ──────────▶ filling, the next round
+       │       (without an action: ────────────────────────▶ at once)
+       │                                   │
+       └── time over, party gone, abort ───┴──▶ broken ── reset ──▶ filling
+
+Where there is an action, the last party to come runs it and says when it is done. Whoever comes meanwhile belongs to
+the next round and waits in a line before the barrier, as in `threading.Barrier`, so that rounds never mix.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import BrokenBarrierError
+from typing import ClassVar
+
+from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+
+
+class BarrierState:
+    """What `multiprocessing.Barrier` does.
+
+    Args:
+        parties: how many wait for each other, 1 or more.
+
+    Raises:
+        ValueError: fewer than one party.
+    """
+
+    METHODS: ClassVar = frozenset({"wait", "release", "abort", "reset", "n_waiting", "broken"})
+    SEALED: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, parties: int) -> None:
+        if parties < 1:
+            raise ValueError(f"parties must be > 0, not {parties}")
+        self._parties = parties
+        self._round: list[Waiter] = []  # In the order in which they came: the place is the index.
+        self._actor: Party | None = None
+        self._line: deque[tuple[Waiter, bool]] = deque()
+        self._broken = ""  # Why, if it is.
+        self._breaks_next = ""  # Why it will be broken after the round whose action runs now.
+
+    def wait(self, waiter: Waiter, has_action: bool = False) -> list[Outcome]:
+        """Wait for the others: each call ends with its index, in the order in which they came.
+
+        With an action, the last ends with ("act", index) at once; it runs the action, and calls `release` or `abort`.
+        """
+        if self._actor is None:
+            return self._enter(waiter, has_action)
+        if self._breaks_next:
+            return [_broken(waiter, self._breaks_next)]
+        self._line.append((waiter, has_action))
+        return []
+
+    def release(self, waiter: Waiter) -> list[Outcome]:
+        """Let the round go whose action this party has run; BrokenBarrierError if it is broken by now."""
+        if self._actor is None or self._actor != waiter.party:
+            why = self._broken or "the barrier was reset while its action ran"
+            return [_broken(waiter, why)]
+        outcomes = [Outcome(waiter)]
+        outcomes += [Outcome(other, index) for index, other in enumerate(self._round[:-1])]
+        self._round.clear()
+        self._actor = None
+        self._broken, self._breaks_next = self._breaks_next, ""
+        return outcomes + self._enter_those_in_line()
+
+    def abort(self, waiter: Waiter) -> list[Outcome]:
+        """Break the barrier: all who wait, and all who come, get BrokenBarrierError until it is reset."""
+        return [Outcome(waiter), *self._break(f"{waiter.party.name} aborted it")]
+
+    def reset(self, waiter: Waiter) -> list[Outcome]:
+        """Make it anew: all who wait get BrokenBarrierError, all who come begin the first round."""
+        outcomes = [Outcome(waiter), *self._end_round(f"{waiter.party.name} reset it")]
+        self._broken = ""
+        return outcomes + self._enter_those_in_line()
+
+    def n_waiting(self, waiter: Waiter) -> list[Outcome]:
+        """Count those that wait in this round."""
+        return [Outcome(waiter, len(self._round))]
+
+    def broken(self, waiter: Waiter) -> list[Outcome]:
+        """Say whether it is broken."""
+        return [Outcome(waiter, bool(self._broken))]
+
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+        """End a wait. The others would wait for it for ever, so this breaks the barrier."""
+        why = f"{waiter.party.name} {'waited for too long' if timed_out else 'does not wait any more'}"
+        return self._leave({waiter}, why, tell_them=timed_out)
+
+    def taken(self, waiter: Waiter) -> list[Outcome]:
+        """Nothing is ever lent here."""
+        return []
+
+    def party_gone(self, process: str, name: str) -> list[Outcome]:
+        """Break the barrier if this process waited at it, or ran its action."""
+        why = f"{name} is gone"
+        waiters = {*self._round, *(waiter for waiter, _ in self._line)}
+        outcomes = self._leave({waiter for waiter in waiters if waiter.party.process == process}, why, tell_them=False)
+        if self._actor is not None and self._actor.process == process:
+            outcomes += self._break(why)
+        return outcomes
+
+    def _enter(self, waiter: Waiter, has_action: bool) -> list[Outcome]:
+        if self._broken:
+            return [_broken(waiter, self._broken)]
+        self._round.append(waiter)
+        if len(self._round) < self._parties:
+            return []
+        if has_action:
+            self._actor = waiter.party
+            return [Outcome(waiter, ("act", self._parties - 1))]
+        outcomes = [Outcome(other, index) for index, other in enumerate(self._round)]
+        self._round.clear()
+        return outcomes
+
+    def _enter_those_in_line(self) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        while self._line and self._actor is None:
+            outcomes += self._enter(*self._line.popleft())
+        return outcomes
+
+    def _leave(self, waiters: set[Waiter], why: str, tell_them: bool) -> list[Outcome]:
+        """Break the round that these calls belong to; they hear of it themselves only if `tell_them`."""
+        waiting = self._round if self._actor is None else self._round[:-1]
+        outcomes: list[Outcome] = []
+        if any(waiter in waiters for waiter in waiting):
+            outcomes = self._break(why)
+        elif any(waiter in waiters for waiter, _ in self._line):
+            # The round whose action runs is complete without it: only the next one is broken.
+            self._breaks_next = why
+            outcomes = [_broken(waiter, why) for waiter, _ in self._line]
+            self._line.clear()
+        return [outcome for outcome in outcomes if tell_them or outcome.waiter not in waiters]
+
+    def _break(self, why: str) -> list[Outcome]:
+        self._broken = self._broken or why
+        return self._end_round(why) + self._enter_those_in_line()
+
+    def _end_round(self, why: str) -> list[Outcome]:
+        """Let those who wait in this round go with an error; the actor hears of it when it calls `release`."""
+        waiting = self._round if self._actor is None else self._round[:-1]
+        outcomes = [_broken(waiter, why) for waiter in waiting]
+        self._round.clear()
+        self._actor = None
+        self._breaks_next = ""
+        return outcomes
+
+
+def _broken(waiter: Waiter, why: str) -> Outcome:
+    return Outcome(waiter, error=BrokenBarrierError(f"the barrier is broken: {why}; reset() makes it anew"))

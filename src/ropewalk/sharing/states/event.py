@@ -1,0 +1,57 @@
+"""An event: a flag that many wait for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ropewalk.sharing.states.waiting import Outcome, Waiter
+
+
+class EventState:
+    """What `multiprocessing.Event` does."""
+
+    METHODS: ClassVar = frozenset({"is_set", "set", "clear", "wait"})
+    SEALED: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: list[Waiter] = []
+
+    def is_set(self, waiter: Waiter) -> list[Outcome]:
+        """Say whether the flag is set."""
+        return [Outcome(waiter, self._is_set)]
+
+    def set(self, waiter: Waiter) -> list[Outcome]:
+        """Set the flag, and end all waits, also if it is cleared right after."""
+        self._is_set = True
+        outcomes = [Outcome(waiter), *(Outcome(sleeper, True) for sleeper in self._waiters)]
+        self._waiters.clear()
+        return outcomes
+
+    def clear(self, waiter: Waiter) -> list[Outcome]:
+        """Take the flag back."""
+        self._is_set = False
+        return [Outcome(waiter)]
+
+    def wait(self, waiter: Waiter) -> list[Outcome]:
+        """Wait until the flag is set: True, or False when the time is over."""
+        if self._is_set:
+            return [Outcome(waiter, True)]
+        self._waiters.append(waiter)
+        return []
+
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+        """End a wait without the flag."""
+        if waiter not in self._waiters:
+            return []
+        self._waiters.remove(waiter)
+        return [Outcome(waiter, False)] if timed_out else []
+
+    def taken(self, waiter: Waiter) -> list[Outcome]:
+        """Nothing is ever lent here."""
+        return []
+
+    def party_gone(self, process: str, name: str) -> list[Outcome]:
+        """Forget the calls of this process."""
+        self._waiters = [waiter for waiter in self._waiters if waiter.party.process != process]
+        return []

@@ -1,0 +1,77 @@
+"""A semaphore: a count that never goes below zero.
+
+What a process acquired is not given back when it dies. Semaphores are signals as often as they are permits (one side
+acquires, another releases), so nobody but the program knows whether its count is owed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+from ropewalk.sharing.states.waiting import Outcome, Waiter
+
+
+class SemaphoreState:
+    """What `multiprocessing.Semaphore` and `BoundedSemaphore` do.
+
+    Args:
+        value: the count at first, 0 or more.
+        bound: what the count may not go above; None for no bound.
+
+    Raises:
+        ValueError: the value is below 0 or above the bound.
+    """
+
+    METHODS: ClassVar = frozenset({"acquire", "release", "get_value"})
+    SEALED: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, value: int = 1, bound: int | None = None) -> None:
+        if value < 0:
+            raise ValueError(f"semaphore initial value must be >= 0, not {value}")
+        if bound is not None and value > bound:
+            raise ValueError(f"semaphore initial value must be at most its bound {bound}, not {value}")
+        self._value = value
+        self._bound = bound
+        self._waiters: deque[Waiter] = deque()
+
+    def acquire(self, waiter: Waiter) -> list[Outcome]:
+        """Take one from the count, when it is above zero: True, or False when the time is over."""
+        self._waiters.append(waiter)
+        return self._settle()
+
+    def release(self, waiter: Waiter, n: int = 1) -> list[Outcome]:
+        """Add to the count; ValueError if it went above the bound, and then nothing is added."""
+        if n < 1:
+            return [Outcome(waiter, error=ValueError("n must be one or more"))]
+        if self._bound is not None and self._value + n > self._bound:
+            return [Outcome(waiter, error=ValueError("semaphore or lock released too many times"))]
+        self._value += n
+        return [Outcome(waiter), *self._settle()]
+
+    def get_value(self, waiter: Waiter) -> list[Outcome]:
+        """Say the count."""
+        return [Outcome(waiter, self._value)]
+
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+        """End an acquire without the permit."""
+        if waiter not in self._waiters:
+            return []
+        self._waiters.remove(waiter)
+        return [Outcome(waiter, False)] if timed_out else []
+
+    def taken(self, waiter: Waiter) -> list[Outcome]:
+        """Nothing is ever lent here."""
+        return []
+
+    def party_gone(self, process: str, name: str) -> list[Outcome]:
+        """Forget the calls of this process; what it acquired stays acquired."""
+        self._waiters = deque(waiter for waiter in self._waiters if waiter.party.process != process)
+        return []
+
+    def _settle(self) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        while self._value > 0 and self._waiters:
+            self._value -= 1
+            outcomes.append(Outcome(self._waiters.popleft(), True))
+        return outcomes

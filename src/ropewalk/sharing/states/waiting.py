@@ -1,0 +1,94 @@
+"""The words in which states of shared objects speak: who asks, which call waits, and what a call ends with.
+
+A state is a small machine without sockets, threads and clocks. Each of its remote methods takes the waiter of the call
+and returns the outcomes of ALL calls that end now; a call that has none among them waits.
+
+    get(waiter 1)        -> []                                    waits
+    put(waiter 2, item)  -> [Outcome(waiter 2), Outcome(waiter 1, item, lent=True)]
+    taken(waiter 1)      -> []                                    the item has arrived, and is nobody's loss any more
+    give_up(waiter 1, ...), party_gone(process, name)             ... or it has not, and goes back
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who asks: a thread of a process."""
+
+    process: str
+    """One connection of one process; unique."""
+
+    name: str = field(compare=False)
+    """For people: "Process-3 (pid 12 on n2)"."""
+
+    thread: int = 0
+    """The thread that asks, where that matters: locks, conditions and barriers belong to threads."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiter:
+    """One call under way; equal to nothing but itself."""
+
+    party: Party
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call ends with."""
+
+    waiter: Waiter
+
+    value: Any = None
+    """What it returns: plain values, or an item of a user, which nobody here looks into."""
+
+    error: Exception | None = None
+    """What it raises."""
+
+    lent: bool = False
+    """Whether the value counts as taken only when `taken(waiter)` comes: items of queues, messages of pipes."""
+
+
+class Item(Protocol):
+    """What users put into queues and pipes; opaque but for its size."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How much it weighs."""
+        ...
+
+
+class State(Protocol):
+    """What every state promises, beside its remote methods `method(waiter, *args) -> list[Outcome]`."""
+
+    METHODS: ClassVar[frozenset[str]]
+    """The names of its remote methods."""
+
+    SEALED: ClassVar[frozenset[str]]
+    """Those of them whose last argument is an opaque item."""
+
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+        """Hear that a call ends, or that what was lent to it has not arrived.
+
+        Args:
+            waiter: the call. One that has ended already is passed over.
+            timed_out: its time is over: it ends with what its method says about that. Otherwise it was cancelled and
+                gets no outcome.
+        """
+        ...
+
+    def taken(self, waiter: Waiter) -> list[Outcome]:
+        """Hear that what was lent to this call has arrived."""
+        ...
+
+    def party_gone(self, process: str, name: str) -> list[Outcome]:
+        """Hear that a process is gone: its calls are forgotten, what was lent to it comes back, what it held is free.
+
+        Args:
+            process: `Party.process` of its calls.
+            name: what to call it towards people.
+        """
+        ...
