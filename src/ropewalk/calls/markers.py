@@ -43,6 +43,12 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     batch_wait_s: float = 0.0
     #: It may be called again when it is not known whether it ran.
     idempotent: bool = False
+    #: Any number of calls run at once, on the loop's thread as far as they are short; the object sees to its own order.
+    free: bool = False
+    #: The arguments stay packed: the method gets one `Packed`, and what it returns of that kind is sent as it is.
+    sealed: bool = False
+    #: The deadline of a call is how long it may wait at the object, which answers in time itself.
+    waits: bool = False
 
 
 class BoundMethod(Generic[P, R_co]):

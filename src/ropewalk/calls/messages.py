@@ -1,6 +1,6 @@
 """What the two ends of a call say to each other.
 
-caller ──▶ server    Call Cancel More
+caller ──▶ server    Call Cancel More Taken
 server ──▶ caller    Answer Raised Item End Gone
 
 The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `Item` the
@@ -61,6 +61,12 @@ class More(msgspec.Struct, tag=3, array_like=True, frozen=True):
     credit: int
 
 
+class Taken(msgspec.Struct, tag=4, array_like=True, frozen=True):
+    """A value that was lent has arrived; from now on it is the caller's."""
+
+    number: int
+
+
 class Answer(msgspec.Struct, tag=10, array_like=True, frozen=True):
     """What a call returned; no parts for None."""
 
@@ -95,4 +101,4 @@ class Gone(msgspec.Struct, tag=14, array_like=True, frozen=True):
     reason: str
 
 
-CALLS = Codec(Call | Cancel | More | Answer | Raised | Item | End | Gone)
+CALLS = Codec(Call | Cancel | More | Taken | Answer | Raised | Item | End | Gone)

@@ -21,7 +21,7 @@ from typing import Any
 from ropewalk.calls.batching import Gathering
 from ropewalk.calls.incoming import Errand, Incoming, Served, Turn
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Call, Cancel, Gone, Item, More, Raised
+from ropewalk.calls.messages import Call, Cancel, Gone, Item, More, Raised, Taken
 from ropewalk.calls.payloads import Packed, own_descriptors
 from ropewalk.calls.streams import Stream
 from ropewalk.calls.threads import Threads
@@ -47,13 +47,17 @@ class CallServer:
         self._num_served = 0
         self._calls: dict[Link, dict[int, Incoming]] = {}
         """Calls with an answer to come, which may be cancelled."""
+        self._lent: dict[Link, dict[int, Incoming]] = {}
+        """Calls whose answer is under way and counts as taken when the caller says so."""
+        self.on_gone: Callable[[Link], object] = lambda _link: None
+        """Called on the loop when a caller is gone, after its calls were given up."""
 
     # Any thread
 
     def serve(self, obj: object, methods: Mapping[str, MethodFacts], label: str) -> Served:
         """Let an object be called from now on."""
         self._num_served += 1
-        served = Served(self._num_served, obj, methods, label)
+        served = Served(self._num_served, obj, methods, label, self._finish)
         for way in served.ways.values():
             if way.facts.batch_size:
                 way.batch = Gathering(served, way, self._loop, self._begin)
@@ -111,6 +115,7 @@ class CallServer:
     def attend(self, link: Link) -> None:
         """Hear a link that is up; from the loop's thread."""
         self._calls[link] = {}
+        self._lent[link] = {}
         self._loop.add_link(link, functools.partial(self._hear, link), lambda _why: self._gone(link))
 
     def _hear(self, link: Link, received: Received) -> None:
@@ -121,6 +126,10 @@ class CallServer:
             self._call(link, message, received)
         elif type(message) is Cancel:
             self._cancel(link, message.number)
+        elif type(message) is Taken:
+            call = self._lent[link].pop(message.number, None)
+            if call and call.later:
+                call.later.on_taken()
         elif type(message) is More:
             stream = self._calls[link].get(message.number)
             if isinstance(stream, Stream):
@@ -130,11 +139,11 @@ class CallServer:
     def _call(self, link: Link, message: Call, received: Received) -> None:
         served = self._served.get(message.target)
         way = served.plain_ways.get(message.method) if served is not None and not served.closed else None
-        if way is not None:
+        if way is not None and not way.in_thread:
             # The short way of most calls: an unmarked method whose turn it is.
             assert served
             call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
-            lane, loop = served.lane, self._loop
+            lane, loop = way.lane, self._loop
             with served.lock:
                 begun = lane.begin_alone(call)
             if not begun:
@@ -143,6 +152,7 @@ class CallServer:
             entered = loop.enter()
             self._run(call)
             if not loop.leave(entered):
+                way.lasts = True
                 link.flush()  # the turn of the loop in which its answer was held is over
             return
         if served is None or served.closed:
@@ -169,9 +179,11 @@ class CallServer:
             self._begin(call)
 
     def _cancel(self, link: Link, number: int) -> None:
-        call = self._calls.get(link, {}).pop(number, None)
+        call = self._calls.get(link, {}).pop(number, None) or self._lent.get(link, {}).pop(number, None)
         if call is None:
             return
+        if call.later:
+            call.later.give_up()
         call.cancelled = True
         if isinstance(call, Stream):
             self._step(call)  # its next turn closes it
@@ -182,9 +194,11 @@ class CallServer:
 
     def _gone(self, link: Link) -> None:
         """A caller is gone: what it asked for and has not begun is not done for nobody."""
-        for number in list(self._calls.get(link, {})):
-            self._cancel(link, number)
+        for number in sorted((*self._calls.get(link, {}), *self._lent.get(link, {})), reverse=True):
+            self._cancel(link, number)  # the last one first: what was lent goes back to the front, in order
         self._calls.pop(link, None)
+        self._lent.pop(link, None)
+        self.on_gone(link)
 
     def _step(self, stream: Stream) -> None:
         """Let a stream have its next turn, if it wants one."""
@@ -270,9 +284,12 @@ class CallServer:
         if turn.when_over:
             self._loop.call_soon(turn.when_over)
 
-    def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None) -> None:
+    def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None, *, lent: bool = False) -> None:
         """Send what became of a call, unless nobody wants to know."""
         link = call.link
+        if lent:
+            self._lend(call, answer, packed)
+            return
         if type(answer) is not Item and (calls := self._calls.get(link)):
             calls.pop(call.number, None)
         try:
@@ -295,6 +312,21 @@ class CallServer:
         finally:
             if packed is not None and packed.fds:
                 packed.close()
+
+    def _lend(self, call: Incoming, answer: Any, packed: Packed | None) -> None:
+        """Send a value that stays here as well, until the caller says that it has it."""
+        calls, lent = self._calls.get(call.link), self._lent.get(call.link)
+        if calls is None or lent is None or call.cancelled or not calls.pop(call.number, None):
+            return  # it was given up in this moment, and whoever lends it has been told
+        lent[call.number] = call
+        packed = packed or _NOTHING
+        if packed.fds and not call.link.stream.carries_fds:
+            packed = packed.unfolded()
+        with contextlib.suppress(LinkClosed):  # the loop notices by itself, and gives it back
+            call.link.send(answer, packed.parts, packed.fds or ())
+
+
+_NOTHING = Packed(())
 
 
 def _send(link: Link, message: Any) -> None:

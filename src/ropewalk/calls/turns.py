@@ -13,6 +13,7 @@ run beside code of the outer call, if that went on after asking for a future.)
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
@@ -32,6 +33,10 @@ class Waiting(Protocol):
 
 
 W = TypeVar("W", bound=Waiting)
+
+
+#: The limit of a lane in which any number of calls run.
+FREE = sys.maxsize
 
 
 class Lane(Generic[W]):
@@ -66,7 +71,7 @@ class Lane(Generic[W]):
 
     def begin_alone(self, call: W) -> bool:
         """The short way of `arrive`: whether a call has begun, because nothing else is here."""
-        if self.running or self.waiting:
+        if self.waiting or (self.running and self.limit != FREE):
             return False
         self.running[call.key] = call
         return True
