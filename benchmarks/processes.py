@@ -1,0 +1,96 @@
+"""Measures processes and what they share against `multiprocessing`, and prints one table with ratios from one run.
+
+    python benchmarks/processes.py                          the whole table, some minutes
+    python benchmarks/processes.py --only queue manager     some rows
+    python benchmarks/processes.py --repeats 9              more rounds of each measurement (default 5)
+    python benchmarks/processes.py --quick                  smaller and fewer rounds: shows that all rows run
+    python benchmarks/processes.py --subject forkserver     the harness against itself: ratios near 1
+    python benchmarks/processes.py --json FILE --markdown FILE
+
+The floor beside them is a bare socket pair between two processes (`process_rows.Bare`), and a copy of the memory. Each
+row runs in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like any
+other. README.md says how it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from pool_rows import Line
+from process_rows import FLOOR, METHODS, ROWS, Bench
+
+from pool import kill_group, machine, markdown, show, verdict
+
+HERE = pathlib.Path(__file__).parent
+LIMIT_S = 300
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure processes and what they share against multiprocessing.")
+    parser.add_argument("--only", nargs="+", metavar="ROW", choices=ROWS, default=list(ROWS), help=", ".join(ROWS))
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="rounds of each measurement (default 5)")
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--subject", default="ropewalk", metavar="LIBRARY", help="who is measured against spawn")
+    parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if options.here:
+        repeats = min(2, options.repeats) if options.quick else options.repeats
+        with options.here.open("w") as file:
+            for line in ROWS[options.only[0]](Bench(options.subject, repeats, options.quick)):
+                print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
+        return 0
+
+    print(machine(), flush=True)
+    lines: list[Line] = []
+    for name in options.only:
+        for line in run_alone(name, options):
+            lines.append(line)
+            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
+    print()
+    contenders = tuple(dict.fromkeys((options.subject, *METHODS, FLOOR, "memcpy")))
+    show(lines, contenders)
+    if options.json:
+        content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, contenders)}")
+    return int(any(line.holds is False for line in lines))
+
+
+def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
+    """The lines of one row, measured by another interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
+        # Not as a script: `spawn` would run that again in each process it starts, and be measured with all its imports.
+        command = [sys.executable, "-c", "import sys, processes; sys.exit(processes.main())", "--only", name]
+        command += ["--here", str(answer), "--subject", options.subject, "--repeats", str(options.repeats)]
+        command += ["--quick"] * options.quick
+        with words.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, cwd=HERE)
+            try:
+                code: int | str = process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                code = f"no end in {LIMIT_S} s"
+            kill_group(process)
+        if answer.exists():
+            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
+        if code != 0:
+            print(words.read_text(), file=sys.stderr)
+            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
+            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
