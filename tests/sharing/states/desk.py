@@ -1,0 +1,86 @@
+"""A desk: it carries calls to states and keeps what they ended with, as a depot does, but at once and in one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+
+
+def party(process: str, thread: int = 0) -> Party:
+    return Party(process, f"Process-{process}", thread)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """An item that says who it is and pretends to be large."""
+
+    label: Any
+    size_bytes: int = 1
+
+
+class Desk:
+    """Calls under way and ended, of any number of states that live and die together.
+
+    Args:
+        states: as a depot has them, in the order in which they hear of deaths.
+        on_outcome: hears each outcome as it comes.
+    """
+
+    def __init__(self, *states: Any, on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> None:
+        self.states = states
+        self.waiting: dict[Waiter, Any] = {}  # In the order of the calls; with the state where each was made.
+        self.ended: dict[Waiter, Outcome] = {}
+        self.lent: dict[Waiter, Any] = {}
+        self.dead: set[str] = set()
+        self._on_outcome = on_outcome
+
+    def call(self, state: Any, method: str, who: Party, *args: Any) -> Waiter:
+        assert method in state.METHODS
+        waiter = Waiter(who)
+        self.waiting[waiter] = state
+        self._hear(getattr(state, method)(waiter, *args))
+        return waiter
+
+    def ask(self, state: Any, method: str, who: Party, *args: Any) -> Any:
+        """A call that must end at once: what it returns, or raises."""
+        return self.end(self.call(state, method, who, *args))
+
+    def end(self, waiter: Waiter) -> Any:
+        """What an ended call returns, or raises."""
+        outcome = self.ended[waiter]
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value.label if isinstance(outcome.value, Parcel) else outcome.value
+
+    def time_over(self, waiter: Waiter) -> None:
+        self._hear(self.waiting[waiter].give_up(waiter, timed_out=True))
+
+    def cancel(self, waiter: Waiter) -> None:
+        self._hear(self.waiting.pop(waiter).give_up(waiter, timed_out=False))
+
+    def taken(self, waiter: Waiter) -> None:
+        self._hear(self.lent.pop(waiter).taken(waiter))
+
+    def never_taken(self, waiter: Waiter) -> None:
+        self._hear(self.lent.pop(waiter).give_up(waiter, timed_out=False))
+
+    def die(self, process: str) -> None:
+        self.dead.add(process)
+        self.waiting = {waiter: state for waiter, state in self.waiting.items() if waiter.party.process != process}
+        self.lent = {waiter: state for waiter, state in self.lent.items() if waiter.party.process != process}
+        for state in self.states:
+            self._hear(state.party_gone(process, f"Process-{process}"))
+
+    def _hear(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            waiter = outcome.waiter
+            assert waiter.party.process not in self.dead, "an outcome for a process that is gone"
+            assert waiter in self.waiting, "a second outcome, or one for a call that was cancelled"
+            state = self.waiting.pop(waiter)
+            self.ended[waiter] = outcome
+            if outcome.lent:
+                self.lent[waiter] = state
+            self._on_outcome(outcome)
