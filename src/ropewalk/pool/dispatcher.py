@@ -146,7 +146,9 @@ class Dispatcher:
     ) -> None:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
-        self.table = TaskTable(max_deaths=options.max_deaths, at_most_once=options.at_most_once)
+        self.table = TaskTable(
+            max_deaths=options.max_deaths, at_most_once=options.at_most_once, begins=lambda job: job.begin()
+        )
         self.scaling = Scaling(num_workers)
         self.elasticity = elasticity
         self._looking = False
@@ -221,6 +223,19 @@ class Dispatcher:
                 job.abandon(error)
             self._assign()
             self.changed.notify_all()
+
+    def sweep(self) -> None:
+        """Forget what has not been given to a worker of jobs that were withdrawn."""
+        with interrupts_deferred, self.lock:
+            self.table.sweep(lambda job: job.withdrawn)
+            self._count_off_dropped()
+            self._stop_if_finished()
+            self.changed.notify_all()
+
+    def jobs(self) -> list[Job]:
+        """All that wait for results."""
+        with interrupts_deferred, self.lock:
+            return list(self._jobs)
 
     def finish(self) -> None:
         """Take no more work; workers end when all is done."""
@@ -401,6 +416,7 @@ class Dispatcher:
                 by_worker.setdefault(assignment.worker, []).append(assignment)
             for id, those in by_worker.items():
                 self._send_tasks(self.workers[id], those)
+        self._count_off_dropped()
         if not self._watching and self.table.watchful:
             self._watching = True
             self._session.loop.call_soon(self._watch_later)

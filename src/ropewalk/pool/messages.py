@@ -18,8 +18,14 @@ class CallKind:
 
     #: f(item) · f(*item) · f(*item[0], **item[1]) of one `apply` · f(*item) of one `apply`
     ONE, STAR, APPLY, APPLY_PLAIN = range(4)
+    #: The last three for an executor, where `sys.exit` in a task is an answer and not the end of its worker.
+    EXECUTOR_STAR, EXECUTOR_APPLY, EXECUTOR_PLAIN = range(4, 7)
     #: Kinds whose task has no position in a map.
-    SINGLE = (APPLY, APPLY_PLAIN)
+    SINGLE = (APPLY, APPLY_PLAIN, EXECUTOR_APPLY, EXECUTOR_PLAIN)
+    #: Kinds whose item is arguments and keyword arguments.
+    WITH_KEYWORDS = (APPLY, EXECUTOR_APPLY)
+    #: Kinds of an executor.
+    EXIT_IS_ANSWER = (EXECUTOR_STAR, EXECUTOR_APPLY, EXECUTOR_PLAIN)
 
 
 class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):

@@ -192,7 +192,7 @@ class Pool:
         job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
         arguments = tuple(args)
         call = (arguments, dict(kwds)) if kwds else arguments
-        self._submit(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)
+        self.start_job(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)
         return job
 
     # Many calls
@@ -394,6 +394,68 @@ class Pool:
                 self.terminate()
                 self._release()
 
+    # What is built upon a pool makes jobs of its own, such as the futures of `compat.executor`
+
+    def start_job(
+        self, job: Job, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None = None
+    ) -> None:
+        """Run `func` for items that were cut into units; the job hears of the results (see `Job`).
+
+        Args:
+            job: what the results are for.
+            func: what to call.
+            cut: the items of each unit, in order.
+            kind: how an item becomes a call, a `CallKind`.
+            seed: what `task_seed` derives from; by default the number of this call in the pool.
+
+        Raises:
+            PoolClosed: the pool takes no more work.
+            NotPicklable: a unit cannot be sent.
+            Exception: what broke the pool.
+        """
+        self._check_running()
+        code, seed = self._packer.code(func), self._seed(seed)
+        what = "args" if kind in CallKind.SINGLE else "iterable"
+        units: list[Unit] = []
+        defined: dict[frozenset[str], Constant] = {}
+        first = 0
+        try:
+            for items in cut:
+                units.append(self._packer.unit(job, code, items, first, kind, seed, what=what, defined=defined))
+                first += len(items)
+                if len(units) == _SLICE_UNITS:  # workers begin while the rest is pickled
+                    self._dispatcher.submit(units)
+                    units = []
+            self._dispatcher.submit(units)
+        except BaseException as error:
+            if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
+                error = _named_for_apply(error, has_keywords=kind in CallKind.WITH_KEYWORDS)
+            self._dispatcher.cancel(job, error)
+            raise error
+        finally:
+            self._dispatcher.let_go(code, *defined.values())
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are to be, or may be one day."""
+        return self._dispatcher.most_workers
+
+    def waiting_jobs(self) -> list[Job]:
+        """All jobs that still wait for results."""
+        return self._dispatcher.jobs()
+
+    def sweep_soon(self) -> None:
+        """Forget what has not begun of jobs that were withdrawn; from anywhere, also the garbage collector."""
+        self._session.loop.call_soon(self._dispatcher.sweep)
+
+    def cancel_soon(self, job: Job, error: BaseException | None = None) -> None:
+        """Recall what has not begun of a job, and tell it `error` if there is one; from anywhere, as `sweep_soon`."""
+        self._session.loop.call_soon(lambda: self._dispatcher.cancel(job, error))
+
+    def call_back(self, call: Callable[[], None]) -> None:
+        """Run the user's code, such as a callback, in the thread that the pool has for that; from any thread."""
+        self._callbacks.put(call)
+
     # What code written for multiprocessing looks at
 
     @property
@@ -449,7 +511,7 @@ class Pool:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
             if not isinstance(items, range) or chunksize == 1:
                 cut = [tuple(chunk) for chunk in cut]
-            self._submit(job, func, cut, kind, seed)
+            self.start_job(job, func, cut, kind, seed)
         return job
 
     def _imap(
@@ -509,31 +571,6 @@ class Pool:
     def _feeding(self) -> bool:
         current = threading.current_thread()
         return any(feeder is not current and feeder.is_alive() for feeder in list(self._feeders))
-
-    def _submit(
-        self, job: Job, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None
-    ) -> None:
-        self._check_running()
-        code, seed = self._packer.code(func), self._seed(seed)
-        what = "args" if kind in CallKind.SINGLE else "iterable"
-        units: list[Unit] = []
-        defined: dict[frozenset[str], Constant] = {}
-        first = 0
-        try:
-            for items in cut:
-                units.append(self._packer.unit(job, code, items, first, kind, seed, what=what, defined=defined))
-                first += len(items)
-                if len(units) == _SLICE_UNITS:  # workers begin while the rest is pickled
-                    self._dispatcher.submit(units)
-                    units = []
-            self._dispatcher.submit(units)
-        except BaseException as error:
-            if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
-                error = _named_for_apply(error, has_keywords=kind == CallKind.APPLY)
-            self._dispatcher.cancel(job, error)
-            raise error
-        finally:
-            self._dispatcher.let_go(code, *defined.values())
 
     def _seed(self, seed: int | None) -> int:
         self._num_maps += 1

@@ -87,13 +87,19 @@ class Batch:
                 self._entries, self._parts = values, ()
             return self._entries  # type: ignore[return-value]
 
+    def take(self, at: int) -> Any:
+        """One entry, which this forgets, so that a large value lives no longer than whoever has it wants."""
+        entries = self.entries()
+        entry, entries[at] = entries[at], None
+        return entry
+
     def _rebuild(self, kind: int, data: bytes, buffers: Sequence[Part]) -> Any:
         if kind == ERROR:
             return Raised(rebuild_error(FAILURE_DECODER.decode(data), self.where))
         assert kind == PICKLED
         try:
             return loads(data, buffers)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit in the middle of it would end a thread of the pool
             error.add_note(f"This was raised here, while a result from {self.where} was unpickled.")
             return Raised(error)
 
@@ -103,6 +109,8 @@ class Job:
 
     #: Whether nothing more is wanted of it: what is submitted from then on is not run.
     dropped = False
+    #: Whether its tasks that have not begun are not to begin any more; `Dispatcher.sweep` forgets them.
+    withdrawn = False
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -114,6 +122,10 @@ class Job:
                 f"this result belongs to a pool of process {self._pid}, from which this one ({os.getpid()}) was "
                 "forked; it arrives there"
             )
+
+    def begin(self) -> bool:
+        """Whether tasks of it that are about to be given to a worker, perhaps again, shall run."""
+        return True
 
     def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
         """Tasks `first` to `first + count` have their results: the entries of `batch` from `offset` on."""
@@ -431,7 +443,7 @@ class ImapJob(Job):
             self._num_consumed += 1
             self._waiting_bytes -= raw[0].share_bytes
             self.changed.notify_all()
-        return raw[0].entries()[raw[1]]
+        return raw[0].take(raw[1])
 
     def _pop(self) -> tuple[Batch, int] | None:
         if self._ordered:

@@ -18,7 +18,7 @@ result, it says so (`Given up`), and the caller makes the error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -100,11 +100,15 @@ class TaskTable:
     Args:
         max_deaths: a task that killed so many workers is given up.
         at_most_once: a task that was started is never started again.
+        begins: asked with the job of a span before that is given to a worker; False drops it instead.
     """
 
-    def __init__(self, *, max_deaths: int = 3, at_most_once: bool = False) -> None:
+    def __init__(
+        self, *, max_deaths: int = 3, at_most_once: bool = False, begins: Callable[[Any], bool] = lambda job: True
+    ) -> None:
         self.max_deaths = max_deaths
         self.at_most_once = at_most_once
+        self._begins = begins
         self.pace = Pace()
         self.num_pending = 0
         self.num_running = 0
@@ -234,6 +238,17 @@ class TaskTable:
                 holders.append(worker.id)
         return holders
 
+    def sweep(self, is_withdrawn: Callable[[Any], bool]) -> None:
+        """Forget the tasks of all such jobs that have not been sent."""
+        kept: deque[Span] = deque()
+        for span in self._pending:
+            if is_withdrawn(span.unit.job):
+                self.num_pending -= span.stop - span.start
+                self._dropped.append(span)
+            else:
+                kept.append(span)
+        self._pending = kept
+
     def dropped(self) -> list[Span]:
         """Tasks of cancelled jobs that end here without an answer; each is told once."""
         dropped, self._dropped = self._dropped, []
@@ -249,6 +264,8 @@ class TaskTable:
             worker, _ = self._idle.popitem()
             worker.heard, worker.peeked = now, False  # its silence begins here
             self._feed(worker, assignments, first=True)
+            if not worker.num_items:  # nothing that waited was to begin any more
+                self._idle[worker] = None
         # ...then, if these tasks are short, those that will be idle soonest.
         if self._pending:
             pace_ns = self.pace.expected_ns(self._pending[0].unit.code)
@@ -357,6 +374,10 @@ class TaskTable:
                 if size_bytes + span.unit.size_bytes > self.pace.most_bytes:
                     return
             self._pending.popleft()
+            self.num_pending -= count
+            if not self._begins(span.unit.job):
+                self._dropped.append(span)
+                continue
             if worker.units_left is not None:
                 worker.units_left -= 1
             assignments.append(Assignment(worker.id, worker.next_seq, span))
@@ -364,7 +385,6 @@ class TaskTable:
             worker.next_seq += count
             worker.num_items += count
             worker.load_ns += (pace_ns or 0.0) * count
-            self.num_pending -= count
             self.num_running += count
             num_items += count
             size_bytes += span.unit.size_bytes

@@ -260,7 +260,7 @@ class Worker:
             except (SystemExit, KeyboardInterrupt):
                 raise  # they end this process, as in any other
             except BaseException as error:  # also CancelledError and the like: a user's, not ours
-                self._append_failure(failure_of(error, __name__))
+                self._append_failure(failure_of(error.answer if type(error) is _Exit else error, __name__))
                 results = self._results
             else:
                 if value is None:
@@ -370,11 +370,32 @@ def _read_only(part: Part) -> Part:
 
 
 def _caller(function: Callable[..., Any], kind: int) -> Callable[[Any], Any]:
+    if kind in CallKind.EXIT_IS_ANSWER:
+        function = _answering_exits(function)
     if kind == CallKind.ONE:
         return function
-    if kind == CallKind.APPLY:
+    if kind in CallKind.WITH_KEYWORDS:
         return lambda item: function(*item[0], **item[1])
     return lambda item: function(*item)
+
+
+class _Exit(BaseException):
+    """What a task raised to end its process, which shall be its answer instead."""
+
+    def __init__(self, answer: BaseException) -> None:
+        self.answer = answer
+
+
+def _answering_exits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for an executor: as with the standard library's, it cannot end its worker by an exception."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _Exit(error) from None
+
+    return call
 
 
 def _with_points(call: Callable[[Any], Any], visit: Callable[[str, str], bool]) -> Callable[[Any], Any]:
