@@ -1,0 +1,230 @@
+"""`Process`: multiprocessing's process over agents that may be on other hosts.
+
+    Process.start ─▶ Packed ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
+         │                                                                    (the standard library's)
+         └── Popen ◀── Up, Exited ── session's loop
+
+It is a subclass of the standard library's own class, which keeps the list of children, and in the new process sets
+`current_process`, calls `run` and turns its end into an exit code. So `multiprocessing.active_children` and the like
+see our processes, and the standard library's own end at the end of the program works on them.
+
+What is added: the target may be a lambda or live in `__main__` without a guard, `failure` says how a process
+ended, and no process outlives the one that started it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import sys
+from multiprocessing import util
+from multiprocessing.process import BaseProcess
+from typing import Any, cast
+
+from ropewalk.compat.meta import resources_of
+from ropewalk.compat.process_payload import PROCESS, Packed
+from ropewalk.compat.process_popen import Popen
+from ropewalk.errors import PoolClosed, StartFailed
+from ropewalk.processes import bootstrap
+from ropewalk.processes.fleet import default_resources
+from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.owner import ProcessSpec
+from ropewalk.processes.session import Session, default_session
+
+active_children = multiprocessing.active_children
+current_process = multiprocessing.current_process
+parent_process = multiprocessing.parent_process
+
+_ENTRY = "ropewalk.compat.process_main:main"
+
+
+class Source:
+    """Where the processes of a class come from; in another process that is the session which that one runs in.
+
+    Args:
+        engine: its shared session; None for the engine of the settings.
+        session: this one, instead.
+    """
+
+    def __init__(self, engine: str | None = None, session: Session | None = None) -> None:
+        self._engine = engine
+        self._session = session
+
+    def __reduce__(self) -> tuple[type[Source], tuple[()]]:
+        return Source, ()
+
+    def session(self) -> Session:
+        """The session, as it is now."""
+        return self._session or default_session(self._engine)
+
+    def lease(self) -> Session:
+        """The session, leased; see `Session.lease`."""
+        while True:
+            session = self.session()
+            with contextlib.suppress(*() if self._session else (PoolClosed,)):  # it ended for idleness just now
+                session.lease()
+                return session
+
+
+class Process(BaseProcess):
+    """A process of its own for a function, with the interface of `multiprocessing.Process`.
+
+    Args:
+        group: None; it is there as in the standard library.
+        target: called by `run`; a lambda, a closure or a function of `__main__` is welcome.
+        name: shown in output and in errors.
+        args: its arguments, copied when the process is started.
+        kwargs: its keyword arguments.
+        daemon: end the process with the one that made it, instead of waiting for it; it may have no children.
+
+    Example:
+        >>> import ropewalk
+        >>> process = ropewalk.Process(target=pow, args=(2, 3))
+        >>> process.start()
+        >>> process.join()
+        >>> process.exitcode
+        0
+    """
+
+    _start_method = None
+    _source = Source()
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> Popen:
+        """Start a process; called by `start`."""
+        ours = cast(Process, process)
+        packed = Packed(ours)
+        with interrupts_deferred:
+            try:
+                session = ours._source.lease()
+            except BaseException:
+                packed.close()
+                raise
+            _hook_exit()
+            return Popen(ours.name, ours._spec(session), packed, session)
+
+    @staticmethod
+    def _after_fork() -> None:
+        """Nothing: the process was not forked from its parent, and what was unpickled in it shall stay."""
+
+    def _spec(self, session: Session) -> ProcessSpec:
+        facts = cast(Any, self)  # the standard library's own attributes
+        # A default name ends with the number; what runs in a worker begins to count anew, and is named after it.
+        number = facts._identity[-1]
+        group = self.name.removesuffix(f"-{number}").removesuffix(f":{number}")
+        inside = bootstrap.current if len(facts._identity) == 1 else None
+        resources = resources_of(facts._target, type(self), type(self).run)
+        return ProcessSpec(
+            group=f"{inside.name}/{group}" if inside else group,
+            rank=number,
+            entry=_ENTRY,
+            codec=PROCESS,
+            resources=resources or default_resources(session.settings),
+        )
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the process has ended, for so many seconds at most.
+
+        Ctrl-C in this wait is passed on to the children, which no terminal tells of it.
+
+        Raises:
+            StartFailed: it could not be started.
+        """
+        try:
+            super().join(timeout)
+        except KeyboardInterrupt:
+            _interrupt_children()
+            raise
+        if self._running and not util.is_exiting():  # type: ignore[attr-defined]  # then nobody could do anything
+            self._running.check_started()
+
+    @property
+    def exitcode(self) -> int | None:
+        """What the process gave to `exit`, a negative signal number, or None while it has not ended.
+
+        Raises:
+            StartFailed: it could not be started.
+        """
+        code = super().exitcode
+        if self._running:
+            self._running.check_started()
+        return code
+
+    @property
+    def ident(self) -> int | None:
+        """The process id on its host, as soon as it is known; None before `start`.
+
+        Raises:
+            StartFailed: it could not be started.
+        """
+        if self._running and not cast(Any, self)._closed:
+            return self._running.wait_for_pid()
+        return super().ident
+
+    pid = ident  # pyright: ignore[reportIncompatibleMethodOverride]  # the stubs take the two for different ones
+
+    @property
+    def failure(self) -> str | None:
+        """How the process ended, in one line, unless that was well or it has not: cause, host, last output.
+
+        Example:
+            Process-1 on host n17 (pid 4711) was killed by SIGSEGV (segmentation fault) after 3.2 s; last output: ...
+        """
+        cast(Any, self)._check_closed()
+        return self._running.failure if self._running else None
+
+    @property
+    def _running(self) -> Popen | None:
+        return cast("Popen | None", cast(Any, self)._popen)
+
+
+def process_class(*, engine: str | None = None, session: Session | None = None) -> type[Process]:
+    """`Process`, with its processes on an engine or in a session of its own."""
+    return type("Process", (Process,), {"_source": Source(engine, session), "__module__": __name__})
+
+
+def cpu_count() -> int:
+    """How many CPUs there are for this program: on the engine's hosts, as far as they are up, else on this one.
+
+    In a process of Ropewalk: how many it may use itself.
+    """
+    session = default_session()
+    shares = [agent.share for agent in session.hosts()]
+    return int(sum(share.resources.cpus for share in shares if share.slots)) or session.default_size
+
+
+def _children() -> list[Process]:
+    mine = os.getpid()  # a forked child has inherited the list
+    ours = [child for child in active_children() if isinstance(child, Process)]
+    return [child for child in ours if cast(Any, child)._parent_pid == mine]
+
+
+def _interrupt_children() -> None:
+    for child in _children():
+        cast(Any, child)._popen.interrupt()
+
+
+_hooked = False
+
+
+def _hook_exit() -> None:
+    """Have children ended at the end of this process: before its session, so only once that has opened."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.register(_end_children)
+
+
+def _end_children() -> None:
+    """As multiprocessing does it: daemonic children are ended, the others waited for."""
+    children = _children()
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+        _interrupt_children()  # the terminal would have told them as well
+    for child in children:
+        if child.daemon:
+            child.terminate()
+    for child in children:
+        with contextlib.suppress(StartFailed):  # that was said
+            child.join()

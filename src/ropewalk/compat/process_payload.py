@@ -1,0 +1,158 @@
+"""A `Process` object on its way to the process that runs it.
+
+    owner    pack ──▶ Packed ──Begin, parts──▶ unpack ──▶ run    process
+             pid ◀──────────────── Up ───────────────────
+
+It is pickled before `start` returns: what the caller changes afterwards changes nothing. Large arrays lie in
+a memory file, which the process maps if it is on the same host.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+from collections.abc import Iterator, Sequence
+from multiprocessing.process import AuthenticationString, BaseProcess  # type: ignore[attr-defined]  # not in the stubs
+from typing import Any, cast
+
+import msgspec
+
+from ropewalk.errors import NotPicklable
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Codec, Link, Received
+from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
+from ropewalk.transport.serialization import Payload, dumps_code, loads
+
+#: What people call the private attributes of a process.
+_ARGUMENT = re.compile(r"\._(args|kwargs|target)\b")
+
+
+class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
+    """owner ──▶ process: be this. The parts: the process object with its buffers, then each definition likewise."""
+
+    main: bytes
+    """Facts of the owner's `__main__`."""
+    name: str
+    authkey: bytes
+    num_buffers: int
+    definitions: list[tuple[str, int]]
+    """Names of `__main__`, with the number of their buffers."""
+    shared: tuple[int, ...]
+    """Lengths of the parts if they are in a memory file."""
+
+
+class Up(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """process ──▶ owner: I am here."""
+
+    pid: int
+
+
+PROCESS = Codec(Begin | Up)
+
+
+class Packed:
+    """A pickled process object, held until it is sent or not wanted any more.
+
+    Args:
+        process: is copied before this returns.
+
+    Raises:
+        NotPicklable: a part of it cannot be sent.
+    """
+
+    def __init__(self, process: BaseProcess) -> None:
+        config: dict[str, Any] = cast(Any, process)._config
+        authkey = config.pop("authkey")  # refuses to be pickled; it goes by itself
+        try:
+            code = dumps_code(process, what=process.name)
+        except NotPicklable as error:
+            raise _in_words_of_the_user(error, process.name) from error.__cause__
+        finally:
+            config["authkey"] = authkey
+        payloads = [code.payload, *code.definitions.values()]
+        parts = [part for payload in payloads for part in _parts(payload)]
+        self._fd = _memory_file(parts)
+        self._parts = [bytes(part) for part in parts] if self._fd is None else []
+        self._lengths = tuple(memoryview(part).nbytes for part in parts)
+        self._begin = Begin(
+            main=msgspec.msgpack.encode(main_facts()),
+            name=process.name,
+            authkey=bytes(authkey),
+            num_buffers=len(code.payload.buffers),
+            definitions=[(name, len(payload.buffers)) for name, payload in code.definitions.items()],
+            shared=(),
+        )
+
+    def send(self, link: Link) -> None:
+        """Send it; it is held no longer.
+
+        Raises:
+            LinkClosed: the process is gone.
+        """
+        try:
+            if self._fd is None:
+                link.send(self._begin, self._parts)
+            elif link.stream.carries_fds:
+                link.send(msgspec.structs.replace(self._begin, shared=self._lengths), fds=[self._fd])
+            else:
+                link.send(self._begin, open_parts(os.dup(self._fd), self._lengths, writable=False))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give its memory back; may be called twice."""
+        self._parts = []
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def unpack(received: Received) -> BaseProcess:
+    """The process object, in the process that is to run it; gives `__main__` what it refers to.
+
+    Raises:
+        Exception: what unpickling it raised.
+    """
+    begin: Begin = received.message
+    shared = open_parts(received.fds[0], begin.shared, writable=True) if begin.shared else []
+    parts: Iterator[Part] = iter(shared or received.parts)
+
+    def take(num_buffers: int) -> tuple[Part, list[Part]]:
+        return next(parts), [_writable(next(parts)) for _ in range(num_buffers)]
+
+    pickled, buffers = take(begin.num_buffers)
+    definitions = {name: take(num_buffers) for name, num_buffers in begin.definitions}
+    authkey = cast(bytes, AuthenticationString(begin.authkey))
+    # Before anything is unpickled: proxies of managers look for the key here, and log lines for the name.
+    current = multiprocessing.current_process()
+    current.name, current.authkey = begin.name, authkey
+    MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts)).install(definitions)
+    process = loads(pickled, buffers)
+    process._config["authkey"] = authkey
+    return process
+
+
+def _parts(payload: Payload) -> list[Part]:
+    return [payload.pickle, *payload.buffers]
+
+
+def _memory_file(parts: Sequence[Part]) -> int | None:
+    """A memory file with large parts; None if they are small, or there is no room for one."""
+    if total_bytes(parts) < SHARED_MIN_BYTES:
+        return None
+    try:
+        return pack(parts, "ropewalk-process")
+    except OSError:
+        return None
+
+
+def _writable(part: Part) -> Part:
+    return part if isinstance(part, memoryview) else memoryview(bytearray(part))
+
+
+def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:
+    """With `args[0]` instead of `Process-1._args[0]`."""
+    path = _ARGUMENT.sub(r".\1", error.path).removeprefix(f"{name}.")
+    return NotPicklable(f"{name}: {error}".replace(error.path, path), path=path)
