@@ -1,0 +1,149 @@
+"""Runs CPython's test classes, each in one process, several at once, and gives every test a verdict of its own.
+
+    batch (one class) ── process: test, test, test that hangs ──▶ ended after its limit
+                      └─ process: the rest ──▶ its own end        (checked too: see `judge_end`)
+
+A process for each test would be cleaner still, but starting 280 of them, and what each
+of them starts for its first object, took most of the time.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from tests.conformance.runner import FAILED, PASSED
+
+RUNNER = Path(__file__).with_name("runner.py")
+#: In the environment of all that a batch starts, so that what is left of it can be found.
+MARK = "CONFORMANCE_BATCH"
+LIMIT_S = 60.0  # of one test
+MAX_ENDS = 3  # processes for one batch: a class that ends so many shows nothing new by ending more
+GRACE_S = 5.0  # for the last processes of a batch to be gone
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    word: str
+    """"passed", "failed" or "skipped"."""
+    words: str = ""
+    """Why, and for a failure what the process had printed."""
+
+
+def run_all(tests: list[str], at_once: int) -> dict[str, Verdict]:
+    """The verdict for each test, and for each class, by its name alone, that of its end."""
+    batches: dict[str, list[str]] = {}
+    for test in tests:
+        batches.setdefault(test.partition(".")[0], []).append(test)
+    verdicts: dict[str, Verdict] = {}
+    with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
+        # The big ones first, so that none of them is left for the end, when the others have nothing to do.
+        largest_first = sorted(batches, key=lambda name: -len(batches[name]))
+        for verdict in threads.map(lambda name: run_batch(name, batches[name]), largest_first):
+            verdicts |= verdict
+    return verdicts
+
+
+def run_batch(name: str, tests: list[str]) -> dict[str, Verdict]:
+    """A test that ends the process fails, and those after it get a new one."""
+    verdicts: dict[str, Verdict] = {}
+    for _ in range(MAX_ENDS):
+        verdicts |= run_process(name, [test for test in tests if test not in verdicts])
+        if verdicts.keys() >= set(tests):
+            return verdicts
+    why = f"not run: {MAX_ENDS} tests of {name} before it ended the process that ran them"
+    return {test: Verdict("failed", why) for test in tests} | verdicts
+
+
+def run_process(name: str, tests: list[str]) -> dict[str, Verdict]:
+    """Verdicts for the tests, up to one that ended the process, and for the end of the class."""
+    with surroundings() as (folder, environment):
+        lines = folder / "verdicts"
+        command = [sys.executable, RUNNER, *tests, "--limit", str(LIMIT_S), "--verdicts", lines]
+        # Output goes to a file: the end of a pipe would come only with the end of all that inherited it.
+        with open(folder / "output", "w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder / "cwd", env=environment)
+            try:
+                code: int | str = process.wait(LIMIT_S * (len(tests) + 2))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                code = "none, it did not end"
+        said = f"exit code {code}\n{(folder / 'output').read_text(errors='replace')}"
+        verdicts = read_verdicts(lines, tests, said)
+        verdicts[name] = judge_end(code, verdicts, environment, said)
+        return verdicts
+
+
+def read_verdicts(lines: Path, tests: list[str], said: str) -> dict[str, Verdict]:
+    verdicts: dict[str, Verdict] = {}
+    begun: str | None = None
+    for line in lines.read_text().splitlines() if lines.exists() else []:
+        told = json.loads(line)
+        if told["verdict"] == "begun":
+            begun = told["test"]
+        else:
+            begun = None
+            words = f"{told['words']}\n{said}" if told["verdict"] == "failed" else told["words"]
+            verdicts[told["test"]] = Verdict(told["verdict"], words)
+    if begun is not None:
+        verdicts[begun] = Verdict("failed", f"it ended the process, or took longer than {LIMIT_S} s\n{said}")
+        return verdicts
+    # No test ended the process, but something of the class: its setUpClass, for one.
+    return {test: Verdict("failed", f"it was not run\n{said}") for test in tests} | verdicts
+
+
+def judge_end(code: int | str, verdicts: dict[str, Verdict], environment: dict[str, str], said: str) -> Verdict:
+    """The process shall end by itself and leave nothing; what it leaves is ended here."""
+    left = wait_until_gone(environment[MARK])
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    all_passed = all(verdict.word != "failed" for verdict in verdicts.values())
+    if code not in (PASSED, FAILED) or (all_passed and code != PASSED):
+        return Verdict("failed", said)
+    files = [name for name in os.listdir(environment["TMPDIR"]) if not name.startswith("pymp-")]
+    if all_passed and (left or files):
+        return Verdict("failed", f"left processes {left}, files {files}\n{said}")
+    return Verdict("passed")
+
+
+@contextlib.contextmanager
+def surroundings() -> Generator[tuple[Path, dict[str, str]]]:
+    """Folders for one process, and an environment that marks what it starts. Short paths: those of sockets are."""
+    folder = Path(tempfile.mkdtemp(prefix="cf-"))
+    try:
+        for name in ("cwd", "tmp"):  # bodies write into both
+            (folder / name).mkdir()
+        temporary = str(folder / "tmp")
+        yield folder, os.environ | {MARK: str(folder), "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_gone(mark: str) -> dict[int, str]:
+    deadline = time.monotonic() + GRACE_S
+    while (left := marked_processes(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def marked_processes(mark: str) -> dict[int, str]:
+    """Command by pid."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+    return found

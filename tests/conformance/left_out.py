@@ -1,0 +1,24 @@
+"""CPython's tests that are not run against Ropewalk: each class or test by name, with the reason."""
+
+from __future__ import annotations
+
+_INSIDE = "tests the inside of multiprocessing, which Ropewalk leaves as it is: "
+
+LEFT_OUT: dict[str, str] = {
+    "MiscTestCase": _INSIDE + "its list of names and its import",
+    "OtherTest": _INSIDE + "the challenges of its connections",
+    "SemLockTests": _INSIDE + "its semaphores",
+    "TestForkAwareThreadLock": _INSIDE + "its bookkeeping at a fork",
+    "TestInternalDecorators": _INSIDE + "its own test helpers",
+    "TestInvalidHandle": _INSIDE + "a Connection made of a number",
+    "TestPoolNotLeakOnFailure": _INSIDE + "how its Pool asks a context for processes",
+    "TestResourceTracker": _INSIDE + "its resource tracker",
+    "TestStartMethod": "tests the choice between start methods; Ropewalk has one",
+    "_TestImportStar": _INSIDE + "each of its modules by name",
+    "WithProcessesTestFinalize": _INSIDE + "multiprocessing.util",
+    "WithProcessesTestHeap": _INSIDE + "multiprocessing.heap",
+    "WithProcessesTestLogging": _INSIDE + "its logger",
+    "WithProcessesTestSharedCTypes": _INSIDE + "multiprocessing.sharedctypes",
+    "TestFlags": "starts Python with -S, which hides installed packages, and with them Ropewalk",
+    "TestNoForkBomb": "expects an error without `if __name__ == '__main__'`, which Ropewalk does not need",
+}

@@ -1,0 +1,68 @@
+"""CPython's own tests of multiprocessing, run against Ropewalk. See `runner.py` to run some by hand.
+
+The ids are discovered from the interpreter that runs this, so that a test that
+a new Python brings is not silently missed. Each class runs in a process of its own,
+`batches` says how; its end is an item too, with the name of the class alone.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import subprocess
+import sys
+
+import pytest
+
+from tests.conformance import batches
+from tests.conformance.left_out import LEFT_OUT
+from tests.conformance.runner import NO_TESTS, PASSED
+from tests.conformance.turning import MODULE, ORIGINAL
+
+AT_ONCE = 4
+
+listing = subprocess.run([sys.executable, batches.RUNNER, "--list"], capture_output=True, text=True, timeout=60)
+if listing.returncode == NO_TESTS:
+    pytest.skip(listing.stdout.strip(), allow_module_level=True)
+assert listing.returncode == PASSED, listing.stderr
+TESTS = listing.stdout.split()
+CLASSES = list(dict.fromkeys(test.partition(".")[0] for test in TESTS))
+
+
+def reason_to_leave_out(name: str) -> str | None:
+    """For a test that is left out, or whose class is."""
+    return None if MODULE == ORIGINAL else LEFT_OUT.get(name) or LEFT_OUT.get(name.partition(".")[0])
+
+
+@pytest.fixture(scope="module")
+def verdicts(request: pytest.FixtureRequest) -> dict[str, batches.Verdict]:
+    """Of all tests that were chosen: they run before the first of them is told, several at once."""
+    # pytest's own, for this one item: it takes the time of them all.
+    faulthandler.cancel_dump_traceback_later()
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    chosen = {item.callspec.params["name"] for item in items if item.module is request.module}
+    tests = [test for test in TESTS if chosen & {test, test.partition(".")[0]} and not reason_to_leave_out(test)]
+    return batches.run_all(tests, AT_ONCE)
+
+
+@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.timeout(1800)
+def test_cpython(name: str, verdicts: dict[str, batches.Verdict]) -> None:
+    if reason := reason_to_leave_out(name):
+        pytest.skip(reason)
+    tell(verdicts[name])
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if not reason_to_leave_out(name)])
+@pytest.mark.timeout(1800)
+def test_a_class_ends_by_itself_and_leaves_nothing(name: str, verdicts: dict[str, batches.Verdict]) -> None:
+    tell(verdicts[name])
+
+
+def tell(verdict: batches.Verdict) -> None:
+    if verdict.word == "skipped":
+        pytest.skip(verdict.words)
+    assert verdict.word == "passed", verdict.words
+
+
+def test_everything_left_out_exists() -> None:
+    assert LEFT_OUT.keys() <= {*TESTS, *CLASSES}

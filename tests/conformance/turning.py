@@ -1,0 +1,106 @@
+"""Turns a test file of CPython round to another module, without changing a word of its bodies.
+
+The file reaches multiprocessing in two ways, and both are turned here:
+
+    import statements, on top and          its own `__import__`   ->  stand-ins, whose names under test are MODULE's
+    inside of functions
+    "from multiprocessing import Pool" in  its constants          ->  "from MODULE import Pool"
+    a script for a new interpreter
+
+So what a body finds as `multiprocessing.Queue` or by `from multiprocessing.managers
+import BaseManager` is MODULE's. Everything else is the real thing: `test.support`,
+`multiprocessing.util`, `multiprocessing.process`, and what other modules import.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import os
+import re
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ORIGINAL = "multiprocessing"
+# Processes import this too: those of Ropewalk may take the default, those of the original inherit the variable.
+MODULE = os.environ.get("CONFORMANCE_MODULE", "ropewalk")
+
+#: The modules under test. Which of their names are MODULE's own is told by a test of `ropewalk.compat.names`.
+TURNED = {
+    ORIGINAL,
+    *(f"{ORIGINAL}.{name}" for name in ("connection", "managers", "pool", "queues", "shared_memory")),
+}
+#: There is one start method here, new interpreters, and bodies that ask for it shall find "spawn".
+START_METHOD = {"get_start_method", "set_start_method", "set_forkserver_preload"}
+
+
+class StandIn(types.ModuleType):
+    """A module of multiprocessing to the eye of the tests, in which the names under test are MODULE's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._original = importlib.import_module(name)
+        try:
+            self._ours: Any = importlib.import_module(name.replace(ORIGINAL, MODULE, 1))
+        except ModuleNotFoundError:
+            self._ours = None
+
+    def __getattr__(self, name: str) -> Any:
+        if f"{self.__name__}.{name}" in TURNED:
+            return stand_in(f"{self.__name__}.{name}")
+        if self.__name__ == ORIGINAL and name in self._original.__all__ and name not in START_METHOD:
+            return getattr(self._ours, name, None) or missing(name)
+        original = getattr(self._original, name)
+        return original if isinstance(original, types.ModuleType) else getattr(self._ours, name, original)
+
+
+@functools.cache
+def stand_in(name: str) -> StandIn:
+    return StandIn(name)
+
+
+@functools.cache
+def missing(name: str) -> Any:
+    """In place of a name that MODULE lacks: fails the tests that use it, and no others."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AttributeError(f"{MODULE} has no {name}")
+
+    return type(name, (), {"__init__": fail, "terminate": fail, "kill": fail})
+
+
+def load(name: str, into: dict[str, Any]) -> None:
+    """Execute the module of this name once more, turned round, as the module with this dictionary.
+
+    Its functions and classes then belong to that module, and processes find them there.
+    """
+    spec: Any = importlib.util.find_spec(name)
+    into["__file__"] = spec.origin
+    into["__builtins__"] = {**vars(builtins), "__import__": _import}
+    exec(_turned(spec.loader.get_code(name)), into)  # from the cache of compiled files: 6000 lines take their time
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, object] | None = None,
+    locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] = (),
+    level: int = 0,
+) -> types.ModuleType:
+    module = builtins.__import__(name, globals, locals, fromlist, level)
+    imported = name if fromlist else name.partition(".")[0]
+    return stand_in(imported) if imported in TURNED else module
+
+
+def _turned(constant: Any) -> Any:
+    """A code object with the imports in its texts turned, or such a text."""
+    if isinstance(constant, types.CodeType):
+        return constant.replace(co_consts=tuple(_turned(inner) for inner in constant.co_consts))
+    if isinstance(constant, str) and "\n" in constant:
+        constant = re.sub(rf"^( *from ){ORIGINAL}\b", rf"\1{MODULE}", constant, flags=re.MULTILINE)
+        constant = re.sub(rf"^( *import ){ORIGINAL}(?= as )", rf"\1{MODULE}", constant, flags=re.MULTILINE)
+        return re.sub(rf"^( *import ){ORIGINAL}$", rf"\1{MODULE} as {ORIGINAL}", constant, flags=re.MULTILINE)
+    return constant
