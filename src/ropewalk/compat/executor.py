@@ -1,0 +1,427 @@
+"""`Executor`: concurrent.futures' interface to a pool whose workers may die and may run on other hosts.
+
+    submit ─▶ TaskFuture ──▶ pool ═══▶ worker       begin    it is running, and can be cancelled no more
+                   ▲                      │
+    callbacks ◀── end ◀── callbacks' thread ◀── result       user code never runs on the session's loop
+
+A future is the pool's job itself, so that an executor needs no thread but the one in
+which the pool runs callbacks. What programs written for `ProcessPoolExecutor` see
+differently: a worker that dies is replaced and its task is run again, until it has
+killed `max_deaths` workers; only then its future, and no other, gets `TaskPoisoned`
+(which is a `BrokenProcessPool`). Functions may be lambdas or live in `__main__`.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from functools import partial
+from typing import Any, TypeVar
+
+from ropewalk.compat.broken_executor import as_futures_name_it
+from ropewalk.engines.resources import Resources, usable_cpus
+from ropewalk.errors import NotPicklable, PoolClosed
+from ropewalk.pool.messages import CallKind
+from ropewalk.pool.pool import Pool
+from ropewalk.pool.results import Batch, Job, Raised
+from ropewalk.pool.status import PoolStatus, WorkerHandle
+from ropewalk.processes.session import Session
+
+T = TypeVar("T")
+
+
+class Executor(concurrent.futures.Executor):
+    """A `concurrent.futures.Executor` whose workers are processes of an engine.
+
+    Nothing is started before the first call is submitted. A program that ends without `shutdown` waits for what it
+    submitted, as with the standard library.
+
+    Example:
+        >>> import ropewalk, math
+        >>> with ropewalk.Executor(2) as executor:
+        ...     executor.submit(math.factorial, 5).result()
+        120
+
+    Args:
+        max_workers: how many workers; by default as `Pool` decides.
+        mp_context: taken for the sake of programs that pass one. A context of `ropewalk.get_context` says the engine;
+            of others nothing is used, as the engine decides how processes start.
+        initializer: called in each worker before its first task; if it raises, the executor is broken.
+        initargs: its arguments.
+        max_tasks_per_child: a worker is replaced after so many calls (or chunks of `map`).
+        engine: where workers run, such as "local"; the setting `engine` by default.
+        session: a session to share; by default all pools of an engine share one.
+        resources: what each worker needs.
+        max_deaths: a call that has killed so many workers in a row fails with `TaskPoisoned`.
+        task_timeout_s: a call that runs longer fails with `TaskTimeout`, and its worker is replaced.
+        at_most_once: never start a call twice: one whose worker dies fails with `WorkerLost`.
+        preload: modules that workers share from the start ("numpy"); they must not start threads.
+        name: shown in `status`, in output and in errors.
+
+    Raises:
+        ValueError: `max_workers` or `max_tasks_per_child` is below 1.
+        TypeError: `initializer` cannot be called, or `max_tasks_per_child` is no int.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        mp_context: Any = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        engine: str | None = None,
+        session: Session | None = None,
+        resources: Resources | None = None,
+        max_deaths: int = 3,
+        task_timeout_s: float | None = None,
+        at_most_once: bool = False,
+        preload: Sequence[str] = (),
+        name: str | None = None,
+    ) -> None:
+        self._pool: Pool | None = None
+        self._closed = False
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError(f"max_workers must be greater than 0, not {max_workers}")
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be a callable, not {initializer!r}")
+        if max_tasks_per_child is not None:
+            if not isinstance(max_tasks_per_child, int):
+                raise TypeError(f"max_tasks_per_child must be an integer, not {max_tasks_per_child!r}")
+            if max_tasks_per_child <= 0:
+                raise ValueError(f"max_tasks_per_child must be >= 1, not {max_tasks_per_child}")
+        self._lock = threading.Lock()
+        self._wanted = max_workers
+        self._make_pool = partial(
+            Pool,
+            max_workers,
+            initializer,
+            tuple(initargs),
+            max_tasks_per_child,
+            engine=engine or getattr(mp_context, "engine", None),
+            session=session,
+            resources=resources,
+            max_deaths=max_deaths,
+            task_timeout_s=task_timeout_s,
+            at_most_once=at_most_once,
+            preload=preload,
+            name=name,
+        )
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn(*args, **kwargs)` in a worker; returns at once.
+
+        The arguments are copied before this returns. What cannot be sent is told by the future.
+
+        Raises:
+            RuntimeError: after `shutdown`, or when the interpreter is ending.
+            BrokenProcessPool: the initializer has raised, or the workers do not stay up.
+        """
+        pool = self._started()
+        future: TaskFuture[T] = TaskFuture(pool)
+        kind = CallKind.EXECUTOR_APPLY if kwargs else CallKind.EXECUTOR_PLAIN
+        try:
+            self._start(pool, future, fn, [((args, kwargs) if kwargs else args,)], kind)
+        except NotPicklable as error:
+            future.end(Raised(error))
+        return future
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        """The results of `map(fn, *iterables)`, in order, as they are there.
+
+        The iterables are read to their end at once. Closing the iterator, or an error, cancels what has not begun.
+
+        Args:
+            fn: pickled once, with what it closes over.
+            iterables: arguments of `fn`, one from each for a call.
+            timeout: seconds from now after which the iterator raises `TimeoutError`.
+            chunksize: how many calls are pickled together.
+
+        Raises:
+            ValueError: `chunksize` is below 1.
+            RuntimeError: as of `submit`.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize must be >= 1, not {chunksize}")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pool = self._started()
+        calls = list(zip(*iterables, strict=False))
+        job = MapJob(pool, len(calls))
+        cut = (tuple(calls[at : at + chunksize]) for at in range(0, len(calls), chunksize))
+        try:
+            self._start(pool, job, fn, cut, CallKind.EXECUTOR_STAR)
+        except NotPicklable as error:
+            job.abandon(error)
+        return job.results(deadline)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; the workers end when all is done. May be called twice.
+
+        Args:
+            wait: return when they have ended.
+            cancel_futures: cancel what has not begun.
+        """
+        with self._lock:
+            self._closed = True
+            pool = self._pool
+        if pool is None:
+            return
+        if cancel_futures:
+            for job in pool.waiting_jobs():
+                job.cancel()  # type: ignore[attr-defined]  # this pool has no jobs but ours
+        if wait:
+            _finish(pool)
+        else:
+            _finish_later(pool)
+
+    def status(self) -> PoolStatus | None:
+        """What the executor is doing, as `Pool.status` shows it; None before its first call."""
+        return self._pool.status() if self._pool else None
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> bool | None:
+        if exc_type and issubclass(exc_type, KeyboardInterrupt) and self._pool:
+            # Ctrl-C in a terminal reaches a standard executor's workers as well, and what they run ends with it.
+            self._pool.terminate()
+        self.shutdown(wait=True)
+        return False
+
+    def __repr__(self) -> str:
+        state = "shut down" if self._closed else "running" if self._pool else "not started"
+        return f"<ropewalk.Executor {self._pool.name if self._pool else 'of a pool'} {state}>"
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(
+            "an executor cannot be sent to another process; make one inside the task (it joins the same session)"
+        )
+
+    def __del__(self) -> None:
+        pool = getattr(self, "_pool", None)
+        if pool and not self._closed:  # what was submitted is run, as in the standard library
+            _finish_later(pool)
+
+    # What libraries look at
+
+    @property
+    def _max_workers(self) -> int:
+        return self._wanted or (self._pool.num_workers if self._pool else usable_cpus())
+
+    @property
+    def _processes(self) -> dict[int, WorkerHandle]:
+        """The workers by process id; none before the first call and after the end, as in the standard library."""
+        if self._pool is None:
+            return {}
+        return {handle.pid: handle for handle in self._pool._pool}  # pyright: ignore[reportPrivateUsage]
+
+    # Inside
+
+    def _started(self) -> Pool:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if _exiting:
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+            if self._pool is None:
+                try:
+                    self._pool = _open(self._make_pool)
+                except Exception as error:
+                    raise as_futures_name_it(error) from error.__cause__
+            return self._pool
+
+    def _start(self, pool: Pool, job: Job, fn: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int) -> None:
+        try:
+            pool.start_job(job, fn, cut, kind)
+        except PoolClosed as error:  # while this ran; or we are a forked child, which the error explains
+            raise RuntimeError(f"cannot schedule new futures after shutdown: {error}") from error
+        except Exception as error:
+            raise as_futures_name_it(error) from error.__cause__
+
+
+class TaskFuture(Future[T], Job):
+    """The future of one call, which can be cancelled until the call is given to a worker."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__()
+        Job.__init__(self)
+        self._pool = pool
+
+    # The user's side
+
+    def cancel(self) -> bool:
+        """Have the call not made, if it is not given to a worker yet; returns whether that came in time."""
+        if not super().cancel():
+            return False
+        with self._condition:
+            first, self.withdrawn = not self.withdrawn, True
+        if first:
+            self.set_running_or_notify_cancel()  # `wait` and `as_completed` hear of it
+            self._pool.sweep_soon()
+        return True
+
+    def result(self, timeout: float | None = None) -> T:
+        """What the call returned; raises what it raised, with the remote traceback as the cause."""
+        if not self.done():
+            self.check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised, or None."""
+        if not self.done():
+            self.check_process()
+        return super().exception(timeout)
+
+    # The dispatcher's side
+
+    def begin(self) -> bool:
+        with self._condition:  # it may be entered again
+            if not (self.running() or self.done()):
+                self.set_running_or_notify_cancel()
+            return self.running()
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        self._pool.call_back(partial(self._unpickle, batch, offset))
+
+    def abandon(self, error: BaseException) -> None:
+        self._pool.call_back(partial(self.end, Raised(error)))
+
+    def _unpickle(self, batch: Batch, offset: int) -> None:
+        try:
+            outcome = batch.take(offset)
+        except BaseException as error:  # whatever it is, somebody waits for this future
+            outcome = Raised(error)
+        self.end(outcome)
+
+    def end(self, outcome: Any) -> None:
+        """The call has ended with a value, or with an exception that is `Raised`."""
+        with contextlib.suppress(InvalidStateError):  # cancelled, and then the pool was terminated
+            if type(outcome) is Raised:
+                self.set_exception(as_futures_name_it(outcome.error))
+            else:
+                self.set_result(outcome)
+
+
+class MapJob(Job):
+    """What a `map` waits for: results in the order of the calls, each from the moment it is there."""
+
+    def __init__(self, pool: Pool, num_calls: int) -> None:
+        super().__init__()
+        self._pool = pool
+        self._num_calls = num_calls
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._arrived: dict[int, tuple[int, Batch, int]] = {}
+        """By the number of its first call: how many results, and where they are."""
+        self._error: BaseException | None = None
+
+    # The user's side
+
+    def results(self, deadline: float | None) -> Iterator[Any]:
+        """The values in order, until one is an exception or the deadline has passed."""
+        at = 0
+        try:
+            while at < self._num_calls:
+                count, batch, offset = self._wait_for(at, deadline)
+                for each in range(offset, offset + count):
+                    yield self._value(batch, each)  # no variable here may hold the value while the caller has it
+                at += count
+        finally:
+            if at < self._num_calls:  # an error, or the caller wants no more
+                self._pool.cancel_soon(self)
+
+    def cancel(self) -> None:
+        """The executor was shut down with `cancel_futures`."""
+        self._pool.cancel_soon(self, CancelledError())
+
+    def _wait_for(self, at: int, deadline: float | None) -> tuple[int, Batch, int]:
+        self.check_process()
+        with self._lock:  # not `with changed`, which an interrupt could leave locked
+            while at not in self._arrived:
+                if self._error:
+                    raise as_futures_name_it(self._error)
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise TimeoutError(f"{self._num_calls - at} of {self._num_calls} results were not there in time")
+                self._changed.wait(left_s)
+            return self._arrived.pop(at)
+
+    @staticmethod
+    def _value(batch: Batch, at: int) -> Any:
+        entry = batch.take(at)
+        if type(entry) is Raised:
+            raise as_futures_name_it(entry.error)
+        return entry
+
+    # The dispatcher's side
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        with self._lock:
+            self._arrived[first] = count, batch, offset
+            self._changed.notify_all()
+
+    def abandon(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = error
+            self._changed.notify_all()
+
+
+# Pools of executors, from their start to their end; each with a lock for whoever waits for that end.
+
+_pools: dict[Pool, threading.Lock] = {}
+_exiting = False
+_hooked = False
+
+
+def _open(make_pool: Callable[[], Pool]) -> Pool:
+    global _hooked
+    if not _hooked:
+        # Before the exit handlers, by one of which sessions end. The standard library's executors use it as well.
+        threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
+        _hooked = True
+    pool = make_pool()
+    # The thread of callbacks begins here: at the interpreter's exit, where results may come too, none can be started.
+    pool.call_back(_nothing)
+    _pools[pool] = threading.Lock()
+    return pool
+
+
+def _nothing() -> None:
+    pass
+
+
+def _finish(pool: Pool) -> None:
+    """Let a pool run what it has and end, and wait for that; also if somebody else waits for it already."""
+    ending = _pools.get(pool)
+    if ending is not None:
+        with ending:
+            pool.close()
+            pool.join()
+            _pools.pop(pool, None)
+
+
+def _finish_later(pool: Pool) -> None:
+    if pool in _pools:
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending: `_finish_all` does it
+            threading.Thread(target=_finish, args=(pool,), name=f"{pool.name}-shutdown", daemon=True).start()
+
+
+def _finish_all() -> None:
+    """The program ends: run what was submitted."""
+    global _exiting
+    _exiting = True
+    for pool in list(_pools):
+        try:
+            _finish(pool)
+        except BaseException:  # Ctrl-C: it shall end now
+            pool.terminate()
+            raise
+
+
+#: In a forked child, the pools are the parent's.
+os.register_at_fork(after_in_child=_pools.clear)
