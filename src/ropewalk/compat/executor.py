@@ -1,14 +1,9 @@
 """`Executor`: concurrent.futures' interface to a pool whose workers may die and may run on other hosts.
 
-    submit ─▶ TaskFuture ──▶ pool ═══▶ worker       begin    it is running, and can be cancelled no more
-                   ▲                      │
-    callbacks ◀── end ◀── callbacks' thread ◀── result       user code never runs on the session's loop
-
-A future is the pool's job itself, so that an executor needs no thread but the one in
-which the pool runs callbacks. What programs written for `ProcessPoolExecutor` see
-differently: a worker that dies is replaced and its task is run again, until it has
-killed `max_deaths` workers; only then its future, and no other, gets `TaskPoisoned`
-(which is a `BrokenProcessPool`). Functions may be lambdas or live in `__main__`.
+What programs written for `ProcessPoolExecutor` see differently: a worker that dies
+is replaced and its task is run again, until it has killed `max_deaths` workers; only
+then its future, and no other, gets `TaskPoisoned` (which is a `BrokenProcessPool`).
+Functions may be lambdas or live in `__main__`.
 """
 
 from __future__ import annotations
@@ -19,16 +14,17 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
 from ropewalk.compat.broken_executor import as_futures_name_it
+from ropewalk.compat.task_futures import MapJob, TaskFuture
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import NotPicklable, PoolClosed
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import Batch, Job, Raised
+from ropewalk.pool.results import Job, Raised
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.processes.session import Session
 
@@ -242,133 +238,6 @@ class Executor(concurrent.futures.Executor):
             raise RuntimeError(f"cannot schedule new futures after shutdown: {error}") from error
         except Exception as error:
             raise as_futures_name_it(error) from error.__cause__
-
-
-class TaskFuture(Future[T], Job):
-    """The future of one call, which can be cancelled until the call is given to a worker."""
-
-    def __init__(self, pool: Pool) -> None:
-        super().__init__()
-        Job.__init__(self)
-        self._pool = pool
-
-    # The user's side
-
-    def cancel(self) -> bool:
-        """Have the call not made, if it is not given to a worker yet; returns whether that came in time."""
-        if not super().cancel():
-            return False
-        with self._condition:
-            first, self.withdrawn = not self.withdrawn, True
-        if first:
-            self.set_running_or_notify_cancel()  # `wait` and `as_completed` hear of it
-            self._pool.sweep_soon()
-        return True
-
-    def result(self, timeout: float | None = None) -> T:
-        """What the call returned; raises what it raised, with the remote traceback as the cause."""
-        if not self.done():
-            self.check_process()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, or None."""
-        if not self.done():
-            self.check_process()
-        return super().exception(timeout)
-
-    # The dispatcher's side
-
-    def begin(self) -> bool:
-        with self._condition:  # it may be entered again
-            if not (self.running() or self.done()):
-                self.set_running_or_notify_cancel()
-            return self.running()
-
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
-        self._pool.call_back(partial(self._unpickle, batch, offset))
-
-    def abandon(self, error: BaseException) -> None:
-        self._pool.call_back(partial(self.end, Raised(error)))
-
-    def _unpickle(self, batch: Batch, offset: int) -> None:
-        try:
-            outcome = batch.take(offset)
-        except BaseException as error:  # whatever it is, somebody waits for this future
-            outcome = Raised(error)
-        self.end(outcome)
-
-    def end(self, outcome: Any) -> None:
-        """The call has ended with a value, or with an exception that is `Raised`."""
-        with contextlib.suppress(InvalidStateError):  # cancelled, and then the pool was terminated
-            if type(outcome) is Raised:
-                self.set_exception(as_futures_name_it(outcome.error))
-            else:
-                self.set_result(outcome)
-
-
-class MapJob(Job):
-    """What a `map` waits for: results in the order of the calls, each from the moment it is there."""
-
-    def __init__(self, pool: Pool, num_calls: int) -> None:
-        super().__init__()
-        self._pool = pool
-        self._num_calls = num_calls
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._arrived: dict[int, tuple[int, Batch, int]] = {}
-        """By the number of its first call: how many results, and where they are."""
-        self._error: BaseException | None = None
-
-    # The user's side
-
-    def results(self, deadline: float | None) -> Iterator[Any]:
-        """The values in order, until one is an exception or the deadline has passed."""
-        at = 0
-        try:
-            while at < self._num_calls:
-                count, batch, offset = self._wait_for(at, deadline)
-                for each in range(offset, offset + count):
-                    yield self._value(batch, each)  # no variable here may hold the value while the caller has it
-                at += count
-        finally:
-            if at < self._num_calls:  # an error, or the caller wants no more
-                self._pool.cancel_soon(self)
-
-    def cancel(self) -> None:
-        """The executor was shut down with `cancel_futures`."""
-        self._pool.cancel_soon(self, CancelledError())
-
-    def _wait_for(self, at: int, deadline: float | None) -> tuple[int, Batch, int]:
-        self.check_process()
-        with self._lock:  # not `with changed`, which an interrupt could leave locked
-            while at not in self._arrived:
-                if self._error:
-                    raise as_futures_name_it(self._error)
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    raise TimeoutError(f"{self._num_calls - at} of {self._num_calls} results were not there in time")
-                self._changed.wait(left_s)
-            return self._arrived.pop(at)
-
-    @staticmethod
-    def _value(batch: Batch, at: int) -> Any:
-        entry = batch.take(at)
-        if type(entry) is Raised:
-            raise as_futures_name_it(entry.error)
-        return entry
-
-    # The dispatcher's side
-
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
-        with self._lock:
-            self._arrived[first] = count, batch, offset
-            self._changed.notify_all()
-
-    def abandon(self, error: BaseException) -> None:
-        with self._lock:
-            self._error = error
-            self._changed.notify_all()
 
 
 # Pools of executors, from their start to their end; each with a lock for whoever waits for that end.
