@@ -18,6 +18,7 @@
     ├── EngineError                           an engine could not do what was asked
     │   └── UnknownEngine (ValueError)
     ├── CodeRefused (ValueError)              a project's code is too large, unreadable or damaged; names the files
+    ├── PeerLost (ConnectionResetError, EOFError)   the other side of a queue, pipe, lock or manager is gone
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
     ├── ProcessLimit                          a host holds as many processes as it may
     ├── CallError                             a call to a service was not answered
@@ -173,6 +174,18 @@ class UnknownEngine(EngineError, ValueError):
 
 class CodeRefused(RopewalkError, ValueError):
     """The code of a project does not travel: it is too large, cannot be read, or came damaged."""
+
+
+class PeerLost(RopewalkError, ConnectionResetError, EOFError):
+    """The other side of a shared object is gone: the process or the host that it lived in.
+
+    What `multiprocessing` raises in such a case depends on the moment, so this is both of it.
+
+    Attributes:
+        peer: where the object was, or who held the other end.
+    """
+
+    peer: str
 
 
 class SettingsError(RopewalkError, ValueError):

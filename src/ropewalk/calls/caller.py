@@ -73,6 +73,11 @@ class Caller:
             raise ProgramStopped(self.closed)
         return made
 
+    def known(self, address: str) -> Conversation | None:
+        """The conversation with the process at an address, if there is one that is open."""
+        conversation = self._conversations.get(address)
+        return conversation if conversation and not conversation.closed else None
+
     def lose(self, address: str, why: str) -> None:
         """The process at an address is gone: do not wait for the kernel to say so."""
         conversation = self._conversations.pop(address, None)

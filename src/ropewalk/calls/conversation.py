@@ -28,7 +28,7 @@ import time
 from collections import deque
 from typing import Any, cast
 
-from ropewalk.calls.messages import Call, Cancel, End, Item, More
+from ropewalk.calls.messages import Call, Cancel, End, Item, More, Taken
 from ropewalk.calls.payloads import Packed, own_descriptors
 from ropewalk.calls.pending import Busy, Lost, Pending, value_of
 from ropewalk.errors import FrameError, LinkClosed
@@ -198,6 +198,10 @@ class Conversation:
         if self._forget(pending):
             self._send(Cancel(pending.number))
             pending.expire()
+
+    def took(self, number: int) -> None:
+        """The answer to a call, which was only lent, is here."""
+        self._send(Taken(number))
 
     def ask_for_more(self, pending: Pending, credit: int) -> None:
         """Let a stream send so many more items."""
@@ -382,7 +386,7 @@ class Conversation:
         if entered is not None:
             self._loop.leave(entered)
 
-    def _send(self, message: Cancel | More) -> None:
+    def _send(self, message: Cancel | More | Taken) -> None:
         try:
             with interrupts_deferred:
                 self.link.send(message)

@@ -137,6 +137,15 @@ def pack_arguments(
     return _pack(link, value, "arguments", keep)
 
 
+def pack_item(link: Link, item: Any) -> Packed:
+    """Pickle what is sent on as it is, by processes that do not look into it; the caller waits until it is sent.
+
+    Raises:
+        NotPicklable: it cannot be sent; `path` says which part.
+    """
+    return Packed((pickle.dumps(item, 5),)) if type(item) in _ATOMS else _pack(link, item, "item", False)
+
+
 def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
     """Pickle what a method returned, or a stream yielded.
 
@@ -176,4 +185,13 @@ def _pack(link: Link | None, value: Any, what: str, keep: bool) -> Packed:
     return Packed([bytes(part) for part in parts] if keep else parts)
 
 
-__all__ = ["Descriptors", "Handover", "Packed", "own_descriptors", "pack_arguments", "pack_value", "unpack"]
+__all__ = [
+    "Descriptors",
+    "Handover",
+    "Packed",
+    "own_descriptors",
+    "pack_arguments",
+    "pack_item",
+    "pack_value",
+    "unpack",
+]

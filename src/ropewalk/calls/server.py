@@ -118,6 +118,11 @@ class CallServer:
         self._lent[link] = {}
         self._loop.add_link(link, functools.partial(self._hear, link), lambda _why: self._gone(link))
 
+    def hang_up(self, link: Link) -> None:
+        """Treat a caller as gone; from the loop's thread."""
+        self._loop.remove_link(link)
+        self._gone(link)
+
     def _hear(self, link: Link, received: Received) -> None:
         message = received.message
         if type(message) is Call:

@@ -1,0 +1,291 @@
+"""How this process takes part in its run, or, in a launcher, in each of its runs: links to depots and managers.
+
+Queue ─┐
+Lock  ─┼─▶ Member (one for each run) ──▶ Caller ──▶ one link to each depot and manager
+proxy ─┘        │ one loop, in a thread, from the first shared object on
+                └ each second: a ping to those on other hosts, which else might fall silent unseen
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ropewalk.calls.caller import Caller
+from ropewalk.calls.conversation import Conversation
+from ropewalk.calls.directory import Place
+from ropewalk.calls.messages import Call
+from ropewalk.calls.payloads import Packed, pack_arguments
+from ropewalk.calls.pending import Dropped, Lost
+from ropewalk.errors import PeerLost, TransportError
+from ropewalk.processes import bootstrap
+from ropewalk.processes.session import Session, default_session
+from ropewalk.sharing.depot import DEPOT_TARGET
+from ropewalk.transport.credentials import token_of
+from ropewalk.transport.loop import Loop
+
+if TYPE_CHECKING:
+    from ropewalk.transport.passport import Passport
+
+#: The process that is a depot.
+DEPOT = "ropewalk.sharing.depot_process:main"
+#: A depot on another host that has not even answered a ping for so long is gone.
+SILENT_S = 5.0
+#: Words that nobody waits for are kept back while so many calls are under way.
+_MOST_IN_FLIGHT = 512
+#: A depot that nobody needs ends; who finds it in that moment tries again.
+_ATTEMPTS, _PAUSE_S = 5, 0.1
+
+
+class Member:
+    """This process, as the depots and managers of one run know it.
+
+    Args:
+        run_id: the run.
+        process_id: its name in the run.
+        key: by which members know each other.
+        passport: where it is, in a run of several hosts.
+        session: of the run, if this is its launcher.
+    """
+
+    def __init__(
+        self, run_id: str, process_id: str, key: str, passport: Passport | None, session: Session | None
+    ) -> None:
+        self.run_id = run_id
+        self.session = session
+        self.loop = Loop()
+        self.places = Places()
+        """Where its services are; the directory of its proxies."""
+        self.caller = Caller(self.loop, self.places, run_id, process_id, passport=passport)
+        self._token = token_of(key, process_id)
+        self._depot = ""
+        self._lock = threading.Lock()
+        self._introduced: dict[Conversation, tuple[int, float]] = {}
+        self._num_users = 0
+        self.loop.call_soon(self._look)
+        self.loop.start("ropewalk-sharing")
+
+    def place(self, address: str, target: int) -> Place:
+        """Where an object is, with what opens the door."""
+        return Place("up", address, target, self._token)
+
+    def converse(self, address: str) -> Conversation:
+        """The link to a depot; dials it if there is none yet.
+
+        Raises:
+            PeerLost: nobody answers there.
+        """
+        try:
+            conversation = self.caller.converse(f"the depot at {address}", self.place(address, DEPOT_TARGET))
+        except TransportError as error:
+            raise PeerLost(f"nobody answers at {address}: {error}", peer=address) from error
+        if conversation not in self._introduced:
+            self._introduced[conversation] = (0, time.monotonic())
+            self.tell(conversation, "introduce", who_we_are())
+        return conversation
+
+    def tell(self, conversation: Conversation, method: str, *args: object) -> None:
+        """Call a depot itself without waiting; what cannot be sent any more is dropped."""
+        packed = pack_arguments(None, args, {}, keep=True) if args else Packed(())
+        message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
+        with contextlib.suppress(Lost, TimeoutError):
+            conversation.begin(message, packed, Dropped(conversation.where))
+            conversation.flush()
+
+    def depot(self) -> str:
+        """The address of the depot for objects that are made here: that of this host.
+
+        Raises:
+            StartFailed: it could not be started.
+            PeerLost: its agent is gone.
+        """
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                if self._depot and self._is_up(self._depot):
+                    break
+                if self._depot:  # it is just ending, and its launcher does not know yet
+                    time.sleep(_PAUSE_S)
+                self._depot = self._find_depot()
+            return self._depot
+
+    def _is_up(self, address: str) -> bool:
+        try:
+            self.converse(address)
+        except PeerLost:
+            return False
+        return True
+
+    def _find_depot(self) -> str:
+        try:
+            session = self.session or default_session()
+            return session.find_service(DEPOT)
+        except TransportError as error:
+            raise PeerLost(f"no depot can be had: {error}", peer="the agent of this host") from error
+
+    def let_go(self, address: str, target: int) -> None:
+        """This process has no handle of an object any more; from the loop's thread."""
+        conversation = self.caller.known(address)
+        if conversation is None:
+            return
+        if conversation.num_pending < _MOST_IN_FLIGHT:  # this thread must not wait for room
+            self.tell(conversation, "drop", target)
+        else:
+            self.loop.call_later(_PAUSE_S, lambda: self.let_go(address, target))
+
+    def used(self) -> None:
+        """One more handle is here: the session of the run stays open."""
+        with self._lock:
+            self._num_users += 1
+            if self._num_users == 1 and self.session:
+                self.session.lease()
+
+    def unused(self) -> None:
+        """One handle less."""
+        with self._lock:
+            self._num_users -= 1
+            if not self._num_users and self.session and not self.session.closed:
+                self.session.release()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is over."""
+        return self.session is not None and self.session.closed
+
+    def close(self) -> None:
+        """Hang up; may be called twice."""
+        self.caller.close("the session has ended")
+        self.loop.stop()
+
+    def forget(self) -> None:
+        """In a forked child: the links are the parent's."""
+        self.caller.forget()
+        self.loop.forget()
+
+    def _look(self) -> None:
+        """Ping depots of other hosts, and give up those that are silent."""
+        now = time.monotonic()
+        for conversation, (num_bytes, heard) in list(self._introduced.items()):
+            link = conversation.link
+            if conversation.closed:
+                del self._introduced[conversation]
+            elif link.stream.carries_fds:
+                continue
+            elif link.received_bytes != num_bytes:
+                self._introduced[conversation] = (link.received_bytes, now)
+            elif now - heard > SILENT_S:
+                conversation.close(f"nothing was heard of its host for {now - heard:.0f} s")
+                continue
+            if conversation.num_pending < _MOST_IN_FLIGHT:  # this thread must not wait for room
+                self.tell(conversation, "ping")
+        self.loop.call_later(1.0, self._look)
+
+
+class Places:
+    """The directory of a member's proxies: each name is one object of one manager, which does not move."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self._lost: dict[str, str] = {}
+
+    def put(self, name: str, place: Place) -> None:
+        """Say where an object is."""
+        self._places[name] = place
+
+    def remove(self, name: str) -> None:
+        """Forget an object."""
+        self._places.pop(name, None)
+
+    def find(self, name: str, replica: int) -> Place:
+        return self._places.get(name) or Place("failed", cause="it was given back")
+
+    def replicas(self, name: str) -> int:
+        return 1
+
+    def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
+        """There are none: what was there and does not answer is gone."""
+        return Place("failed", seen.address, seen.target, seen.token, cause=seen.cause)
+
+
+_members: dict[str, Member] = {}
+_lock = threading.Lock()
+
+
+def member_of(session: Session | None = None) -> Member:
+    """This process in the run of a session; by default the one that it runs in, or the launcher's default.
+
+    Raises:
+        StartFailed, PoolClosed: there is no session and none can be opened.
+    """
+    here = bootstrap.current
+    if here is not None:
+        run_id = here.credentials.run_id
+        with _lock:
+            if run_id not in _members:
+                id, key, passport = here.credentials.process_id, here.member_key, here.passport
+                _members[run_id] = Member(run_id, id, key, passport, None)
+            return _members[run_id]
+    session = session or default_session()
+    session.lease()
+    try:
+        with _lock:
+            member = _members.get(session.run_id)
+            if member is None:
+                for run_id in [run_id for run_id, other in _members.items() if other.has_ended]:
+                    _members.pop(run_id).close()
+                member = Member(session.run_id, "launcher", session.member_key, session.passport, session)
+                _members[session.run_id] = member
+            return member
+    finally:
+        session.release()
+
+
+def member_of_run(run_id: str) -> Member:
+    """This process in a run, of which something came here.
+
+    Raises:
+        PeerLost: it does not belong to that run, or the run has ended.
+    """
+    here = bootstrap.current
+    if here is not None and here.credentials.run_id == run_id:
+        return member_of()
+    member = _members.get(run_id)
+    if member is None or member.has_ended:
+        raise PeerLost(
+            "this object belongs to another run, or to a session that has ended; make it in the run that uses it "
+            "(ropewalk.get_context(engine=...) makes objects for one engine)",
+            peer="another run",
+        )
+    return member
+
+
+@functools.cache
+def who_we_are() -> str:
+    """This process, for people of other processes."""
+    here = bootstrap.current
+    name = here.name if here else "the launcher"
+    return f"{name} (pid {os.getpid()} on {here.host if here else platform.node()})"
+
+
+def _forget_all() -> None:
+    for member in list(_members.values()):
+        member.forget()
+    _members.clear()
+    who_we_are.cache_clear()
+    global _lock
+    _lock = threading.Lock()
+    for forget in on_fork:
+        forget()
+
+
+#: What else has to be forgotten in a forked child.
+on_fork: list[Callable[[], object]] = []
+os.register_at_fork(after_in_child=_forget_all)
+
+
+__all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "who_we_are"]

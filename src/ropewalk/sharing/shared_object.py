@@ -1,0 +1,260 @@
+"""Handles of shared objects: what a queue, lock or connection is in a process that uses it.
+
+    queue.get(timeout=2) ─▶ SharedObject._ask ─▶ Conversation ══▶ depot: waits there ══▶ value
+    pickle.dumps(queue)  ─▶ the depot hears that a handle is under way ─▶ loads ─▶ and that it has arrived
+
+A handle can be sent wherever a pickle goes. The depot keeps the object while any process of the run has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ropewalk.calls.call_future import CallFuture
+from ropewalk.calls.conversation import Conversation
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.messages import Call
+from ropewalk.calls.payloads import Packed, pack_arguments, pack_item
+from ropewalk.calls.pending import Busy, Lost, NotServed, Pending
+from ropewalk.calls.replica import Replica
+from ropewalk.errors import PeerLost
+from ropewalk.processes.session import Session
+from ropewalk.sharing.depot import DEPOT_TARGET
+from ropewalk.sharing.membership import Member, member_of, member_of_run, on_fork
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a shared object is."""
+
+    run_id: str
+    address: str
+    """Of the depot or manager that it lives in."""
+    target: int
+    label: str
+    """What people call it."""
+
+
+class SharedObject:
+    """A handle; picklable.
+
+    Args:
+        reference: where the object is.
+        is_new: whether this process has just made it, so that the depot knows of the handle already.
+    """
+
+    _LENDS: ClassVar[frozenset[str]] = frozenset()
+    """The methods whose values count as taken when they have arrived."""
+
+    def __init__(self, reference: Reference, *, is_new: bool = False) -> None:
+        self._reference = reference
+        self._pid = os.getpid()
+        _hold(reference, is_new=is_new)
+
+    def __del__(self) -> None:
+        if "_pid" in self.__dict__ and self._pid == os.getpid():
+            _let_go(self._reference)
+
+    def __reduce__(self) -> Any:
+        _lend(self._reference)
+        return _rebuild, (type(self), self._reference, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """What goes with the reference when a handle is pickled: attributes that the copy has as well."""
+        return {}
+
+    def _ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+        """Call a method of the object's state, and wait for what it ends with.
+
+        Args:
+            method: of the state.
+            args: plain values.
+            timeout: how many seconds the call may wait there; what it ends with then, the state decides.
+
+        Raises:
+            PeerLost: the depot or its host is gone.
+            Exception: what the state raised.
+        """
+        packed = pack_arguments(None, (threading.get_ident(), *args), {}, keep=False)
+        return self._call(method, packed, timeout)
+
+    def _ask_with(self, method: str, item: Any, *, timeout: float | None = None) -> Any:
+        """As `_ask`, for a method that takes one item, which nobody looks into before it is used.
+
+        Raises:
+            NotPicklable: it cannot be sent.
+        """
+        packed = pack_item(self._conversation().link, item)
+        try:
+            return self._call(method, packed, timeout)
+        finally:
+            packed.close()
+
+    def _future(self, method: str, *args: Any) -> CallFuture:
+        """As `_ask`, without waiting: a `concurrent.futures.Future`."""
+        reference = self._reference
+        member = member_of_run(reference.run_id)
+        self._conversation()
+        name = f"{reference.label} #{reference.target} at {reference.address}"
+        member.places.put(name, member.place(reference.address, reference.target))
+        facts = MethodFacts(method)
+        return Replica(member.caller, name, 0).future(facts, (threading.get_ident(), *args), {})
+
+    def _conversation(self) -> Conversation:
+        if self._pid != os.getpid():  # forked since: this process has no link yet, and counts anew
+            self._pid = os.getpid()
+            _hold(self._reference, is_new=False)
+        return member_of_run(self._reference.run_id).converse(self._reference.address)
+
+    def _call(self, method: str, packed: Packed, timeout: float | None) -> Any:
+        conversation = self._conversation()
+        if packed.fds and not conversation.link.stream.carries_fds:
+            packed = packed.unfolded()
+        if timeout is not None:
+            timeout = max(0.0, timeout)
+        message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 0)
+        try:
+            value = _exchange(conversation, message, packed)
+        except (Lost, NotServed) as error:
+            raise self._lost(error, conversation) from None
+        except Exception:
+            if method in self._LENDS:  # what arrived and cannot be unpickled is nobody else's either
+                conversation.took(message.number)
+            raise
+        if method in self._LENDS:
+            conversation.took(message.number)
+        return value
+
+    def _lost(self, error: Lost | NotServed, conversation: Conversation) -> PeerLost:
+        reference = self._reference
+        if isinstance(error, NotServed):
+            why = "its depot has it no more, because nobody referred to it"
+        else:
+            why = f"where it lived ({reference.address}) nobody answers any more: {conversation.closed or error}"
+        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
+
+
+def _exchange(conversation: Conversation, message: Call, packed: Packed) -> Any:
+    """Send a call and wait for its answer, however long that takes."""
+    if not packed.fds:
+        with contextlib.suppress(Busy):
+            return conversation.ask(message, packed)
+    pending = Pending(conversation.where)
+    conversation.begin(message, packed, pending)
+    try:
+        conversation.wait(pending, None)
+        return pending.value()
+    finally:
+        if not pending.answered:  # Ctrl-C
+            conversation.cancel(pending)
+
+
+def create(kind: str, *args: Any, label: str = "", session: Session | None = None) -> list[Reference]:
+    """Make an object in the depot of this host, held by this process.
+
+    Args:
+        kind: of the family in `sharing/states`.
+        args: of its constructor; for a condition the reference of its lock.
+        label: what people call it; by default its kind.
+        session: of the run it is for, in a launcher.
+
+    Returns:
+        The references of its handles: one, or both ends of a pipe.
+
+    Raises:
+        StartFailed: there is no depot, and none can be started.
+        PeerLost: it is gone.
+    """
+    if args and isinstance(args[0], Reference):
+        lock = args[0]
+        return create_at(member_of_run(lock.run_id), lock.address, kind, lock.target, label=label)
+    member = member_of(session)
+    return create_at(member, member.depot(), kind, *args, label=label)
+
+
+def create_at(member: Member, address: str, kind: str, *args: Any, label: str = "") -> list[Reference]:
+    """As `create`, in a depot or manager at an address."""
+    conversation = member.converse(address)
+    packed = pack_arguments(None, (kind, *args), {}, keep=False)
+    message = Call(0, DEPOT_TARGET, "create", False, None, (), packed.shared, 0)
+    try:
+        targets = _exchange(conversation, message, packed)
+    except (Lost, NotServed) as error:
+        raise PeerLost(f"the depot at {address} is gone: {error}", peer=address) from None
+    return [Reference(member.run_id, address, target, f"{label or kind} {target}") for target in targets]
+
+
+# Which handles this process has
+
+_held: Counter[Reference] = Counter()
+_held_lock = threading.Lock()
+_dropped: deque[Reference] = deque()
+
+
+def _hold(reference: Reference, *, is_new: bool) -> None:
+    """One more handle is here; the depot hears of the first one."""
+    with contextlib.suppress(PeerLost):  # whoever uses the handle hears of it
+        member = member_of_run(reference.run_id)
+        conversation = member.converse(reference.address)
+        with _held_lock:  # what is said of an object shall arrive in this order
+            _held[reference] += 1
+            if _held[reference] == 1:
+                member.used()
+            if not is_new:
+                member.tell(conversation, "hold", reference.target)
+
+
+def _lend(reference: Reference) -> None:
+    """A handle is being pickled: the object must live until it has arrived."""
+    with contextlib.suppress(PeerLost):
+        member = member_of_run(reference.run_id)
+        member.tell(member.converse(reference.address), "lend", reference.target)
+
+
+def _let_go(reference: Reference) -> None:
+    """A handle is gone. This may run between any two steps of any thread, so the loop does the rest."""
+    with contextlib.suppress(Exception):  # the run, or this interpreter, has ended
+        member = member_of_run(reference.run_id)
+        _dropped.append(reference)
+        member.loop.call_soon(_drop_some)
+
+
+def _drop_some() -> None:
+    while _dropped:
+        reference = _dropped.popleft()
+        with contextlib.suppress(PeerLost):
+            member = member_of_run(reference.run_id)
+            with _held_lock:
+                _held[reference] -= 1
+                if _held[reference] > 0:
+                    continue
+                del _held[reference]
+                member.let_go(reference.address, reference.target)
+            member.unused()
+
+
+def _forget_all() -> None:
+    """In a forked child: its handles count anew when they are used."""
+    global _held_lock
+    _held_lock = threading.Lock()
+    _held.clear()
+    _dropped.clear()
+
+
+on_fork.append(_forget_all)
+
+
+def _rebuild(cls: type[SharedObject], reference: Reference, facts: dict[str, Any]) -> SharedObject:
+    """A handle that has arrived."""
+    made = cls.__new__(cls)
+    SharedObject.__init__(made, reference)
+    made.__dict__.update(facts)
+    return made
+
+
+__all__ = ["Reference", "SharedObject", "create", "create_at"]
