@@ -76,3 +76,8 @@ def parse_duration(duration: str | float) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f'must be a time such as "2h", "1h30m", "1:30:00" or seconds, above 0, not {given!r}')
     return seconds
+
+
+def shown_size(size_bytes: float) -> str:
+    """Bytes as people read them, in MiB or GiB."""
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"

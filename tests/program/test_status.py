@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.program.status import NodeStatus, shown_duration, shown_size
+from ropewalk.program.status import NodeStatus, shown_duration
+from ropewalk.quantities import shown_size
 from tests.program.pretend import status_of
 
 

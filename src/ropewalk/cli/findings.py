@@ -35,6 +35,7 @@ from ropewalk import settings
 from ropewalk.engines import make_engine
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError, SettingsError
+from ropewalk.quantities import shown_size
 
 MIB = 2**20
 POOL_TIMEOUT_S = 30.0
@@ -126,7 +127,7 @@ def machine() -> Iterator[Finding]:
         "machine",
         "memory",
         memory.available >= 512 * MIB,
-        f"{_size(memory.available)} of {_size(memory.total)} available",
+        f"{shown_size(memory.available)} of {shown_size(memory.total)} available",
         "less than 512 MiB are left: workers may be ended by the system; stop other programs or use fewer workers",
     )
     yield _ok("machine", "GPUs", _gpus())
@@ -245,7 +246,7 @@ def folders() -> Iterator[Finding]:
             "folders",
             str(shm),
             usage.free >= 256 * MIB,
-            f"{_size(usage.free)} of {_size(usage.total)} free",
+            f"{shown_size(usage.free)} of {shown_size(usage.total)} free",
             "Ropewalk does not need it, but a DataLoader of PyTorch does: docker run --shm-size=2g",
         )
     else:
@@ -275,7 +276,7 @@ def _run_folder(folder: Path) -> Iterator[Finding]:
         "folders",
         "run folder: space",
         State.FAILED if free < 16 * MIB else State.WARNING if free < 1024 * MIB else State.OK,
-        f"{_size(free)} free",
+        f"{shown_size(free)} free",
         "" if free >= 1024 * MIB else f"the output of processes lies there: make room, or {change}",
     )
     length = len(os.fsencode(folder))
@@ -382,10 +383,6 @@ def round_trip() -> Iterator[Finding]:
         "slow: is the machine busy, or Python on a network file system?",
     )
     yield _ok("pool", "round trip", f"one task out and back in {statistics.median(trips_s) * 1e6:.0f} µs (median)")
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / MIB:.0f} MiB"
 
 
 #: A new subject is one function and one line here; the report keeps this order.

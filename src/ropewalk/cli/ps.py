@@ -21,7 +21,8 @@ from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.errors import TransportRefused
 from ropewalk.program.control import Status, StatusIs
 from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
-from ropewalk.program.status import ProgramStatus, shown_duration, shown_size
+from ropewalk.program.status import ProgramStatus, shown_duration
+from ropewalk.quantities import shown_size
 
 _REFRESH_S = 1.0
 _NOTHING = "no program of this user runs on this machine"

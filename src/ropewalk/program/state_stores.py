@@ -23,7 +23,7 @@ from ropewalk.program import checkpoints
 from ropewalk.program.checkpoints import Saved
 from ropewalk.program.messages import FindState, SaveState, StateAnswer, UnitName
 from ropewalk.program.node_context import NodeContext
-from ropewalk.program.status import shown_size
+from ropewalk.quantities import shown_size
 from ropewalk.transport.failures import failure_of, rebuild_error
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ropewalk.quantities import shown_size
+
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
 
@@ -149,8 +151,3 @@ def shown_duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
-
-
-def shown_size(size_bytes: int) -> str:
-    """Bytes as people read them, in MiB or GiB."""
-    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"
