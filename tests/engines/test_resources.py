@@ -8,14 +8,22 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.engines import resources
-from ropewalk.engines.resources import Resources, blas_threads_environment, parse_memory, usable_cpus
+from ropewalk.engines.resources import (
+    Resources,
+    blas_threads_environment,
+    parse_memory,
+    usable_cpus,
+    usable_memory,
+)
 
 HERE = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+MEMORY = psutil.virtual_memory().total
 
 
 @pytest.mark.parametrize(
@@ -164,6 +172,26 @@ def test_a_quota_of_version_1_counts(groups: Groups, mount: str, quota: str, cpu
     groups.write(f"{mount}/docker/1/cpu.cfs_quota_us", quota)
     groups.write(f"{mount}/docker/1/cpu.cfs_period_us", "100000")
     assert groups.cpus() == cpus
+
+
+@pytest.mark.parametrize(
+    ("group", "path", "text", "size_bytes"),
+    [
+        ("0::/a/job\n", "a/job/memory.max", "1048576\n", 1 << 20),
+        ("0::/a/job\n", "a/memory.max", "2097152\n", 2 << 20),
+        ("0::/a/job\n", "a/memory.max", "max\n", MEMORY),
+        ("5:memory:/a\n0::/\n", "memory/a/memory.limit_in_bytes", "1048576\n", 1 << 20),
+        ("5:memory:/a\n0::/\n", "memory/a/memory.limit_in_bytes", "9223372036854771712\n", MEMORY),
+        ("5:cpu:/a\n", "cpu/a/memory.limit_in_bytes", "1048576\n", MEMORY),
+        ("", "memory.max", "1048576", MEMORY),
+    ],
+)
+def test_the_memory_that_may_be_used_is_the_machines_or_what_a_group_above_allows(
+    groups: Groups, group: str, path: str, text: str, size_bytes: int
+) -> None:
+    groups.file.write_text(group)
+    groups.write(path, text)
+    assert usable_memory(cgroup_file=groups.file, cgroup_root=groups.root) == size_bytes
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 from ropewalk.engines.resources import Resources
 
@@ -25,13 +25,13 @@ def attach(function: Any, resources: Resources) -> None:
         raise TypeError(message) from error
 
 
-def attached(function: Any) -> Resources | None:
+def attached(function: object) -> Resources | None:
     """What a function was said to need; None if nothing was said.
 
     A `functools.partial` needs what its function needs, an instance of a class what its class or its `__call__` does.
     """
     while issubclass(type(function), functools.partial) and not hasattr(function, _ATTRIBUTE):
-        function = function.func
+        function = cast(Any, function).func
     for candidate in (function, getattr(type(function), _CALL, None)):
         found = getattr(candidate, _ATTRIBUTE, None)
         if isinstance(found, Resources):  # some objects answer to every name

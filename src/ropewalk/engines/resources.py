@@ -2,7 +2,7 @@
 
 `Resources` is the request. `usable_cpus` is the honest answer to "how many
 processes at once": a container or a batch job often sees all cores of the host
-and may use two of them. `blas_threads_environment` keeps the numerical
+and may use two of them; so is `usable_memory`. `blas_threads_environment` keeps the numerical
 libraries of a process inside its share.
 """
 
@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from ropewalk.quantities import parse_memory
+
+#: Reads a limit of a control group, by its folder.
+_Reader = Callable[[Path], float | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,9 +79,15 @@ def usable_cpus(
         At least 1.
     """
     limits = [float(_affinity())]
-    limits += _quotas(cgroup_file, cgroup_root)
+    limits += _limits("cpu", cgroup_file, cgroup_root, _quota_v2, _quota_v1)
     limits += _allocation(os.environ if environ is None else environ)
     return max(1, math.floor(min(limits)))
+
+
+def usable_memory(*, cgroup_file: Path = Path("/proc/self/cgroup"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
+    """How many bytes of memory this process may use: the minimum of what the machine has and its cgroups allow."""
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min([float(has), *_limits("memory", cgroup_file, cgroup_root, _memory_v2, _memory_v1)]))
 
 
 def _affinity() -> int:
@@ -97,8 +106,10 @@ def _allocation(environ: Mapping[str, str]) -> Iterator[float]:
             return
 
 
-def _quotas(cgroup_file: Path, cgroup_root: Path) -> Iterator[float]:
-    """CPUs that each control group above this process allows, in versions 1 and 2."""
+def _limits(
+    controller: str, cgroup_file: Path, cgroup_root: Path, read_v2: _Reader, read_v1: _Reader
+) -> Iterator[float]:
+    """What each control group above this process allows, in versions 1 and 2."""
     try:
         lines = cgroup_file.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -108,13 +119,13 @@ def _quotas(cgroup_file: Path, cgroup_root: Path) -> Iterator[float]:
         controllers, _, path = rest.partition(":")
         if hierarchy == "0" and not controllers:
             for mount in (cgroup_root, cgroup_root / "unified"):
-                yield from _each(mount, path, _quota_v2)
-        elif "cpu" in controllers.split(","):
-            for mount in {cgroup_root / controllers, cgroup_root / "cpu"}:
-                yield from _each(mount, path, _quota_v1)
+                yield from _each(mount, path, read_v2)
+        elif controller in controllers.split(","):
+            for mount in {cgroup_root / controllers, cgroup_root / controller}:
+                yield from _each(mount, path, read_v1)
 
 
-def _each(mount: Path, path: str, read: Callable[[Path], float | None]) -> Iterator[float]:
+def _each(mount: Path, path: str, read: _Reader) -> Iterator[float]:
     """Read a limit from the process's group and from every group above it; the tightest one binds."""
     # Inside a container the path may be the host's: then only the mount itself exists, and is our own group.
     folder = PurePosixPath(path.lstrip("/"))
@@ -138,6 +149,15 @@ def _quota_v1(group: Path) -> float | None:
     quota = int((group / "cpu.cfs_quota_us").read_text(encoding="ascii"))
     period = int((group / "cpu.cfs_period_us").read_text(encoding="ascii"))
     return _ratio(quota, period)
+
+
+def _memory_v2(group: Path) -> float | None:
+    limit = (group / "memory.max").read_text(encoding="ascii").strip()
+    return None if limit == "max" else int(limit)
+
+
+def _memory_v1(group: Path) -> float | None:
+    return int((group / "memory.limit_in_bytes").read_text(encoding="ascii"))  # no limit is a number above all memory
 
 
 def _ratio(quota_us: int, period_us: int) -> float | None:

@@ -36,11 +36,12 @@ from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
 from ropewalk.processes import bootstrap
 from ropewalk.processes.blob_shelf import BlobShelf
+from ropewalk.processes.bounds import Bounds
 from ropewalk.processes.code_shelf import CodeShelf
 from ropewalk.processes.fork_channel import ForkChannel
-from ropewalk.processes.gpus import Gpus
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.meeting import Meeting, make_folder
+from ropewalk.processes.memory_limit import overuse
 from ropewalk.processes.messages import (
     CONTROL,
     REFUSED_EXIT_CODE,
@@ -120,7 +121,7 @@ class Agent:
         self._last_sample = time.monotonic()
         self._memory_kills = count_kills()
         self._code = CodeShelf(Path(self._folder))
-        self._gpus = Gpus(os.environ)
+        self._bounds = Bounds.here(self._host)
         self._meeting: Meeting | None = None
         self._lease: Lease | None = None
         self._num_bytes = 0
@@ -256,6 +257,9 @@ class Agent:
         if len(self._processes) >= self._boot.max_processes:
             self._tell(link, NotStarted(start.id, self._crowded(start), limit=True))
             return
+        if refusal := self._bounds.refusal(start):
+            self._tell(link, NotStarted(start.id, refusal, limit=True))
+            return
         try:
             process = HostedProcess(start, link, self._output_folder())
         except OSError as error:
@@ -275,8 +279,8 @@ class Agent:
         self._fork_channel(start.preload).request(request, process.child_fds())
 
     def _at_home(self, start: StartProcess) -> StartProcess:
-        """The request in terms of this host: its GPUs, and where the project's files are here."""
-        start = self._gpus.give(start)
+        """The request in terms of this host: its CPUs and GPUs, and where the project's files are here."""
+        start = self._bounds.give(start)
         return self._code.arrange(start) if start.code else start
 
     def _put_code(self, received: Received) -> None:
@@ -417,7 +421,7 @@ class Agent:
         self._tell(process.owner, exited)
 
     def _forget(self, process: HostedProcess) -> None:
-        self._gpus.take_back(process.start.id)
+        self._bounds.take_back(process.start.id)
         self._processes.pop(process.start.id, None)
         if process.pid:
             self._by_pid.pop(process.pid, None)
@@ -514,6 +518,7 @@ class Agent:
                 self._kill(process, f"it had been stopped (SIGSTOP) for {now - process.stopped_since:.0f} s")
         for link, those in samples.items():
             self._tell(link, Samples(those))
+        self._end_overuse()
         if self._lease and self._launcher and self._launcher.received_bytes != self._num_bytes:
             self._num_bytes = self._launcher.received_bytes  # also of a large message that is not whole yet
             self._lease.heard(now)
@@ -521,6 +526,15 @@ class Agent:
             print(f"the launcher was silent for {self._lease.silent_s(now):.0f} s; this agent ends", flush=True)
             self._loop.stop()
         self._loop.call_later(_SAMPLE_S, self._sample)
+
+    def _end_overuse(self) -> None:
+        limits = {
+            pid: process.start.memory_limit_bytes
+            for pid, process in self._by_pid.items()
+            if process.start.memory_limit_bytes
+        }
+        for pid, words in overuse(limits).items():
+            self._kill(self._by_pid[pid], words)
 
     def _recall(self, link: Link, received: Received) -> None:
         recall: Recall = received.message

@@ -27,6 +27,7 @@ from ropewalk import injection
 from ropewalk.engines.resources import blas_threads_environment
 from ropewalk.errors import TransportError
 from ropewalk.processes.detour import detour_through
+from ropewalk.processes.memory_limit import limit_this_process
 from ropewalk.processes.messages import ForkRequest
 from ropewalk.processes.page import TaskPage, join_barriers
 from ropewalk.transport.address import parse_address
@@ -158,6 +159,10 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     with contextlib.suppress(OSError):
         os.chdir(start.folder)
     sys.path[:] = start.path
+    if start.cpu_numbers:
+        os.sched_setaffinity(0, start.cpu_numbers)
+    if start.memory_limit_bytes:
+        limit_this_process(start.memory_limit_bytes)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # forked children would draw the same numbers
     join_barriers()

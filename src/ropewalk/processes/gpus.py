@@ -28,18 +28,29 @@ class Gpus:
         else:
             self._free = [str(number) for number in range(len(list(driver.iterdir())))] if driver.is_dir() else []
         self.count = len(self._free)
+        """How many there are, free or not."""
         self._given: dict[str, list[str]] = {}
 
     def give(self, start: StartProcess) -> StartProcess:
         """The request with the process's own GPUs in its environment, as many as are free.
 
-        Unchanged if it asks for none, names some itself, or the host has none.
+        None of them if it asks for none and is bound to that. Unchanged if it asks for none without
+        being bound, names some itself, or the host has none.
         """
-        if not self.count or not start.gpus or VISIBLE in start.environment:
+        if not self.count or VISIBLE in start.environment or not (start.gpus or start.bounded):
             return start
         given, self._free = self._free[: start.gpus], self._free[start.gpus :]
         self._given[start.id] = given
         return msgspec.structs.replace(start, environment={**start.environment, VISIBLE: ",".join(given)})
+
+    @property
+    def num_free(self) -> int:
+        """How many nobody has."""
+        return len(self._free)
+
+    def users(self) -> str:
+        """The names of the processes that have some."""
+        return ", ".join(sorted(id.rpartition("#")[0] for id, names in self._given.items() if names))
 
     def take_back(self, id: str) -> None:
         """A process has ended; may be called twice."""

@@ -67,6 +67,12 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """Where the project lies on the launcher's host."""
     member_key: str = ""
     """By which processes of the run know each other."""
+    bounded: bool = False
+    """Whether it gets no more CPUs and GPUs than it asks for, and does not start where there are fewer."""
+    memory_limit_bytes: int = 0
+    """What it and all that it starts may use, 0 for any amount."""
+    cpu_numbers: tuple[int, ...] = ()
+    """The CPUs that its agent binds it to."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):

@@ -29,6 +29,8 @@ class ProcessSpec:
     codec: Codec
     """The protocol of its link to the owner."""
     resources: Resources = field(default_factory=Resources)
+    bounded: bool = False
+    """Whether the process is held to its resources on its host, and refused if no host has so many."""
     preload: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     task_limit_s: float | None = None

@@ -666,6 +666,8 @@ class Session:
             code=self._code.id if self._code else "",
             code_root=self._code.root if self._code else "",
             member_key=self.member_key,
+            bounded=spec.bounded,
+            memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
         )
         assert agent.link
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again

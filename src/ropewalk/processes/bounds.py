@@ -1,0 +1,81 @@
+"""What a host gives its processes: GPUs of their own; and to bound ones CPUs, and nothing but what they asked for.
+
+    StartProcess(bounded, cpus, gpus) ──▶ refusal: "asks for 8 CPUs, n1 has 2"
+                                     └──▶ given: cpu_numbers, CUDA_VISIBLE_DEVICES
+
+Memory is only counted here; `memory_limit.py` holds processes to it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+import msgspec
+
+from ropewalk.engines.resources import usable_cpus, usable_memory
+from ropewalk.processes.cpus import Cpus
+from ropewalk.processes.gpus import VISIBLE, Gpus
+from ropewalk.processes.messages import StartProcess
+from ropewalk.quantities import shown_size
+
+_LARGER = "ask for less, or use an engine whose hosts have more"
+
+
+class Bounds:
+    """The CPUs, GPUs and memory of a host share, and who has which of them.
+
+    Args:
+        host: its name.
+        cpus: to bind processes to.
+        gpus: to give away.
+        num_cpus: how many of the CPUs may be kept busy.
+        memory_bytes: how much there is.
+    """
+
+    def __init__(self, host: str, cpus: Cpus, gpus: Gpus, num_cpus: int, memory_bytes: int) -> None:
+        self._host = host
+        self._cpus = cpus
+        self._gpus = gpus
+        self._num_cpus = num_cpus
+        self._memory_bytes = memory_bytes
+
+    @classmethod
+    def here(cls, host: str) -> Bounds:
+        """Those of this process, by its affinity, its control groups and its environment."""
+        numbers = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+        return cls(host, Cpus(numbers), Gpus(os.environ), usable_cpus(), usable_memory())
+
+    def refusal(self, start: StartProcess) -> str:
+        """Why a process cannot have what it asks for here; "" if it can, or is not bound to it."""
+        if not start.bounded:
+            return ""
+        if math.floor(start.cpus) > self._num_cpus:  # half a CPU more is a quota that was counted in whole ones
+            return self._missing(start, "cpus", f"{start.cpus:g} CPUs", f"{self._num_cpus}; {_LARGER}")
+        if start.memory_limit_bytes > self._memory_bytes:
+            asked, has = shown_size(start.memory_limit_bytes), shown_size(self._memory_bytes)
+            return self._missing(start, "memory", f"{asked} of memory", f"{has}; {_LARGER}")
+        if VISIBLE in start.environment:
+            return ""
+        if start.gpus > self._gpus.count:
+            has = f"{self._gpus.count} (by its driver, or {VISIBLE})"
+            return self._missing(start, "gpus", f"{start.gpus} GPUs", f"{has}; {_LARGER}")
+        if start.gpus > self._gpus.num_free:
+            left = f"{self._gpus.num_free} of {self._gpus.count} left; wait for the end of {self._gpus.users()}"
+            return self._missing(start, "gpus", f"{start.gpus} GPUs", left)
+        return ""
+
+    def give(self, start: StartProcess) -> StartProcess:
+        """The request with the CPUs and GPUs that the process gets."""
+        start = self._gpus.give(start)
+        if start.bounded:
+            start = msgspec.structs.replace(start, cpu_numbers=self._cpus.give(start.id, start.cpus))
+        return start
+
+    def take_back(self, id: str) -> None:
+        """A process has ended; may be called twice."""
+        self._cpus.take_back(id)
+        self._gpus.take_back(id)
+
+    def _missing(self, start: StartProcess, name: str, asked: str, has: str) -> str:
+        return f"{start.name} asks for {asked} (meta({name}=...)), and {self._host} has {has}"

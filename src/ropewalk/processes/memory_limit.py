@@ -1,0 +1,90 @@
+"""A process's memory limit: the kernel refuses what goes beyond it, and the agent watches it with all that it starts.
+
+The kernel's limit (RLIMIT_DATA) is on what a process has allocated for itself, used or not, and makes an allocation
+beyond it fail, as MemoryError in Python. It is not on address space, of which CUDA takes more than there is memory.
+Each process that is started by it has such a limit of its own; what they use together, only the agent sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ropewalk.quantities import shown_size
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: Positions in /proc/pid/stat after the name: the parent, the session, and resident pages.
+_PARENT, _SESSION, _RESIDENT = 1, 3, 21
+
+
+def limit_this_process(limit_bytes: int) -> None:
+    """Have allocations fail beyond a limit; processes that this one starts inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        limit_bytes = min(limit_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+
+
+def explain(error: MemoryError) -> None:
+    """Add to an error of this process which limit it has met, if it has one."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit_bytes != resource.RLIM_INFINITY:
+        error.add_note(f"the memory limit of this process is {shown_size(limit_bytes)} (meta(memory=...))")
+
+
+def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, str]:
+    """Which processes use more than they may, with all that they started, in words.
+
+    Args:
+        limits: in bytes, by the process id of a session's leader.
+        proc: where the kernel tells of processes.
+    """
+    if not limits:
+        return {}
+    families, resident = _families(limits, proc)
+    found: dict[int, str] = {}
+    for pid, limit_bytes in limits.items():
+        used_bytes = sum(resident[member] for member in families[pid])
+        if used_bytes > limit_bytes:  # perhaps: memory that several share counts once for each
+            used_bytes = sum(_own_part(proc / str(member), resident[member]) for member in families[pid])
+        if used_bytes > limit_bytes:
+            found[pid] = (
+                f"it used {shown_size(used_bytes)}, its memory limit is {shown_size(limit_bytes)} (meta(memory=...))"
+            )
+    return found
+
+
+def _families(leaders: Iterable[int], proc: Path) -> tuple[dict[int, list[int]], dict[int, int]]:
+    """The members of each leader's session with all their descendants, and what each process has in memory."""
+    resident: dict[int, int] = {}
+    parents: dict[int, tuple[int, int]] = {}
+    for folder in os.scandir(proc):
+        if not folder.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it is gone
+            facts = (proc / folder.name / "stat").read_bytes().rpartition(b")")[2].split()
+            pid = int(folder.name)
+            parents[pid] = int(facts[_PARENT]), int(facts[_SESSION])
+            resident[pid] = int(facts[_RESIDENT]) * _PAGE_BYTES
+    families: dict[int, list[int]] = {leader: [] for leader in leaders}
+    for pid in parents:
+        at, seen = pid, 0
+        while at in parents and seen < len(parents):  # a number may be given out again while we read
+            parent, session = parents[at]
+            if session in families:
+                families[session].append(pid)
+                break
+            at, seen = parent, seen + 1
+    return families, resident
+
+
+def _own_part(process: Path, resident_bytes: int) -> int:
+    """What a process has in memory, of what it shares only its part; slow, so for those that seem to have too much."""
+    with contextlib.suppress(OSError, ValueError):  # it is gone, or somebody else's
+        for line in (process / "smaps_rollup").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return resident_bytes
