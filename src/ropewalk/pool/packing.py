@@ -14,6 +14,8 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ropewalk.engines.attached_resources import attached
+from ropewalk.engines.resources import Resources
 from ropewalk.pool.constants import Constant, collecting, parts_of
 from ropewalk.pool.dispatcher import Content, Dispatcher
 from ropewalk.pool.results import Job
@@ -24,10 +26,16 @@ from ropewalk.transport.serialization import Code, by_value, define, dumps, dump
 
 
 class Packer:
-    """Packs for one pool, and remembers the functions that it packed."""
+    """Packs for one pool, and remembers the functions that it packed.
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    Args:
+        dispatcher: of the pool.
+        workers: what each of them asked for.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, workers: Resources) -> None:
         self._dispatcher = dispatcher
+        self._workers = workers
         self._imported: dict[Callable[..., Any], Constant] = {}
         self._last_code: tuple[Code | None, Any] = (None, None)
 
@@ -36,6 +44,7 @@ class Packer:
 
         Raises:
             TypeError: it cannot be called.
+            ValueError: it needs more than the workers have.
             NotPicklable: it cannot be sent.
         """
         if not callable(func):
@@ -43,9 +52,11 @@ class Packer:
         if _is_imported(func):  # its name tells all: what was made of it once can be used again
             known = self._imported.get(func)
             if known is None:
+                self._check_needs(func)
                 known = self._imported[func] = self.constant(dumps_code(func))
                 return known
             return self._dispatcher.hold(known)
+        self._check_needs(func)
         with collecting() as constants:
             code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
         if self._last_code[0] is not code or constants:
@@ -109,6 +120,22 @@ class Packer:
             if content.parts:
                 content.parts = [bytes(part) for part in parts]  # ours: the caller may change what it gave us
         return Unit(job, first, len(items), code.id, size, content)
+
+    def _check_needs(self, func: Callable[..., Any]) -> None:
+        needs, has = attached(func), self._workers
+        if needs is None:
+            return
+        least = Resources(
+            max(needs.cpus, has.cpus),
+            max(needs.gpus, has.gpus),
+            max(needs.memory_bytes or 0, has.memory_bytes or 0) or None,
+        )
+        if least != has:
+            name = getattr(func, "__qualname__", repr(func))
+            raise ValueError(
+                f"{name} needs {needs} (ropewalk.meta), and the workers of this pool have {has}; "
+                f"give them as much: Pool(..., resources=ropewalk.{least})"
+            )
 
     def _constant_of_parts(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
         """The constant of these bytes: one that is known, or a new one."""

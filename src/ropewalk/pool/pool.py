@@ -73,7 +73,8 @@ class Pool:
         maxtasksperchild: a worker is replaced after so many chunks of tasks.
         engine: where workers run, such as "local"; the setting `engine` by default.
         session: a session to share; by default all pools of an engine share one.
-        resources: what each worker needs; sets its number of BLAS threads.
+        resources: what each worker needs; sets its number of BLAS threads. A function that needs more, by its
+            `ropewalk.meta`, is refused.
         max_deaths: a task that has killed so many workers in a row fails with `TaskPoisoned`.
         task_timeout_s: a task that runs longer fails with `TaskTimeout`, and its worker is replaced.
         at_most_once: never start a task twice: one whose worker dies fails with `WorkerLost`.
@@ -152,7 +153,7 @@ class Pool:
         with interrupts_deferred:
             try:
                 self._dispatcher = Dispatcher(self._session, options, num_workers, elasticity)
-                self._packer = Packer(self._dispatcher)
+                self._packer = Packer(self._dispatcher, options.resources)
             except BaseException:
                 self._session.release()
                 raise
