@@ -45,8 +45,11 @@ class Desk:
         return waiter
 
     def ask(self, state: Any, method: str, who: Party, *args: Any) -> Any:
-        """A call that must end at once: what it returns, or raises."""
-        return self.end(self.call(state, method, who, *args))
+        """A call that must end at once, and whose caller hears of it: what it returns, or raises."""
+        waiter = self.call(state, method, who, *args)
+        if waiter in self.lent:
+            self.taken(waiter)
+        return self.end(waiter)
 
     def end(self, waiter: Waiter) -> Any:
         """What an ended call returns, or raises."""

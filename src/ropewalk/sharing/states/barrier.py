@@ -46,6 +46,7 @@ class BarrierState:
         """Wait for the others: each call ends with its index, in the order in which they came.
 
         With an action, the last ends with ("act", index) at once; it runs the action, and calls `release` or `abort`.
+        This is lent: if it does not hear of it, nobody acts, and the barrier is broken.
         """
         if self._actor is None:
             return self._enter(waiter, has_action)
@@ -87,10 +88,12 @@ class BarrierState:
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
         """End a wait. The others would wait for it for ever, so this breaks the barrier."""
         why = f"{waiter.party.name} {'waited for too long' if timed_out else 'does not wait any more'}"
+        if self._actor is not None and waiter is self._round[-1]:
+            return self._break(why)
         return self._leave({waiter}, why, tell_them=timed_out)
 
     def taken(self, waiter: Waiter) -> list[Outcome]:
-        """Nothing is ever lent here."""
+        """Nothing changes: the party that acts is known already."""
         return []
 
     def party_gone(self, process: str, name: str) -> list[Outcome]:
@@ -110,7 +113,7 @@ class BarrierState:
             return []
         if has_action:
             self._actor = waiter.party
-            return [Outcome(waiter, ("act", self._parties - 1))]
+            return [Outcome(waiter, ("act", self._parties - 1), lent=True)]
         outcomes = [Outcome(other, index) for index, other in enumerate(self._round)]
         self._round.clear()
         return outcomes

@@ -1,6 +1,7 @@
 """A lock: one thread of one process owns it, the others stand in line with their claims.
 
     acquire ─▶ claims: C3 C2 C1 ─▶ owner (process, thread), depth ─▶ release
+                                       │ lent: until it has heard of it, it may still give up
 
 A lock whose owner's process dies is free again. What it guarded may be half done, so that this happened is on record,
 and told to whoever has the lock next.
@@ -27,6 +28,9 @@ class Claim:
     value: bool = True
     """What the call returns; a condition's wait that timed out returns False, but not without its lock."""
 
+    lent: bool = False
+    """Whether it may still be given up when it has been granted."""
+
     granted: bool = False
 
 
@@ -47,6 +51,7 @@ class LockState:
         self._owner: Party | None = None
         self._depth = 0
         self._claims: deque[Claim] = deque()
+        self._lent: Waiter | None = None  # The acquire of the owner, until it has heard of it.
         self._untold: list[str] = []
 
     def acquire(self, waiter: Waiter) -> list[Outcome]:
@@ -56,8 +61,9 @@ class LockState:
         """
         if self._recursive and self.owned_by(waiter.party):
             self._depth += 1
-            return [Outcome(waiter, True)]
-        return self.claim(Claim(waiter))
+            self._lent = waiter
+            return [Outcome(waiter, True, lent=True)]
+        return self.claim(Claim(waiter, lent=True))
 
     def release(self, waiter: Waiter) -> list[Outcome]:
         """Own the lock once less. Anybody may release a plain lock that somebody owns."""
@@ -66,8 +72,7 @@ class LockState:
             return [Outcome(waiter, error=error)]
         if self._owner is None:
             return [Outcome(waiter, error=ValueError("semaphore or lock released too many times"))]
-        self._depth -= 1
-        return [Outcome(waiter), *(self.free() if self._depth == 0 else [])]
+        return [Outcome(waiter), *self._release()]
 
     def locked(self, waiter: Waiter) -> list[Outcome]:
         """Say whether anybody owns it."""
@@ -88,7 +93,9 @@ class LockState:
         return [Outcome(waiter, (who, self._depth))]
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
-        """End an acquire without the lock."""
+        """End an acquire without the lock, or take the lock back that it has not heard of."""
+        if waiter is self._lent:
+            return self._release()
         claim = next((claim for claim in self._claims if claim.waiter is waiter), None)
         if claim is None:
             return []
@@ -96,7 +103,9 @@ class LockState:
         return [Outcome(waiter, False)] if timed_out else []
 
     def taken(self, waiter: Waiter) -> list[Outcome]:
-        """Nothing is ever lent here."""
+        """Know that the owner has heard of its lock."""
+        if waiter is self._lent:
+            self._lent = None
         return []
 
     def party_gone(self, process: str, name: str) -> list[Outcome]:
@@ -132,9 +141,14 @@ class LockState:
 
     def free(self) -> list[Outcome]:
         """Take the lock from its owner, however often it owns it, and give it to the next in line."""
-        self._owner = None
+        self._owner = self._lent = None
         self._depth = 0
         return self._grant()
+
+    def _release(self) -> list[Outcome]:
+        self._lent = None
+        self._depth -= 1
+        return self.free() if self._depth == 0 else []
 
     def _grant(self) -> list[Outcome]:
         if self._owner is not None or not self._claims:
@@ -143,8 +157,9 @@ class LockState:
         claim.granted = True
         self._owner = claim.waiter.party
         self._depth = claim.depth
-        if not (claim.value and self._untold):
-            return [Outcome(claim.waiter, claim.value)]
-        record = "; ".join(self._untold)
-        self._untold.clear()
-        return [Outcome(claim.waiter, record)]
+        self._lent = claim.waiter if claim.lent else None
+        value: bool | str = claim.value
+        if value and self._untold:
+            value = "; ".join(self._untold)
+            self._untold.clear()
+        return [Outcome(claim.waiter, value, lent=claim.lent)]

@@ -34,6 +34,7 @@ class SemaphoreState:
         self._value = value
         self._bound = bound
         self._waiters: deque[Waiter] = deque()
+        self._lent: set[Waiter] = set()  # Calls that have not heard of their permit yet.
 
     def acquire(self, waiter: Waiter) -> list[Outcome]:
         """Take one from the count, when it is above zero: True, or False when the time is over."""
@@ -54,24 +55,34 @@ class SemaphoreState:
         return [Outcome(waiter, self._value)]
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
-        """End an acquire without the permit."""
+        """End an acquire without the permit, or take the permit back that it has not heard of."""
+        if waiter in self._lent:
+            self._lent.remove(waiter)
+            self._value += 1
+            return self._settle()
         if waiter not in self._waiters:
             return []
         self._waiters.remove(waiter)
         return [Outcome(waiter, False)] if timed_out else []
 
     def taken(self, waiter: Waiter) -> list[Outcome]:
-        """Nothing is ever lent here."""
+        """Know that this call has heard of its permit."""
+        self._lent.discard(waiter)
         return []
 
     def party_gone(self, process: str, name: str) -> list[Outcome]:
-        """Forget the calls of this process; what it acquired stays acquired."""
+        """Forget the calls of this process; what it acquired stays acquired, but for what it has not heard of."""
         self._waiters = deque(waiter for waiter in self._waiters if waiter.party.process != process)
-        return []
+        unheard = {waiter for waiter in self._lent if waiter.party.process == process}
+        self._lent -= unheard
+        self._value += len(unheard)
+        return self._settle()
 
     def _settle(self) -> list[Outcome]:
         outcomes: list[Outcome] = []
         while self._value > 0 and self._waiters:
             self._value -= 1
-            outcomes.append(Outcome(self._waiters.popleft(), True))
+            waiter = self._waiters.popleft()
+            self._lent.add(waiter)
+            outcomes.append(Outcome(waiter, True, lent=True))
         return outcomes

@@ -49,7 +49,8 @@ class Outcome:
     """What it raises."""
 
     lent: bool = False
-    """Whether the value counts as taken only when `taken(waiter)` comes: items of queues, messages of pipes."""
+    """Whether the value counts as taken only when `taken(waiter)` comes: items of queues and messages of pipes, but
+    also locks and permits, which would be lost with a caller that was interrupted in just that moment."""
 
 
 class Item(Protocol):

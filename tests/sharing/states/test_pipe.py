@@ -1,0 +1,328 @@
+"""Pipes: each rule by itself, and any order of calls, deaths and closed ends against two plain lists."""
+
+from __future__ import annotations
+
+import bisect
+import errno
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ropewalk.sharing.states.pipe import ROOM_BYTES, PipeState
+from ropewalk.sharing.states.waiting import Outcome, Waiter
+from tests.sharing.states.desk import Desk, Parcel, party
+
+A, B, C = party("a"), party("b"), party("c")
+
+
+def send(desk: Desk, label: object, *, end: int = 0, size_bytes: int = 1) -> Waiter:
+    return desk.call(desk.states[0], "send", A, end, Parcel(label, size_bytes))
+
+
+def recv(desk: Desk, *, end: int = 1, who: object = B) -> Waiter:
+    return desk.call(desk.states[0], "recv", who, end)  # type: ignore[arg-type]
+
+
+def close(desk: Desk, end: int, names: str = "Process-3 (pid 12 on n2)") -> None:
+    desk._hear(desk.states[0].end_closed(end, names))
+
+
+def test_both_ends_send_and_receive_in_order() -> None:
+    desk = Desk(PipeState())
+    send(desk, 1)
+    send(desk, 2)
+    send(desk, "back", end=1)
+    assert [desk.end(recv(desk)), desk.end(recv(desk)), desk.end(recv(desk, end=0))] == [1, 2, "back"]
+
+
+def test_a_one_way_pipe_refuses_the_other_way() -> None:
+    state = PipeState(duplex=False)
+    desk = Desk(state)
+    send(desk, "it", end=1)
+    assert desk.ask(state, "poll", B, 0)
+    assert desk.end(recv(desk, end=0)) == "it"
+    with pytest.raises(OSError, match="connection is read-only"):
+        desk.end(send(desk, "it", end=0))
+    with pytest.raises(OSError, match="connection is write-only"):
+        desk.end(recv(desk, end=1))
+    with pytest.raises(OSError, match="connection is write-only"):
+        desk.ask(state, "poll", B, 1)
+
+
+def test_poll_tells_when_a_message_comes_and_leaves_it_there() -> None:
+    state = PipeState()
+    desk = Desk(state)
+    polling, impatient = desk.call(state, "poll", B, 1), desk.call(state, "poll", C, 1)
+    desk.time_over(impatient)
+    assert desk.end(impatient) is False
+    send(desk, "it")
+    assert desk.end(polling) is True
+    assert desk.ask(state, "poll", B, 1) is True
+    assert desk.end(recv(desk)) == "it"
+
+
+def test_poll_does_not_tell_of_a_message_that_goes_to_another_reader() -> None:
+    state = PipeState()
+    desk = Desk(state)
+    recv(desk)
+    polling = desk.call(state, "poll", C, 1)
+    send(desk, "it")
+    assert polling in desk.waiting
+    desk.die("b")
+    assert desk.end(polling) is True
+
+
+def test_senders_wait_while_a_direction_holds_too_much() -> None:
+    desk = Desk(PipeState())
+    first = send(desk, 1, size_bytes=ROOM_BYTES // 2)
+    second = send(desk, 2, size_bytes=ROOM_BYTES // 2)
+    third, fourth = send(desk, 3), send(desk, 4, size_bytes=0)
+    assert {first, second} == set(desk.ended)
+    assert send(desk, "back", end=1) in desk.ended
+    recv(desk)
+    assert not {third, fourth} & set(desk.waiting)
+    assert [desk.end(recv(desk)) for _ in range(3)] == [2, 3, 4]
+
+
+def test_a_message_larger_than_the_room_goes_alone() -> None:
+    desk = Desk(PipeState())
+    send(desk, "small")
+    large = send(desk, "large", size_bytes=ROOM_BYTES + 1)
+    assert large in desk.waiting
+    recv(desk)
+    assert large in desk.ended
+    assert desk.end(recv(desk)) == "large"
+
+
+def test_messages_behind_a_sender_that_gives_up_go_on() -> None:
+    desk = Desk(PipeState())
+    send(desk, "small")
+    large = send(desk, "large", size_bytes=ROOM_BYTES)
+    behind = send(desk, "behind")
+    assert behind in desk.waiting
+    desk.time_over(large)
+    with pytest.raises(TimeoutError, match="time"):
+        desk.end(large)
+    assert behind in desk.ended
+
+
+def test_messages_that_were_not_taken_come_again_in_their_order() -> None:
+    desk = Desk(PipeState())
+    for number in range(4):
+        send(desk, number)
+    recv(desk, who=C)
+    desk.never_taken(recv(desk, who=B))
+    recv(desk, who=C)
+    desk.die("c")
+    assert [desk.end(recv(desk, who=B)) for _ in range(4)] == [0, 1, 2, 3]
+
+
+def test_the_end_of_a_pipe_comes_after_its_last_message_and_names_who_held_it() -> None:
+    state = PipeState()
+    desk = Desk(state)
+    send(desk, "last")
+    close(desk, 0)
+    assert desk.end(recv(desk)) == "last"
+    desk.taken(next(iter(desk.lent)))
+    assert desk.ask(state, "poll", B, 1) is True
+    with pytest.raises(EOFError, match="last held by Process-3 \\(pid 12 on n2\\)"):
+        desk.end(recv(desk))
+
+
+def test_readers_and_pollers_that_wait_hear_of_the_end() -> None:
+    state = PipeState()
+    desk = Desk(state)
+    reading, polling = recv(desk), desk.call(state, "poll", C, 1)
+    close(desk, 0, "")
+    assert desk.end(polling) is True
+    with pytest.raises(EOFError, match=r"nobody holds the other end of this pipe$"):
+        desk.end(reading)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_reader_hears_of_the_end_only_when_the_last_message_has_arrived_elsewhere(arrives: bool) -> None:
+    desk = Desk(PipeState())
+    send(desk, "last")
+    lent = recv(desk, who=C)
+    close(desk, 0)
+    waiting = recv(desk, who=B)
+    assert waiting in desk.waiting
+    if arrives:
+        desk.taken(lent)
+        with pytest.raises(EOFError):
+            desk.end(waiting)
+    else:
+        desk.die("c")
+        assert desk.end(waiting) == "last"
+
+
+def test_sending_to_an_end_that_nobody_holds_is_a_broken_pipe() -> None:
+    desk = Desk(PipeState())
+    send(desk, 1, size_bytes=ROOM_BYTES)
+    waiting = send(desk, 2)
+    close(desk, 1)
+    for waiter in (waiting, send(desk, 3)):
+        with pytest.raises(BrokenPipeError, match="last held by Process-3") as caught:
+            desk.end(waiter)
+        assert caught.value.errno == errno.EPIPE
+
+
+def test_calls_under_way_at_an_end_that_is_closed_end() -> None:
+    desk = Desk(PipeState())
+    send(desk, 1, size_bytes=ROOM_BYTES)
+    sending, reading = send(desk, 2), recv(desk, end=0)
+    close(desk, 0)
+    for waiter in (sending, reading):
+        with pytest.raises(OSError, match="handle is closed"):
+            desk.end(waiter)
+    assert desk.end(recv(desk)) == 1
+
+
+SIZES = st.sampled_from([0, 1, ROOM_BYTES // 2, ROOM_BYTES, ROOM_BYTES + 1])
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """One direction, from end 0 to end 1. The model: a sorted list of the numbers that may be read, and who waits."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.state = PipeState()
+        self.desk = Desk(self.state, on_outcome=self.heard)
+        self.parcels: list[Parcel] = []  # By their numbers in the pipe.
+        self.inside: list[int] = []
+        self.lent: dict[Waiter, int] = {}
+        self.taken: list[int] = []
+        self.senders: dict[Waiter, Parcel] = {}
+        self.readers: dict[Waiter, None] = {}
+        self.pollers: dict[Waiter, None] = {}
+        self.no_sender = self.no_reader = False
+        self.births = 0
+        self.processes = [self.born() for _ in range(3)]
+
+    def born(self) -> str:
+        self.births += 1
+        return str(self.births)
+
+    def heard(self, outcome: Outcome) -> None:
+        waiter = outcome.waiter
+        if outcome.lent:
+            assert waiter is next(iter(self.readers)), "not the first of those that wait"
+            assert outcome.value is self.parcels[self.inside[0]], "not the first message"
+            del self.readers[waiter]
+            self.lent[waiter] = self.inside.pop(0)
+        elif isinstance(outcome.error, BrokenPipeError):
+            assert self.no_reader
+            del self.senders[waiter]
+        elif isinstance(outcome.error, EOFError):
+            assert self.no_sender and not self.inside and not self.lent
+            del self.readers[waiter]
+        elif isinstance(outcome.error, OSError) and "closed" in str(outcome.error):
+            for calls in (self.senders, self.readers, self.pollers):
+                calls.pop(waiter, None)
+        elif waiter in self.pollers and outcome.value is True:
+            assert self.inside or (self.no_sender and not self.lent)
+            del self.pollers[waiter]
+        elif waiter in self.senders and outcome.error is None:
+            assert waiter is next(iter(self.senders)), "not the first of those that wait"
+            parcel = self.senders.pop(waiter)
+            held = sum(self.parcels[number].size_bytes for number in self.inside)
+            assert not self.inside or held + parcel.size_bytes <= ROOM_BYTES, "more than there is room for"
+            self.inside.append(len(self.parcels))
+            self.parcels.append(parcel)
+
+    def made(self, waiter: Waiter, outcomes: list[Outcome]) -> None:
+        self.desk.waiting[waiter] = self.state
+        self.desk._hear(outcomes)
+
+    @precondition(lambda self: not self.no_sender)
+    @rule(of=st.integers(0, 2), size_bytes=SIZES)
+    def send(self, of: int, size_bytes: int) -> None:
+        waiter, parcel = Waiter(party(self.processes[of])), Parcel(object(), size_bytes)
+        self.senders[waiter] = parcel
+        self.made(waiter, self.state.send(waiter, 0, parcel))
+
+    @precondition(lambda self: not self.no_reader)
+    @rule(of=st.integers(0, 2))
+    def recv(self, of: int) -> None:
+        waiter = Waiter(party(self.processes[of]))
+        self.readers[waiter] = None
+        self.made(waiter, self.state.recv(waiter, 1))
+
+    @precondition(lambda self: not self.no_reader)
+    @rule(of=st.integers(0, 2))
+    def poll(self, of: int) -> None:
+        waiter = Waiter(party(self.processes[of]))
+        self.pollers[waiter] = None
+        self.made(waiter, self.state.poll(waiter, 1))
+
+    @precondition(lambda self: self.lent)
+    @rule(data=st.data(), arrives=st.booleans())
+    def end_of_loan(self, data: st.DataObject, arrives: bool) -> None:
+        waiter = data.draw(st.sampled_from(list(self.lent)))
+        number = self.lent.pop(waiter)
+        if arrives:
+            self.taken.append(number)
+            self.desk.taken(waiter)
+        else:
+            if not self.no_reader:
+                bisect.insort(self.inside, number)
+            self.desk.never_taken(waiter)
+
+    @precondition(lambda self: self.senders or self.readers or self.pollers)
+    @rule(data=st.data(), timed_out=st.booleans())
+    def end_of_patience(self, data: st.DataObject, timed_out: bool) -> None:
+        waiter = data.draw(st.sampled_from([*self.senders, *self.readers, *self.pollers]))
+        is_poller = waiter in self.pollers
+        for calls in (self.senders, self.readers, self.pollers):
+            calls.pop(waiter, None)
+        if not timed_out:
+            self.desk.cancel(waiter)
+        else:
+            self.desk.time_over(waiter)
+            assert (self.desk.ended[waiter].value is False) == is_poller
+
+    @rule(of=st.integers(0, 2))
+    def death(self, of: int) -> None:
+        gone, self.processes[of] = self.processes[of], self.born()
+        for waiter in [waiter for waiter in self.lent if waiter.party.process == gone]:
+            number = self.lent.pop(waiter)
+            if not self.no_reader:
+                bisect.insort(self.inside, number)
+        for calls in (self.senders, self.readers, self.pollers):
+            for waiter in [waiter for waiter in calls if waiter.party.process == gone]:
+                del calls[waiter]
+        self.desk.die(gone)
+
+    @precondition(lambda self: not self.no_sender)
+    @rule()
+    def nobody_sends(self) -> None:
+        self.no_sender = True
+        close(self.desk, 0)
+        assert not self.senders
+
+    @precondition(lambda self: not self.no_reader)
+    @rule()
+    def nobody_reads(self) -> None:
+        self.no_reader = True
+        self.inside.clear()
+        close(self.desk, 1)
+        assert not self.readers and not self.pollers and not self.senders
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        at_end = self.no_sender and not self.inside and not self.lent
+        assert not (self.readers and (self.inside or at_end))
+        assert not (self.pollers and (self.inside or at_end))
+        assert not (self.senders and not self.inside)
+        assert set(self.desk.waiting) == {*self.senders, *self.readers, *self.pollers}
+
+    @invariant()
+    def each_message_is_in_one_place(self) -> None:
+        if not self.no_reader:
+            assert sorted([*self.inside, *self.lent.values(), *self.taken]) == list(range(len(self.parcels)))
+
+
+AnyOrder.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
+TestAnyOrder = AnyOrder.TestCase
