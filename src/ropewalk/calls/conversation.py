@@ -132,6 +132,24 @@ class Conversation:
         assert received
         return value_of(received, self.where)
 
+    def exchange(self, message: Call, packed: Packed) -> Any:
+        """Call, and wait for the answer without a deadline.
+
+        Raises:
+            Lost, NotServed, Exception: as `ask`.
+        """
+        if not packed.fds:
+            with contextlib.suppress(Busy):
+                return self.ask(message, packed)
+        pending = Pending(self.where)
+        self.begin(message, packed, pending)
+        try:
+            self.wait(pending, None)
+            return pending.value()
+        finally:
+            if not pending.answered:  # Ctrl-C
+                self.cancel(pending)
+
     def begin(self, message: Call, packed: Packed, pending: Pending) -> None:
         """Send a call; `pending` is answered with its answer.
 

@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.serialization import dumps, loads
+from ropewalk.transport.serialization import Payload, dumps, loads
+from ropewalk.transport.with_code import dumps_with_code
 
 _ATOMS = frozenset([int, float, bool, str, bytes])
 
@@ -134,16 +135,20 @@ def pack_arguments(
     if Handover.in_use and (handover := _ends.get(link) if isinstance(link, Link) else link):
         return handover.put(value)
     assert not isinstance(link, Handover)
-    return _pack(link, value, "arguments", keep)
+    return _packed(link, dumps(value, what="arguments"), keep)
 
 
 def pack_item(link: Link, item: Any) -> Packed:
-    """Pickle what is sent on as it is, by processes that do not look into it; the caller waits until it is sent.
+    """Pickle what is sent on as it is, by processes that do not look into it, with what of `__main__` it needs.
+
+    Its buffers are the item's own memory: the caller waits until they are sent.
 
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
     """
-    return Packed((pickle.dumps(item, 5),)) if type(item) in _ATOMS else _pack(link, item, "item", False)
+    if type(item) in _ATOMS:
+        return Packed((pickle.dumps(item, 5),))
+    return _packed(link, dumps_with_code(item), False)
 
 
 def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
@@ -156,7 +161,7 @@ def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
         return Packed((pickle.dumps(value, 5),))
     if Handover.in_use and (handover := _ends.get(link)):
         return handover.put(value)
-    return _pack(link, value, what, True)
+    return _packed(link, dumps(value, what=what), True)
 
 
 def unpack(received: Received, shared: tuple[int, ...]) -> Any:
@@ -172,8 +177,7 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
 
 
-def _pack(link: Link | None, value: Any, what: str, keep: bool) -> Packed:
-    payload = dumps(value, what=what)
+def _packed(link: Link | None, payload: Payload, keep: bool) -> Packed:
     if not payload.buffers and len(payload.pickle) < SHARED_MIN_BYTES:
         return Packed((payload.pickle,))
     parts: list[Part] = [payload.pickle, *payload.buffers]

@@ -162,6 +162,7 @@ class Session:
         self._ways: Ways | None = None
         self._record: LauncherRecord | None = None
         self._wanting = False
+        self._when_closed: list[Callable[[], object]] = []
         self._services = HostServices(self)
         self._owners.add(self._services)
         self.member_key = self._parent.member_key if self._parent else os.urandom(32).hex()
@@ -381,6 +382,14 @@ class Session:
             raise StartFailed(problem)
         return address
 
+    def when_closed(self, call: Callable[[], object]) -> None:
+        """Have a call made, once, when the session has ended."""
+        with self._lock:
+            if not self._closed:
+                self._when_closed.append(call)
+                return
+        call()
+
     def close(self) -> None:
         """End every process and agent and remove the run folder; may be called twice, but not from the loop.
 
@@ -400,6 +409,8 @@ class Session:
         finally:  # a second Ctrl-C while we wait must not leave the folder
             self._remove_folder()
             _registry_forget(self)
+            for call in self._when_closed:
+                call()
             self._ended.set()
 
     def _end(self) -> None:

@@ -37,7 +37,7 @@ from ropewalk.transport.loop import Loop, Timer
 DEPOT_TARGET = 1
 #: How often the depot looks for references that have expired.
 _LOOK_S = 5.0
-_WHICH = ("create", "introduce", "hold", "drop", "lend", "ping")
+_WHICH = ("create", "introduce", "hold", "drop", "lend", "num_objects", "ping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,10 @@ class Depot:
             stored = self.stored.get(target)
             if stored:
                 stored.kept.lend(_calling().link)
+
+    def num_objects(self) -> int:
+        """How many objects it holds."""
+        return len(self.stored)
 
     def ping(self) -> None:
         """Say that the depot is there."""

@@ -15,14 +15,14 @@ import platform
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.directory import Place
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments
-from ropewalk.calls.pending import Dropped, Lost
+from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.errors import PeerLost, TransportError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.session import Session, default_session
@@ -41,6 +41,8 @@ SILENT_S = 5.0
 _MOST_IN_FLIGHT = 512
 #: A depot that nobody needs ends; who finds it in that moment tries again.
 _ATTEMPTS, _PAUSE_S = 5, 0.1
+#: The loop is waited for so long at the end; it never lasts.
+_JOIN_S = 2.0
 
 
 class Member:
@@ -89,6 +91,20 @@ class Member:
             self._introduced[conversation] = (0, time.monotonic())
             self.tell(conversation, "introduce", who_we_are())
         return conversation
+
+    def ask(self, address: str, method: str, *args: object) -> Any:
+        """Call a depot itself.
+
+        Raises:
+            PeerLost: it is gone.
+            Exception: what the depot raised.
+        """
+        packed = pack_arguments(None, args, {}, keep=False)
+        message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
+        try:
+            return self.converse(address).exchange(message, packed)
+        except (Lost, NotServed) as error:
+            raise PeerLost(f"the depot at {address} is gone: {error}", peer=address) from None
 
     def tell(self, conversation: Conversation, method: str, *args: object) -> None:
         """Call a depot itself without waiting; what cannot be sent any more is dropped."""
@@ -159,8 +175,11 @@ class Member:
 
     def close(self) -> None:
         """Hang up; may be called twice."""
+        _members.pop(self.run_id, None)
         self.caller.close("the session has ended")
         self.loop.stop()
+        if self.loop.thread and self.loop.thread is not threading.current_thread():
+            self.loop.thread.join(_JOIN_S)
 
     def forget(self) -> None:
         """In a forked child: the links are the parent's."""
@@ -236,10 +255,9 @@ def member_of(session: Session | None = None) -> Member:
         with _lock:
             member = _members.get(session.run_id)
             if member is None:
-                for run_id in [run_id for run_id, other in _members.items() if other.has_ended]:
-                    _members.pop(run_id).close()
                 member = Member(session.run_id, "launcher", session.member_key, session.passport, session)
                 _members[session.run_id] = member
+                session.when_closed(member.close)
             return member
     finally:
         session.release()

@@ -20,11 +20,10 @@ from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments, pack_item
-from ropewalk.calls.pending import Busy, Lost, NotServed, Pending
+from ropewalk.calls.pending import Lost, NotServed
 from ropewalk.calls.replica import Replica
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
-from ropewalk.sharing.depot import DEPOT_TARGET
 from ropewalk.sharing.membership import Member, member_of, member_of_run, on_fork
 
 
@@ -119,7 +118,7 @@ class SharedObject:
             timeout = max(0.0, timeout)
         message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 0)
         try:
-            value = _exchange(conversation, message, packed)
+            value = conversation.exchange(message, packed)
         except (Lost, NotServed) as error:
             raise self._lost(error, conversation) from None
         except Exception:
@@ -137,21 +136,6 @@ class SharedObject:
         else:
             why = f"where it lived ({reference.address}) nobody answers any more: {conversation.closed or error}"
         return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
-
-
-def _exchange(conversation: Conversation, message: Call, packed: Packed) -> Any:
-    """Send a call and wait for its answer, however long that takes."""
-    if not packed.fds:
-        with contextlib.suppress(Busy):
-            return conversation.ask(message, packed)
-    pending = Pending(conversation.where)
-    conversation.begin(message, packed, pending)
-    try:
-        conversation.wait(pending, None)
-        return pending.value()
-    finally:
-        if not pending.answered:  # Ctrl-C
-            conversation.cancel(pending)
 
 
 def create(kind: str, *args: Any, label: str = "", session: Session | None = None) -> list[Reference]:
@@ -179,13 +163,7 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
 
 def create_at(member: Member, address: str, kind: str, *args: Any, label: str = "") -> list[Reference]:
     """As `create`, in a depot or manager at an address."""
-    conversation = member.converse(address)
-    packed = pack_arguments(None, (kind, *args), {}, keep=False)
-    message = Call(0, DEPOT_TARGET, "create", False, None, (), packed.shared, 0)
-    try:
-        targets = _exchange(conversation, message, packed)
-    except (Lost, NotServed) as error:
-        raise PeerLost(f"the depot at {address} is gone: {error}", peer=address) from None
+    targets = member.ask(address, "create", kind, *args)
     return [Reference(member.run_id, address, target, f"{label or kind} {target}") for target in targets]
 
 

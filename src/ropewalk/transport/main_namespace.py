@@ -194,6 +194,19 @@ def main_globals() -> dict[str, Any]:
     return sys.modules["__main__"].__dict__
 
 
+def define_missing(definitions: Mapping[str, Definition]) -> None:
+    """Give those names of `__main__` a value that have none; nothing in the process that is at home there.
+
+    Raises:
+        Exception: as `MainNamespace.install`.
+    """
+    if _here.namespace is not None:
+        names = main_globals()
+        missing = {name: definition for name, definition in definitions.items() if name not in names}
+        if missing:
+            _here.namespace.install(missing)
+
+
 def main_reference(qualname: str, token: str) -> Any:
     """The object at `qualname` in `__main__`, defined first if it waits for that.
 

@@ -1,0 +1,164 @@
+"""Queues between any processes of a run: `multiprocessing.Queue`, `JoinableQueue` and `SimpleQueue`.
+
+    put ─ pickled here, once ─▶ depot: a line of items that nobody looks into ─▶ get ─ unpickled there
+
+`put` pickles at once and returns when the item is in the queue, so an item that cannot be pickled raises where it is
+put, nothing is lost with the process that put it, and `close` and `join_thread` have nothing to wait for. Items go to
+readers in the order in which these asked; what was on its way to a reader that dies goes to the next one, in order.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, ClassVar, cast
+
+from ropewalk.processes.session import Session
+from ropewalk.sharing.shared_object import Reference, SharedObject, create
+
+
+class Queue(SharedObject):
+    """A first in, first out queue; any process that it is passed to may put and get.
+
+    Args:
+        maxsize: `put` waits while it holds so many items; 0 or less: never.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+
+    _LENDS = frozenset({"get"})
+    _JOINABLE = False
+    _closed = False
+    _maxsize = 0
+
+    def __init__(self, maxsize: int = 0, *, session: Session | None = None) -> None:
+        (reference,) = create("queue", maxsize, self._JOINABLE, label=type(self).__name__, session=session)
+        self._attach(reference, maxsize)
+
+    @classmethod
+    def at(cls, reference: Reference, maxsize: int) -> Queue:
+        """A handle of a queue that this process has made at `reference`, such as that of a manager."""
+        made = cls.__new__(cls)
+        made._attach(reference, maxsize)
+        return made
+
+    def _attach(self, reference: Reference, maxsize: int) -> None:
+        SharedObject.__init__(self, reference, is_new=True)
+        self._maxsize = maxsize
+
+    def _facts(self) -> dict[str, Any]:
+        return {"_maxsize": self._maxsize}
+
+    def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Put an item at the end.
+
+        Args:
+            obj: pickled before this returns.
+            block: wait while the queue is full.
+            timeout: wait for so many seconds at most.
+
+        Raises:
+            queue.Full: it was full, for so long.
+            ValueError: this handle is closed.
+            NotPicklable: the item cannot be sent; `path` says which part of it.
+            PeerLost: where the queue lived is gone.
+        """
+        self._check_open()
+        self._ask_with("put", obj, timeout=timeout if block else 0.0)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take the first item.
+
+        Args:
+            block: wait while the queue is empty.
+            timeout: wait for so many seconds at most.
+
+        Raises:
+            queue.Empty: it was empty, for so long.
+            ValueError: this handle is closed.
+            PeerLost: where the queue lived is gone, with what was in it.
+        """
+        self._check_open()
+        return self._ask("get", timeout=timeout if block else 0.0)
+
+    def put_nowait(self, obj: Any) -> None:
+        """As `put(obj, False)`."""
+        self.put(obj, False)
+
+    def get_nowait(self) -> Any:
+        """As `get(False)`."""
+        return self.get(False)
+
+    def qsize(self) -> int:
+        """How many items are in it: exact in the moment in which it is asked, on every system."""
+        return self._ask("qsize")
+
+    def empty(self) -> bool:
+        """Whether it holds nothing just now."""
+        return self._ask("empty")
+
+    def full(self) -> bool:
+        """Whether `put` would wait just now."""
+        return self._ask("full")
+
+    def close(self) -> None:
+        """Use this handle no more: `put` and `get` raise ValueError. May be called twice."""
+        self._closed = True
+
+    def join_thread(self) -> None:
+        """Return at once: what was put is in the queue already.
+
+        Raises:
+            ValueError: `close` was not called before.
+        """
+        if not self._closed:
+            raise ValueError(f"{self!r} is not closed; call close() first")
+
+    def cancel_join_thread(self) -> None:
+        """Do nothing: no thread is waited for at the end of a process."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._reference.target} at {self._reference.address.partition('|')[0]}>"
+
+    __class_getitem__: ClassVar[Any] = classmethod(cast("Any", types.GenericAlias))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{self!r} is closed")
+
+
+class JoinableQueue(Queue):
+    """A queue that can be waited for until each of its items was worked on."""
+
+    _JOINABLE = True
+
+    def task_done(self) -> None:
+        """Say that one item that was taken has been worked on.
+
+        Raises:
+            ValueError: more often than items were put.
+        """
+        self._ask("task_done")
+
+    def join(self) -> None:
+        """Wait until `task_done` was called for each item that was put."""
+        self._ask("join")
+
+
+class SimpleQueue(Queue):
+    """A queue without bounds, timeouts and counts, as in the standard library."""
+
+    def __init__(self, *, session: Session | None = None) -> None:
+        super().__init__(session=session)
+
+    def put(self, obj: Any) -> None:  # type: ignore[override]
+        """Put an item at the end; see `Queue.put`."""
+        Queue.put(self, obj)
+
+    def get(self) -> Any:  # type: ignore[override]
+        """Take the first item, waiting for one; see `Queue.get`."""
+        return Queue.get(self)
+
+
+__all__ = ["JoinableQueue", "Queue", "SimpleQueue"]

@@ -1,0 +1,269 @@
+"""Queues between real processes: order, bounds, time limits, deaths, large items, code that goes along."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk.pool.pool import Pool
+from ropewalk.sharing import shared_object
+from ropewalk.sharing.membership import member_of
+from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
+from tests.scenarios.tasks import wait_until
+
+
+@pytest.fixture
+def session() -> Iterator[rw.Session]:
+    with rw.Session() as session:
+        yield session
+
+
+@pytest.fixture
+def pool(session: rw.Session) -> Iterator[Pool]:
+    with Pool(3, session=session) as pool:
+        yield pool
+
+
+def square_all(numbers: Queue, squares: Queue) -> int:
+    num = 0
+    while (number := numbers.get()) is not None:
+        squares.put((os.getpid(), number * number))
+        num += 1
+    return num
+
+
+def take_and_wait(items: Queue, taken: Queue) -> None:
+    taken.put((os.getpid(), items.get()))
+    time.sleep(60)
+
+
+def wait_for_item(items: Queue, pids: Queue) -> object:
+    pids.put(os.getpid())
+    return items.get()
+
+
+def put_some(items: Queue, first: int, num: int) -> None:
+    for number in range(first, first + num):
+        items.put(number)
+
+
+def finish_some(items: JoinableQueue, num: int) -> None:
+    for _ in range(num):
+        items.get()
+        items.task_done()
+
+
+def test_items_come_out_in_the_order_in_which_they_went_in(session: rw.Session) -> None:
+    items = Queue(session=session)
+    for number in range(100):
+        items.put(number)
+    assert items.qsize() == 100
+    assert [items.get() for _ in range(100)] == list(range(100))
+    assert items.empty()
+
+
+def test_many_processes_put_and_get(session: rw.Session, pool: Pool) -> None:
+    numbers, squares = Queue(session=session), Queue(session=session)
+    working = pool.starmap_async(square_all, [(numbers, squares)] * 3, chunksize=1)
+    for number in range(300):
+        numbers.put(number)
+    for _ in range(3):
+        numbers.put(None)
+    assert sum(working.get(30)) == 300
+    answers = [squares.get() for _ in range(300)]
+    assert sorted(square for _, square in answers) == [number * number for number in range(300)]
+    assert len({pid for pid, _ in answers}) == 3
+
+
+def test_readers_are_served_first_come_first_served(session: rw.Session, pool: Pool) -> None:
+    items, pids = Queue(session=session), Queue(session=session)
+    order: list[int] = []
+    waiting = []
+    for _ in range(3):
+        waiting.append(pool.apply_async(wait_for_item, (items, pids)))
+        order.append(pids.get())
+        time.sleep(0.05)  # so that its `get` has reached the queue, which nobody can see from here
+    for number in range(3):
+        items.put(number)
+    assert [result.get(10) for result in waiting] == [0, 1, 2]
+
+
+def test_bounds_and_time_limits(session: rw.Session) -> None:
+    items = Queue(2, session=session)
+    with pytest.raises(queue.Empty):
+        items.get_nowait()
+    began = time.monotonic()
+    with pytest.raises(queue.Empty):
+        items.get(timeout=0.2)
+    assert time.monotonic() - began >= 0.2
+    items.put(1)
+    items.put(2)
+    assert items.full()
+    with pytest.raises(queue.Full):
+        items.put_nowait(3)
+    with pytest.raises(queue.Full):
+        items.put(3, timeout=0.1)
+    with pytest.raises(queue.Full):
+        items.put(3, True, -1)
+    assert [items.get(), items.get()] == [1, 2]
+
+
+def test_a_put_that_waits_goes_on_when_there_is_room(session: rw.Session) -> None:
+    items = Queue(1, session=session)
+    items.put("first")
+    thread = threading.Thread(target=items.put, args=("second",))
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert items.get() == "first"
+    thread.join(10)
+    assert items.get() == "second"
+
+
+def test_a_closed_handle_says_so_and_others_go_on(session: rw.Session) -> None:
+    items = Queue(session=session)
+    other = pickle.loads(pickle.dumps(items))
+    with pytest.raises(ValueError, match="not closed"):
+        items.join_thread()
+    items.close()
+    items.join_thread()
+    for act in (lambda: items.put(1), items.get):
+        with pytest.raises(ValueError, match="is closed"):
+            act()
+    other.put(5)
+    assert other.get() == 5
+
+
+def test_what_cannot_be_pickled_raises_where_it_is_put(session: rw.Session) -> None:
+    items = Queue(session=session)
+    with pytest.raises(rw.NotPicklable, match="lock"):
+        items.put({"a": [threading.Lock()]})
+    assert items.empty()
+
+
+@pytest.mark.parametrize("size", [0, 1000, 600_000, 10_000_000, 200_000_000])
+def test_arrays_of_any_size_arrive_whole_and_writable(session: rw.Session, size: int) -> None:
+    items = Queue(session=session)
+    sent = np.arange(size, dtype=np.uint8)
+    items.put(sent)
+    received = items.get()
+    assert np.array_equal(received, sent)
+    if size:
+        received[0] = 7
+        assert sent[0] == 0
+
+
+def test_the_item_of_a_reader_that_died_before_it_had_it_goes_to_the_next(session: rw.Session, pool: Pool) -> None:
+    items, pids = Queue(session=session), Queue(session=session)
+    lost = pool.apply_async(wait_for_item, (items, pids))
+    pid = pids.get()
+    time.sleep(0.05)
+    os.kill(pid, signal.SIGSTOP)  # its item will lie in its socket
+    items.put("once")
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGKILL)
+    assert items.get(timeout=10) == "once"
+    items.put("again")  # the task runs again elsewhere
+    assert lost.get(20) == "again"
+
+
+def test_what_a_reader_has_taken_is_not_given_out_again(session: rw.Session) -> None:
+    items, taken = Queue(session=session), Queue(session=session)
+    with Pool(1, session=session, max_deaths=1) as pool:
+        failing = pool.apply_async(take_and_wait, (items, taken))
+        items.put("mine")
+        pid, item = taken.get()
+        assert item == "mine"
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(rw.TaskPoisoned):
+            failing.get(20)
+    with pytest.raises(queue.Empty):
+        items.get(timeout=0.2)
+
+
+def test_a_joinable_queue_is_waited_for(session: rw.Session, pool: Pool) -> None:
+    items = JoinableQueue(session=session)
+    for number in range(20):
+        items.put(number)
+    working = pool.starmap_async(finish_some, [(items, 10)] * 2, chunksize=1)
+    items.join()
+    working.get(10)
+    with pytest.raises(ValueError, match="task_done"):
+        items.task_done()
+
+
+def test_a_simple_queue_has_the_simple_signatures(session: rw.Session) -> None:
+    items = SimpleQueue(session=session)
+    assert items.empty()
+    items.put(None)
+    assert items.get() is None
+    with pytest.raises(TypeError):
+        items.put(1, False)  # type: ignore[call-arg]
+
+
+def test_an_object_is_reaped_with_its_last_handle(session: rw.Session) -> None:
+    items = Queue(session=session)
+    before = num_objects(session)
+    copy = pickle.loads(pickle.dumps(items))
+    reference = items._reference
+    del items
+    gc.collect()
+    assert num_objects(session) == before
+    copy.put(1)
+    del copy
+    gc.collect()
+    wait_until(lambda: num_objects(session) == before - 1, what="the queue is gone")
+    with pytest.raises(rw.PeerLost, match="nobody referred to it"):
+        shared_object.SharedObject(reference)._ask("qsize")
+
+
+def num_objects(session: rw.Session) -> int:
+    member = member_of(session)
+    return member.ask(member.depot(), "num_objects")
+
+
+def test_an_item_brings_the_class_that_its_reader_has_never_heard_of() -> None:
+    script = """
+        import dataclasses
+        import ropewalk as rw
+        from ropewalk.sharing.queues import Queue
+
+        SCALE = 3
+
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            def scaled(self):
+                return Point(self.x * SCALE)
+
+        def pass_on(source, target):
+            target.put(source.get())
+
+        def scale(source, target):
+            target.put(source.get().scaled())
+
+        a, b, c = Queue(), Queue(), Queue()
+        with rw.Pool(2) as pool:
+            results = [pool.apply_async(pass_on, (a, b)), pool.apply_async(scale, (b, c))]
+            a.put([Point(5)][0])
+            point = c.get()
+            print(point, isinstance(point, Point))
+            [result.get() for result in results]
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.stdout == "Point(x=15) True\n", done.stderr
