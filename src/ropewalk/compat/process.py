@@ -2,7 +2,7 @@
 
     Process.start ─▶ Packed ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
          │                                                                    (the standard library's)
-         └── Popen ◀── Up, Exited ── session's loop
+         └── Popen ◀── link, Exited ── session's loop
 
 It is a subclass of the standard library's own class, which keeps the list of children, and in the new process sets
 `current_process`, calls `run` and turns its end into an exit code. So `multiprocessing.active_children` and the like
@@ -115,13 +115,14 @@ class Process(BaseProcess):
         number = facts._identity[-1]
         group = self.name.removesuffix(f"-{number}").removesuffix(f":{number}")
         inside = bootstrap.current if len(facts._identity) == 1 else None
-        resources = resources_of(facts._target, type(self), type(self).run)
+        resources = resources_of(facts._target, type(self).run, type(self))
         return ProcessSpec(
             group=f"{inside.name}/{group}" if inside else group,
             rank=number,
             entry=_ENTRY,
             codec=PROCESS,
             resources=resources or default_resources(session.settings),
+            bounded=resources is not None,
         )
 
     def join(self, timeout: float | None = None) -> None:

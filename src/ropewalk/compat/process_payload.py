@@ -1,7 +1,6 @@
 """A `Process` object on its way to the process that runs it.
 
-    owner    pack ──▶ Packed ──Begin, parts──▶ unpack ──▶ run    process
-             pid ◀──────────────── Up ───────────────────
+    owner    process object ──▶ Packed ──Begin, parts──▶ unpack ──▶ run    process
 
 It is pickled before `start` returns: what the caller changes afterwards changes nothing. Large arrays lie in
 a memory file, which the process maps if it is on the same host.
@@ -43,13 +42,7 @@ class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """Lengths of the parts if they are in a memory file."""
 
 
-class Up(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """process ──▶ owner: I am here."""
-
-    pid: int
-
-
-PROCESS = Codec(Begin | Up)
+PROCESS = Codec(Begin)
 
 
 class Packed:

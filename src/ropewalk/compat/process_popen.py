@@ -1,10 +1,10 @@
 """What a started `Process` knows of its process, under the name that the standard library gave it: `Popen`.
 
-    start ──▶ asked for ──Up──▶ up ──Exited──▶ ended
-                  └──────NotStarted, Exited──────▲
+    start ──▶ asked for ──link──▶ up ──Exited──▶ ended
+                  └───────NotStarted, Exited───────▲
 
 `start` does not wait for the process. A wish that comes before it is up (to terminate it)
-is carried out when it is: its user's code then never runs.
+is carried out when it is: the user's code then never runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import threading
 import weakref
 
-from ropewalk.compat.process_payload import Packed, Up
+from ropewalk.compat.process_payload import Packed
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Report
@@ -25,6 +25,9 @@ from ropewalk.processes.session import Session
 from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
+
+#: A process may be here before its agent has told that it has started it; then we look so often.
+_LOOK_S = 0.001
 
 
 class Popen:
@@ -133,17 +136,24 @@ class Popen:
 
     def on_link(self, id: str, link: Link) -> None:
         self._host = self._session.host_of(id) or self._host
-        if not self._wish:
-            with contextlib.suppress(LinkClosed):  # its end is reported in a moment
-                self._packed.send(link)
+        self._begin(id, link)
+
+    def _begin(self, id: str, link: Link) -> None:
+        pid = self._session.pid_of(id)
+        if not pid and self._returncode is None:  # only now the agent knows whom a signal is for
+            self._session.loop.call_later(_LOOK_S, lambda: self._begin(id, link))
+            return
+        with self._lock:
+            self.pid = self.pid or pid or None
+        self._known.set()
+        if self._wish:  # an interrupt is for the user's code, which this process has not met yet
+            self._session.signal(id, signal.SIGTERM if self._wish == signal.SIGINT else self._wish)
+            return
+        with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+            self._packed.send(link)
 
     def on_message(self, id: str, received: Received) -> None:
-        if isinstance(received.message, Up):
-            with self._lock:
-                self.pid = received.message.pid
-            self._known.set()
-            if self._wish:  # Ctrl-C is for the user's code, which it has not met yet
-                self._session.signal(id, signal.SIGTERM if self._wish == signal.SIGINT else self._wish)
+        pass  # it says nothing
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
         self.pid = self.pid or exited.pid or None
