@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.processes.memory_limit import explain, overuse
+from ropewalk.processes.memory_limit import explaining, overuse
 
 MIB = 1 << 20
 #: Allocates, says so, starts what its argument says (allocating as well), and waits for the end of its standard input.
@@ -95,13 +95,12 @@ def test_a_name_with_brackets_and_a_circle_of_parents_confuse_nobody(tmp_path: P
 
 def test_an_allocation_beyond_the_limit_fails_and_says_why() -> None:
     code = f"""
-from ropewalk.processes.memory_limit import explain, limit_this_process
+from ropewalk.processes.memory_limit import explaining, limit_this_process
 limit_this_process(200 * {MIB})
 kept = bytearray(50 * {MIB})
 try:
-    bytearray(200 * {MIB})
+    explaining(lambda: bytearray(200 * {MIB}))()
 except MemoryError as error:
-    explain(error)
     print(error.__notes__)
 import mmap
 flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -115,7 +114,5 @@ limit_this_process(10**15)
 @pytest.mark.skipif(
     resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY, reason="the tests themselves are limited"
 )
-def test_an_error_without_a_limit_is_left_as_it_is() -> None:
-    error = MemoryError()
-    explain(error)
-    assert not hasattr(error, "__notes__")
+def test_without_a_limit_there_is_nothing_to_explain() -> None:
+    assert explaining(dict) is dict

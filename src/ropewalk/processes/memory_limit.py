@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from ropewalk.quantities import shown_size
+
+T = TypeVar("T")
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: Positions in /proc/pid/stat after the name: the parent, the session, and resident pages.
@@ -28,11 +31,20 @@ def limit_this_process(limit_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 
 
-def explain(error: MemoryError) -> None:
-    """Add to an error of this process which limit it has met, if it has one."""
+def explaining(function: Callable[[], T]) -> Callable[[], T]:
+    """The function, whose MemoryErrors say which limit they have met, if this process has one."""
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    if limit_bytes != resource.RLIM_INFINITY:
-        error.add_note(f"the memory limit of this process is {shown_size(limit_bytes)} (meta(memory=...))")
+    if limit_bytes == resource.RLIM_INFINITY:
+        return function
+
+    def explained() -> T:
+        try:
+            return function()
+        except MemoryError as error:
+            error.add_note(f"the memory limit of this process is {shown_size(limit_bytes)} (meta(memory=...))")
+            raise
+
+    return explained
 
 
 def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, str]:
