@@ -25,7 +25,9 @@ def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
     assert not missing, f"docs/engines.md says nothing of {sorted(missing)} of the engine {name}"
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/engines.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/engines.md", "docs/multiprocessing.md"]
+)
 def test_links_lead_to_files_that_are_there(document: str) -> None:
     path = ROOT / document
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text())
