@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import weakref
 
 import pytest
 from hypothesis import settings
@@ -167,6 +168,16 @@ def test_sending_to_an_end_that_nobody_holds_is_a_broken_pipe() -> None:
         with pytest.raises(BrokenPipeError, match="last held by Process-3") as caught:
             desk.end(waiter)
         assert caught.value.errno == errno.EPIPE
+
+
+def test_messages_that_nobody_can_read_any_more_are_dropped() -> None:
+    desk = Desk(PipeState())
+    parcel = Parcel("large")
+    dropped = weakref.ref(parcel)
+    desk.call(desk.states[0], "send", A, 0, parcel)
+    del parcel
+    close(desk, 1)
+    assert dropped() is None
 
 
 def test_calls_under_way_at_an_end_that_is_closed_end() -> None:

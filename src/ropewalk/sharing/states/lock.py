@@ -146,7 +146,6 @@ class LockState:
         return self._grant()
 
     def _release(self) -> list[Outcome]:
-        self._lent = None
         self._depth -= 1
         return self.free() if self._depth == 0 else []
 

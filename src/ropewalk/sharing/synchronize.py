@@ -1,0 +1,266 @@
+"""Conditions, events and barriers between any processes of a run; with locks and semaphores, `multiprocessing`'s set.
+
+What differs from `multiprocessing`: nobody polls, notifications are not lost with processes that die, and a barrier
+names the party that broke it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ropewalk.errors import PeerLost
+from ropewalk.processes.session import Session
+from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, owned
+from ropewalk.sharing.shared_object import SharedObject, create
+
+
+class Condition(Synchronizer):
+    """A place where threads wait without their lock until another notifies them.
+
+    A notification is never lost with a process that dies: another one that waits has it then.
+
+    Args:
+        lock: what it releases and acquires again; a new RLock by default.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        TypeError: the lock is not one of these.
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+
+    def __init__(self, lock: Lock | None = None, *, session: Session | None = None) -> None:
+        if lock is not None and not isinstance(lock, Lock):
+            raise TypeError(
+                f"a condition needs a lock that all processes of the run can reach, not {lock!r}; "
+                "make it with ropewalk.Lock() or ropewalk.RLock()"
+            )
+        self._lock = RLock(session=session) if lock is None else lock
+        (reference,) = create("condition", self._lock._reference, label=type(self).__name__)  # pyright: ignore[reportPrivateUsage]
+        SharedObject.__init__(self, reference, is_new=True)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"_lock": self._lock}
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Acquire its lock; see `Lock.acquire`."""
+        return self._lock.acquire(block, timeout)
+
+    def release(self) -> None:
+        """Release its lock; see `Lock.release`."""
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self._lock.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Release the lock, wait until notified, and acquire the lock again as often as it was owned.
+
+        Args:
+            timeout: how many seconds to wait for a notification at most.
+
+        Returns:
+            Whether it was notified. The lock is owned again in any case.
+
+        Raises:
+            AssertionError: this thread does not own the lock.
+            PeerLost: where the condition lived is gone.
+        """
+        try:
+            return owned(self._lock, self._ask("wait", timeout=timeout))
+        except (AssertionError, PeerLost):
+            raise
+        except BaseException:  # Ctrl-C: whoever leaves the `with` block above must own the lock
+            self._ask("resume")
+            raise
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """Wait until a predicate, which is looked at after each notification, is true.
+
+        Args:
+            predicate: called with the lock owned.
+            timeout: how many seconds to wait at most.
+
+        Returns:
+            What the predicate returned last.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (result := predicate()):
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                break
+            self.wait(left_s)
+        return result
+
+    def notify(self, n: int = 1) -> None:
+        """Wake up those that have waited longest.
+
+        Args:
+            n: how many at most.
+
+        Raises:
+            AssertionError: this thread does not own the lock.
+            PeerLost: where the condition lived is gone.
+        """
+        self._ask("notify", n)
+
+    def notify_all(self) -> None:
+        """Wake up all that wait; raises as `notify`."""
+        self._ask("notify_all")
+
+    def __repr__(self) -> str:
+        try:
+            num_waiters = self._ask("num_waiters")
+        except PeerLost:
+            num_waiters = "unknown"
+        return f"<{type(self).__name__}({self._lock}, {num_waiters})>"
+
+
+class Event(Synchronizer):
+    """A flag that many wait for.
+
+    Args:
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+
+    def __init__(self, *, session: Session | None = None) -> None:
+        (reference,) = create("event", label=type(self).__name__, session=session)
+        SharedObject.__init__(self, reference, is_new=True)
+
+    def is_set(self) -> bool:
+        """Whether the flag is set."""
+        return self._ask("is_set")
+
+    def set(self) -> None:
+        """Set the flag. All who wait go on, also if it is cleared right after."""
+        self._ask("set")
+
+    def clear(self) -> None:
+        """Take the flag back."""
+        self._ask("clear")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set.
+
+        Args:
+            timeout: how many seconds to wait at most.
+
+        Returns:
+            Whether it was set.
+
+        Raises:
+            PeerLost: where the event lived is gone.
+        """
+        return self._ask("wait", timeout=timeout)
+
+    def __repr__(self) -> str:
+        try:
+            state = "set" if self.is_set() else "unset"
+        except PeerLost:
+            state = "unknown"
+        return f"<{type(self).__qualname__} at {id(self):#x} {state}>"
+
+
+class Barrier(Synchronizer):
+    """A number of parties that wait for each other, round after round.
+
+    Args:
+        parties: how many.
+        action: what one of them calls when all have come, before they go on.
+        timeout: how many seconds to wait at most where `wait` says nothing else.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        ValueError: fewer than one party.
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+
+    _LENDS = frozenset({"wait"})
+
+    def __init__(
+        self,
+        parties: int,
+        action: Callable[[], object] | None = None,
+        timeout: float | None = None,
+        *,
+        session: Session | None = None,
+    ) -> None:
+        self._parties = parties
+        self._action = action
+        self._timeout = timeout
+        (reference,) = create("barrier", parties, label=type(self).__name__, session=session)
+        SharedObject.__init__(self, reference, is_new=True)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"_parties": self._parties, "_action": self._action, "_timeout": self._timeout}
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the other parties.
+
+        Args:
+            timeout: how many seconds to wait at most; by default that of the barrier. If it passes, the barrier is
+                broken for all.
+
+        Returns:
+            The place in which this party came: 0 for the first.
+
+        Raises:
+            threading.BrokenBarrierError: a party was late, died or aborted, or the barrier was reset; it says which.
+            PeerLost: where the barrier lived is gone.
+            Exception: what the action raised, in the party that called it.
+        """
+        outcome = self._ask("wait", self._action is not None, timeout=self._timeout if timeout is None else timeout)
+        if isinstance(outcome, int):
+            return outcome
+        assert self._action
+        _, index = outcome
+        try:
+            self._action()
+        except BaseException:
+            self.abort()
+            raise
+        self._ask("release")
+        return index
+
+    def reset(self) -> None:
+        """Make it anew: those that wait get BrokenBarrierError."""
+        self._ask("reset")
+
+    def abort(self) -> None:
+        """Break it: those that wait, and all who come, get BrokenBarrierError until it is reset."""
+        self._ask("abort")
+
+    @property
+    def parties(self) -> int:
+        """How many parties wait for each other."""
+        return self._parties
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait just now."""
+        return self._ask("n_waiting")
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is broken."""
+        return self._ask("broken")
+
+    def __repr__(self) -> str:
+        name = f"{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}"
+        try:
+            return f"<{name}: {'broken' if self.broken else f'waiters={self.n_waiting}/{self.parties}'}>"
+        except PeerLost:
+            return f"<{name}: unknown>"
+
+
+__all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore"]
