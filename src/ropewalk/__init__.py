@@ -14,15 +14,38 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ropewalk.compat.names import HOMES as _OF_MODULES
 from ropewalk.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from multiprocessing import TimeoutError
+    from multiprocessing import (
+        AuthenticationError,
+        BufferTooShort,
+        ProcessError,
+        TimeoutError,
+        allow_connection_pickling,
+        freeze_support,
+        get_logger,
+        log_to_stderr,
+        reducer,
+    )
 
     from ropewalk import errors
     from ropewalk.calls.client import Client
     from ropewalk.calls.frame import deadline
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
+    from ropewalk.compat.context import (
+        get_all_start_methods,
+        get_context,
+        get_start_method,
+        set_executable,
+        set_forkserver_preload,
+        set_start_method,
+    )
+    from ropewalk.compat.executor import Executor
+    from ropewalk.compat.joblib_backend import register_joblib_backend
+    from ropewalk.compat.meta import meta
+    from ropewalk.compat.process import Process, active_children, cpu_count, current_process, parent_process
     from ropewalk.engines.resources import Resources
     from ropewalk.errors import (
         CallCycle,
@@ -66,9 +89,18 @@ if TYPE_CHECKING:
     from ropewalk.program.restart_rule import Restart
     from ropewalk.program.running import RunningProgram
     from ropewalk.program.validation import Mode
+    from ropewalk.sharing.connections import Pipe
+    from ropewalk.sharing.managers import Manager
+    from ropewalk.sharing.memory import Array, RawArray, RawValue, Value
+    from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
+    from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
 
 #: Where each name lives.
 _HOMES = {
+    **_OF_MODULES["multiprocessing"],
+    "Executor": "ropewalk.compat.executor",
+    "meta": "ropewalk.compat.meta",
+    "register_joblib_backend": "ropewalk.compat.joblib_backend",
     "Program": "ropewalk.program.program",
     "launch": "ropewalk.program.launch",
     "RunningProgram": "ropewalk.program.running",
@@ -93,10 +125,8 @@ _HOMES = {
     "wait_for_stop": "ropewalk.program.node_context",
     "on_stop": "ropewalk.program.node_context",
     "current_node": "ropewalk.program.node_context",
-    "Pool": "ropewalk.pool.pool",
     "Resources": "ropewalk.engines.resources",
     "Session": "ropewalk.processes.session",
-    "TimeoutError": "multiprocessing",
     "task_seed": "ropewalk.pool.seeds",
 } | dict.fromkeys(
     (
@@ -128,66 +158,106 @@ _HOMES = {
 )
 
 __all__ = [
+    "Array",
+    "AuthenticationError",
+    "Barrier",
+    "BoundedSemaphore",
+    "BufferTooShort",
     "Cache",
     "CallCycle",
     "CallError",
     "CheckpointCorrupt",
     "Client",
     "Colocate",
+    "Condition",
     "CrashLoop",
     "DeadlineExceeded",
     "Deferred",
+    "Event",
+    "Executor",
     "Handle",
     "HandleNotConnected",
     "InitializerFailed",
+    "JoinableQueue",
+    "Lock",
+    "Manager",
     "Mode",
     "NotPicklable",
     "PeerLost",
+    "Pipe",
     "Pool",
     "PoolClosed",
     "PoolNode",
+    "Process",
+    "ProcessError",
     "ProcessLimit",
     "Program",
     "ProgramFailed",
     "ProgramInvalid",
     "ProgramStopped",
+    "Queue",
+    "RLock",
     "Ranks",
+    "RawArray",
+    "RawValue",
     "RemoteError",
     "Resources",
     "Restart",
     "RopewalkError",
     "RunningProgram",
+    "Semaphore",
     "Service",
     "ServiceLost",
     "Session",
+    "SimpleQueue",
     "StartFailed",
     "TaskCancelled",
     "TaskPoisoned",
     "TaskTimeout",
     "TimeoutError",
     "TransportRefused",
+    "Value",
     "Worker",
     "WorkerLost",
     "__version__",
+    "active_children",
+    "allow_connection_pickling",
     "batched",
     "concurrent",
+    "cpu_count",
     "current_node",
+    "current_process",
     "deadline",
     "errors",
+    "freeze_support",
+    "get_all_start_methods",
+    "get_context",
+    "get_logger",
+    "get_start_method",
     "idempotent",
     "launch",
+    "log_to_stderr",
+    "meta",
     "method",
     "on_stop",
+    "parent_process",
+    "reducer",
+    "register_joblib_backend",
+    "set_executable",
+    "set_forkserver_preload",
+    "set_start_method",
     "stop",
     "stopping",
     "task_seed",
     "wait_for_stop",
 ]
 
+_SUBMODULES = ("errors", *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
+
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return importlib.import_module("ropewalk.errors")
+    if name in _SUBMODULES:  # as `multiprocessing` has them at hand
+        return importlib.import_module(f"ropewalk.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}; it has {', '.join(__all__)}")

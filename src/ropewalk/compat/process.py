@@ -2,7 +2,7 @@
 
     Process.start ─▶ Packed ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
          │                                                                    (the standard library's)
-         └── Popen ◀── link, Exited ── session's loop
+         └── Popen ◀── Up, Exited ── session's loop
 
 It is a subclass of the standard library's own class, which keeps the list of children, and in the new process sets
 `current_process`, calls `run` and turns its end into an exit code. So `multiprocessing.active_children` and the like
@@ -32,6 +32,7 @@ from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session, default_session
+from ropewalk.settings import Settings
 
 active_children = multiprocessing.active_children
 current_process = multiprocessing.current_process
@@ -44,12 +45,12 @@ class Source:
     """Where the processes of a class come from; in another process that is the session which that one runs in.
 
     Args:
-        engine: its shared session; None for the engine of the settings.
+        settings: of its shared session; None for those of this process.
         session: this one, instead.
     """
 
-    def __init__(self, engine: str | None = None, session: Session | None = None) -> None:
-        self._engine = engine
+    def __init__(self, settings: Settings | None = None, session: Session | None = None) -> None:
+        self._settings = settings
         self._session = session
 
     def __reduce__(self) -> tuple[type[Source], tuple[()]]:
@@ -57,7 +58,7 @@ class Source:
 
     def session(self) -> Session:
         """The session, as it is now."""
-        return self._session or default_session(self._engine)
+        return self._session or default_session(settings=self._settings)
 
     def lease(self) -> Session:
         """The session, leased; see `Session.lease`."""
@@ -90,6 +91,8 @@ class Process(BaseProcess):
 
     _start_method = None
     _source = Source()
+    _preload: tuple[str, ...] = ()
+    """Modules that the fork server imports."""
 
     @staticmethod
     def _Popen(process: BaseProcess) -> Popen:
@@ -123,6 +126,7 @@ class Process(BaseProcess):
             codec=PROCESS,
             resources=resources or default_resources(session.settings),
             bounded=resources is not None,
+            preload=self._preload,
         )
 
     def join(self, timeout: float | None = None) -> None:
@@ -181,17 +185,12 @@ class Process(BaseProcess):
         return cast("Popen | None", cast(Any, self)._popen)
 
 
-def process_class(*, engine: str | None = None, session: Session | None = None) -> type[Process]:
-    """`Process`, with its processes on an engine or in a session of its own."""
-    return type("Process", (Process,), {"_source": Source(engine, session), "__module__": __name__})
-
-
-def cpu_count() -> int:
+def cpu_count(session: Session | None = None) -> int:
     """How many CPUs there are for this program: on the engine's hosts, as far as they are up, else on this one.
 
     In a process of Ropewalk: how many it may use itself.
     """
-    session = default_session()
+    session = session or default_session()
     shares = [agent.share for agent in session.hosts()]
     return int(sum(share.resources.cpus for share in shares if share.slots)) or session.default_size
 

@@ -820,12 +820,13 @@ _process_numbers = itertools.count(1)
 _hooked = False
 
 
-def default_session(engine: str | None = None) -> Session:
-    """The session that pools of this process share, one per engine."""
-    settings = current_settings(engine=engine)
+def default_session(engine: str | None = None, *, settings: Settings | None = None) -> Session:
+    """The session that pools of this process share, one per engine, or one for exactly these settings."""
+    exactly, settings = settings, settings or current_settings(engine=engine)
     with _registry_lock:
         for session in _sessions.values():
-            if not session.closed and not session.has_failed and session.settings.engine == settings.engine:
+            fits = session.settings == exactly if exactly else session.settings.engine == settings.engine
+            if fits and not session.closed and not session.has_failed:
                 return session
         session = Session(settings=settings)
         _sessions[id(session)] = session  # before it opens: two threads that make pools at once share it

@@ -1,0 +1,312 @@
+"""Contexts: all of multiprocessing's names, bound to one engine.
+
+    mp = ropewalk.get_context(engine="slurm")
+    queue, process = mp.Queue(), mp.Process(target=work, args=(queue,))
+
+The names at the top level of `ropewalk` are those of the default context, whose engine the settings say.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.compat.executor import Executor
+from ropewalk.compat.process import Process, Source, active_children, cpu_count, current_process, parent_process
+from ropewalk.pool.pool import Pool
+from ropewalk.processes.session import Session
+from ropewalk.settings import current as current_settings
+from ropewalk.sharing.connections import Connection, Pipe
+from ropewalk.sharing.managers import Manager, SyncManager
+from ropewalk.sharing.memory import Array, RawArray, RawValue, Value
+from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
+from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
+
+if TYPE_CHECKING:
+    import logging
+
+#: The start methods of `multiprocessing` that promise no more than we do: a new process that inherits nothing.
+START_METHODS = ("spawn", "forkserver")
+
+
+class Context:
+    """Everything that `multiprocessing` has, for the processes of one engine.
+
+    Args:
+        engine: where they run; by default the engine of the settings.
+        session: this one, instead.
+        hosts: how many hosts; by default as many as the processes need.
+        engine_options: the engine's own options, on top of those in the settings.
+        advertise: the IP address by which other hosts reach this one, if there are several.
+
+    Raises:
+        SettingsError: a setting has a value that it cannot have.
+    """
+
+    AuthenticationError = multiprocessing.AuthenticationError
+    BufferTooShort = multiprocessing.BufferTooShort
+    ProcessError = multiprocessing.ProcessError
+    TimeoutError = multiprocessing.TimeoutError
+    active_children = staticmethod(active_children)
+    current_process = staticmethod(current_process)
+    parent_process = staticmethod(parent_process)
+    freeze_support = staticmethod(multiprocessing.freeze_support)
+    allow_connection_pickling = staticmethod(multiprocessing.allow_connection_pickling)
+    reducer = multiprocessing.reducer
+
+    def __init__(
+        self,
+        engine: str | None = None,
+        *,
+        session: Session | None = None,
+        hosts: int | None = None,
+        engine_options: Mapping[str, object] | None = None,
+        advertise: str | None = None,
+    ) -> None:
+        facts = {"engine": engine, "hosts": hosts, "engine_options": engine_options, "advertise": advertise}
+        settings = current_settings(**facts) if any(value is not None for value in facts.values()) else None
+        self._source = Source(settings, session)
+        self.engine = session.settings.engine if session else settings.engine if settings else None
+        """The name of its engine; None for the one of the settings."""
+        self.Process: type[Process] = type(
+            "Process", (Process,), {"_source": self._source, "__module__": Process.__module__}
+        )
+
+    def __repr__(self) -> str:
+        return f"<ropewalk context, engine={self.engine or current_settings().engine!r}>"
+
+    @property
+    def session(self) -> Session:
+        """The session in which its processes and objects are, as it is now."""
+        return self._source.session()
+
+    def Pool(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: int | None = None,
+        **options: Any,
+    ) -> Pool:
+        """See `ropewalk.Pool`."""
+        return Pool(processes, initializer, initargs, maxtasksperchild, **{"session": self.session} | options)
+
+    def Executor(self, max_workers: int | None = None, **options: Any) -> Executor:
+        """See `ropewalk.Executor`."""
+        return Executor(max_workers, **{"session": self.session} | options)
+
+    def Queue(self, maxsize: int = 0) -> Queue:
+        """See `ropewalk.Queue`."""
+        return Queue(maxsize, session=self.session)
+
+    def JoinableQueue(self, maxsize: int = 0) -> JoinableQueue:
+        """See `ropewalk.JoinableQueue`."""
+        return JoinableQueue(maxsize, session=self.session)
+
+    def SimpleQueue(self) -> SimpleQueue:
+        """See `ropewalk.SimpleQueue`."""
+        return SimpleQueue(session=self.session)
+
+    def Pipe(self, duplex: bool = True) -> tuple[Connection, Connection]:
+        """See `ropewalk.Pipe`."""
+        return Pipe(duplex, session=self.session)
+
+    def Manager(self) -> SyncManager:
+        """See `ropewalk.Manager`."""
+        return Manager(session=self.session)
+
+    def Lock(self) -> Lock:
+        """See `ropewalk.Lock`."""
+        return Lock(session=self.session)
+
+    def RLock(self) -> RLock:
+        """See `ropewalk.RLock`."""
+        return RLock(session=self.session)
+
+    def Semaphore(self, value: int = 1) -> Semaphore:
+        """See `ropewalk.Semaphore`."""
+        return Semaphore(value, session=self.session)
+
+    def BoundedSemaphore(self, value: int = 1) -> BoundedSemaphore:
+        """See `ropewalk.BoundedSemaphore`."""
+        return BoundedSemaphore(value, session=self.session)
+
+    def Condition(self, lock: Lock | None = None) -> Condition:
+        """See `ropewalk.Condition`."""
+        return Condition(lock, session=self.session)
+
+    def Event(self) -> Event:
+        """See `ropewalk.Event`."""
+        return Event(session=self.session)
+
+    def Barrier(
+        self, parties: int, action: Callable[[], object] | None = None, timeout: float | None = None
+    ) -> Barrier:
+        """See `ropewalk.Barrier`."""
+        return Barrier(parties, action, timeout, session=self.session)
+
+    def Value(self, typecode_or_type: Any, *args: Any, lock: Any = True) -> Any:
+        """See `ropewalk.Value`."""
+        return Value(typecode_or_type, *args, lock=lock, session=self.session)
+
+    def Array(self, typecode_or_type: Any, size_or_initializer: Any, *, lock: Any = True) -> Any:
+        """See `ropewalk.Array`."""
+        return Array(typecode_or_type, size_or_initializer, lock=lock, session=self.session)
+
+    def RawValue(self, typecode_or_type: Any, *args: Any) -> Any:
+        """See `ropewalk.RawValue`."""
+        return RawValue(typecode_or_type, *args, session=self.session)
+
+    def RawArray(self, typecode_or_type: Any, size_or_initializer: Any) -> Any:
+        """See `ropewalk.RawArray`."""
+        return RawArray(typecode_or_type, size_or_initializer, session=self.session)
+
+    def cpu_count(self) -> int:
+        """See `ropewalk.cpu_count`."""
+        return cpu_count(self.session)
+
+    def get_context(self, method: str | None = None) -> Context:
+        """This context, whichever of the start methods is asked for; see `ropewalk.get_context`."""
+        _check_method(method)
+        return self
+
+    def get_start_method(self, allow_none: bool = False) -> str:
+        """See `ropewalk.get_start_method`."""
+        return get_start_method(allow_none)
+
+    def set_start_method(self, method: str | None, force: bool = False) -> None:
+        """Refuse, as the contexts of `multiprocessing` do: a context has its start method.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("cannot set start method of concrete context")
+
+    def get_all_start_methods(self) -> list[str]:
+        """See `ropewalk.get_all_start_methods`."""
+        return get_all_start_methods()
+
+    def set_executable(self, executable: str) -> None:
+        """See `ropewalk.set_executable`."""
+        set_executable(executable)
+
+    def set_forkserver_preload(self, module_names: Sequence[str]) -> None:
+        """See `ropewalk.set_forkserver_preload`."""
+        set_forkserver_preload(module_names)
+
+    def get_logger(self) -> logging.Logger:
+        """The logger of `multiprocessing`."""
+        return multiprocessing.get_logger()
+
+    def log_to_stderr(self, level: int | str | None = None) -> logging.Logger:
+        """As `multiprocessing.log_to_stderr`."""
+        return multiprocessing.log_to_stderr(level)
+
+
+_default = Context()
+_method: str | None = None
+
+
+def get_context(
+    method: str | None = None,
+    *,
+    engine: str | None = None,
+    session: Session | None = None,
+    hosts: int | None = None,
+    engine_options: Mapping[str, object] | None = None,
+    advertise: str | None = None,
+) -> Context:
+    """All of multiprocessing's names, bound to one engine.
+
+    Args:
+        method: a start method that programs for `multiprocessing` ask for: "spawn" and "forkserver" promise what our
+            processes are, and are the same here.
+        engine: where its processes run; by default the engine of the settings.
+        session: this one, instead.
+        hosts: how many hosts; by default as many as the processes need.
+        engine_options: the engine's own options.
+        advertise: the IP address by which other hosts reach this one, if there are several.
+
+    Raises:
+        ValueError: the start method is "fork", or unknown.
+        SettingsError: a setting has a value that it cannot have.
+
+    Example:
+        >>> ropewalk.get_context(engine="local").Process
+        <class 'ropewalk.compat.process.Process'>
+    """
+    _check_method(method)
+    if engine is session is hosts is engine_options is advertise is None:
+        return _default
+    return Context(engine, session=session, hosts=hosts, engine_options=engine_options, advertise=advertise)
+
+
+def get_start_method(allow_none: bool = False) -> str:
+    """What was set with `set_start_method`, or "spawn": a new process that inherits nothing is what ours are."""
+    return _method or START_METHODS[0]
+
+
+def set_start_method(method: str | None, force: bool = False) -> None:
+    """Accept a start method that our processes are like; there is nothing to choose.
+
+    Raises:
+        ValueError: it is "fork", or unknown.
+        RuntimeError: it was set before, and `force` is false.
+    """
+    global _method
+    _check_method(method)
+    if _method is not None and not force:
+        raise RuntimeError("context has already been set")
+    _method = method
+
+
+def get_all_start_methods() -> list[str]:
+    """The start methods of `multiprocessing` that are accepted here."""
+    return list(START_METHODS)
+
+
+def set_executable(executable: str) -> None:
+    """Accept the interpreter that runs this program, which is the one that our processes run on this host.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    if str(executable) != sys.executable:
+        raise ValueError(
+            f"processes run the interpreter of this program ({sys.executable}), not {executable!r}; for other hosts "
+            "set the engine's option `python`"
+        )
+
+
+def set_forkserver_preload(module_names: Sequence[str]) -> None:
+    """Have modules imported once, in the fork server, instead of in every process that `Process` starts from now on.
+
+    Raises:
+        TypeError: it is not a list of names.
+    """
+    if isinstance(module_names, str) or not all(isinstance(name, str) for name in module_names):
+        raise TypeError(f"module_names must be a list of names of modules, not {module_names!r}")
+    Process._preload = tuple(name for name in module_names if name != "__main__")  # pyright: ignore[reportPrivateUsage]
+
+
+def _check_method(method: str | None) -> None:
+    if method == "fork":
+        raise ValueError(
+            "Ropewalk does not fork: its processes may run on other hosts, and inherit nothing; pass what they need as "
+            f"arguments, and ask for {' or '.join(map(repr, START_METHODS))}, or for no start method at all"
+        )
+    if method is not None and method not in START_METHODS:
+        raise ValueError(f"cannot find context for {method!r}; there are {', '.join(START_METHODS)}")
+
+
+__all__ = [
+    "Context",
+    "get_all_start_methods",
+    "get_context",
+    "get_start_method",
+    "set_executable",
+    "set_forkserver_preload",
+    "set_start_method",
+]

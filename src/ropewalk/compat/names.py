@@ -1,0 +1,85 @@
+"""Where each public name of `multiprocessing` lives: with us, or with the standard library, which is good enough there.
+
+`import ropewalk as mp` finds all of them; so do `ropewalk.pool`, `ropewalk.connection` and the other submodules below.
+"""
+
+from __future__ import annotations
+
+_SYNCHRONIZE = "ropewalk.sharing.synchronize"
+_QUEUES = "ropewalk.sharing.queues"
+_MEMORY = "ropewalk.sharing.memory"
+_PROCESS = "ropewalk.compat.process"
+_CONTEXT = "ropewalk.compat.context"
+
+#: For each module of the standard library: its public names, and the module that has ours, or its own.
+HOMES: dict[str, dict[str, str]] = {
+    "multiprocessing": {
+        "Process": _PROCESS,
+        "active_children": _PROCESS,
+        "cpu_count": _PROCESS,
+        "current_process": _PROCESS,
+        "parent_process": _PROCESS,
+        "Pool": "ropewalk.pool.pool",
+        "Queue": _QUEUES,
+        "JoinableQueue": _QUEUES,
+        "SimpleQueue": _QUEUES,
+        "Pipe": "ropewalk.sharing.connections",
+        "Manager": "ropewalk.sharing.managers",
+        "Lock": _SYNCHRONIZE,
+        "RLock": _SYNCHRONIZE,
+        "Semaphore": _SYNCHRONIZE,
+        "BoundedSemaphore": _SYNCHRONIZE,
+        "Condition": _SYNCHRONIZE,
+        "Event": _SYNCHRONIZE,
+        "Barrier": _SYNCHRONIZE,
+        "Value": _MEMORY,
+        "Array": _MEMORY,
+        "RawValue": _MEMORY,
+        "RawArray": _MEMORY,
+        "get_context": _CONTEXT,
+        "get_start_method": _CONTEXT,
+        "set_start_method": _CONTEXT,
+        "get_all_start_methods": _CONTEXT,
+        "set_executable": _CONTEXT,
+        "set_forkserver_preload": _CONTEXT,
+        # These mean the same whoever starts the processes.
+        "AuthenticationError": "multiprocessing",
+        "BufferTooShort": "multiprocessing",
+        "ProcessError": "multiprocessing",
+        "TimeoutError": "multiprocessing",
+        "allow_connection_pickling": "multiprocessing",
+        "freeze_support": "multiprocessing",
+        "get_logger": "multiprocessing",
+        "log_to_stderr": "multiprocessing",
+        "reducer": "multiprocessing",
+    },
+    "multiprocessing.pool": {
+        "Pool": "ropewalk.pool.pool",
+        "ThreadPool": "multiprocessing.pool",
+    },
+    "multiprocessing.connection": {
+        "Connection": "ropewalk.sharing.connections",
+        "Pipe": "ropewalk.sharing.connections",
+        # It waits for whatever has a `fileno`, which our connections and sentinels have.
+        "wait": "multiprocessing.connection",
+        # Between programs that do not know each other: sockets and a key, as there.
+        "Client": "multiprocessing.connection",
+        "Listener": "multiprocessing.connection",
+    },
+    "multiprocessing.managers": {
+        "BaseManager": "ropewalk.sharing.managers",
+        "BaseProxy": "ropewalk.sharing.proxies",
+        "SyncManager": "ropewalk.sharing.managers",
+        "SharedMemoryManager": "multiprocessing.managers",
+        "Token": "multiprocessing.managers",
+    },
+    "multiprocessing.queues": {
+        "JoinableQueue": _QUEUES,
+        "Queue": _QUEUES,
+        "SimpleQueue": _QUEUES,
+    },
+    "multiprocessing.shared_memory": {
+        "ShareableList": "multiprocessing.shared_memory",
+        "SharedMemory": "multiprocessing.shared_memory",
+    },
+}

@@ -1,0 +1,7 @@
+"""`multiprocessing.queues`: our queues."""
+
+from queue import Empty, Full
+
+from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
+
+__all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
