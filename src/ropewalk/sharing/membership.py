@@ -145,14 +145,15 @@ class Member:
             raise PeerLost(f"no depot can be had: {error}", peer="the agent of this host") from error
 
     def let_go(self, address: str, target: int) -> None:
-        """This process has no handle of an object any more; from the loop's thread."""
+        """This process has no handle of an object any more."""
         conversation = self.caller.known(address)
         if conversation is None:
             return
-        if conversation.num_pending < _MOST_IN_FLIGHT:  # this thread must not wait for room
+        if conversation.num_pending < _MOST_IN_FLIGHT:  # the loop's thread must not wait for room
             self.tell(conversation, "drop", target)
         else:
-            self.loop.call_later(_PAUSE_S, lambda: self.let_go(address, target))
+            again = lambda: self.let_go(address, target)  # noqa: E731
+            self.loop.call_soon(lambda: self.loop.call_later(_PAUSE_S, again))
 
     def used(self) -> None:
         """One more handle is here: the session of the run stays open."""

@@ -63,6 +63,13 @@ class SharedObject:
         _lend(self._reference)
         return _rebuild, (type(self), self._reference, self._facts())
 
+    def _give_back(self) -> None:
+        """Use this handle no more, and have the depot know before whatever is asked of it next; once."""
+        if self.__dict__.pop("_pid", None) == os.getpid():  # a forked child that never used it does not count
+            with contextlib.suppress(PeerLost):
+                member = member_of_run(self._reference.run_id)
+                _drop(member, self._reference)
+
     def _facts(self) -> dict[str, Any]:
         """What goes with the reference when a handle is pickled: attributes that the copy has as well."""
         return {}
@@ -206,14 +213,18 @@ def _drop_some() -> None:
     while _dropped:
         reference = _dropped.popleft()
         with contextlib.suppress(PeerLost):
-            member = member_of_run(reference.run_id)
-            with _held_lock:
-                _held[reference] -= 1
-                if _held[reference] > 0:
-                    continue
-                del _held[reference]
-                member.let_go(reference.address, reference.target)
-            member.unused()
+            _drop(member_of_run(reference.run_id), reference)
+
+
+def _drop(member: Member, reference: Reference) -> None:
+    """One handle less; the depot hears of the last one."""
+    with _held_lock:
+        _held[reference] -= 1
+        if _held[reference] > 0:
+            return
+        del _held[reference]
+        member.let_go(reference.address, reference.target)
+    member.unused()
 
 
 def _forget_all() -> None:

@@ -1,0 +1,296 @@
+"""Pipes between any processes of a run: `multiprocessing.Pipe` and its two connections.
+
+    end 0: send ─▶ depot: at most 16 MiB wait ─▶ recv: end 1        several processes may hold one end
+
+A message is an object or bytes. As in the standard library both go through one stream: `recv` of bytes loads them as
+a pickle, and `recv_bytes` of an object returns a pickle of it. Three things differ. An object arrives with its arrays
+beside its pickle, so that pickle is made where it is asked for. A message counts as received when it has arrived: what
+was on its way to a process that dies goes to the next one that holds this end. And `fileno()` is not the way of the
+messages but tells only that there are some; whoever wants to read and write it has the standard library's `Pipe`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import types
+from typing import Any, ClassVar, cast
+
+import cloudpickle
+
+from ropewalk.processes.session import Session
+from ropewalk.sharing.membership import member_of_run
+from ropewalk.sharing.readiness import Readiness
+from ropewalk.sharing.shared_object import Reference, SharedObject, create
+from ropewalk.transport.serialization import OUT_OF_BAND_BYTES, dumps, loads
+
+
+class Connection(SharedObject):
+    """One end of a pipe; pickling it gives another process the same end.
+
+    An end is closed when no process has a handle of it any more. The other end then reads what is left, and hears who
+    held it last.
+
+    Args:
+        reference: of this end.
+        readable: whether it receives.
+        writable: whether it sends.
+    """
+
+    _LENDS = frozenset({"recv"})
+    _readiness: Readiness | None = None
+    _closed = False
+    _readable = True
+    _writable = True
+
+    def __init__(self, reference: Reference, readable: bool = True, writable: bool = True) -> None:
+        super().__init__(reference, is_new=True)
+        self._readable = readable
+        self._writable = writable
+
+    def _facts(self) -> dict[str, Any]:
+        return {"_readable": self._readable, "_writable": self._writable}
+
+    def __reduce__(self) -> Any:
+        self._check_closed()
+        return super().__reduce__()
+
+    def __del__(self) -> None:
+        if self._readiness:
+            with contextlib.suppress(Exception):  # this interpreter is ending
+                self._readiness.abandon()
+        super().__del__()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this handle is closed."""
+        return self._closed
+
+    @property
+    def readable(self) -> bool:
+        """Whether it receives."""
+        return self._readable
+
+    @property
+    def writable(self) -> bool:
+        """Whether it sends."""
+        return self._writable
+
+    def fileno(self) -> int:
+        """A descriptor that can be read while `poll()` is true, for `select`, `wait` and asyncio; not for `os.read`.
+
+        It is made when it is first asked for, and closed with this handle.
+
+        Raises:
+            OSError: this handle is closed, or too many descriptors are open.
+        """
+        self._check_closed()
+        if self._readiness and self._readiness.pid != os.getpid():
+            self._readiness.abandon()  # the one of the process that forked this one
+            self._readiness = None
+        readiness = self._readiness
+        if readiness is None:
+            loop = member_of_run(self._reference.run_id).loop
+            readiness = self._readiness = Readiness(self._reference.target, loop)
+        if self._readable:
+            readiness.refresh(self._conversation(), lambda: self._ask("poll", timeout=0.0))
+        return readiness.fileno()
+
+    def close(self) -> None:
+        """Use this handle no more; if it is the last one, its end is closed at once. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._readiness:
+            if self._readiness.pid == os.getpid():
+                self._readiness.close()
+            else:
+                self._readiness.abandon()
+        self._give_back()
+
+    def send(self, obj: Any) -> None:
+        """Send an object.
+
+        Raises:
+            BrokenPipeError: nobody holds the other end any more.
+            OSError: this handle is closed, or only receives.
+            NotPicklable: the object cannot be sent; `path` says which part of it.
+            PeerLost: where the pipe lived is gone.
+        """
+        self._check_closed()
+        self._check_writable()
+        self._ask_with("send", obj)
+
+    def send_bytes(self, buf: Any, offset: int = 0, size: int | None = None) -> None:
+        """Send bytes.
+
+        Args:
+            buf: anything that has a buffer.
+            offset: where in it the message begins.
+            size: how many bytes it has; None: up to the end.
+
+        Raises:
+            ValueError: there are not so many.
+            BrokenPipeError, OSError, PeerLost: as `send`.
+        """
+        self._check_closed()
+        self._check_writable()
+        view = memoryview(buf)
+        if view.itemsize > 1:
+            view = view.cast("B")
+        num_bytes = view.nbytes
+        if offset < 0:
+            raise ValueError("offset is negative")
+        if num_bytes < offset:
+            raise ValueError(f"buffer length {num_bytes} < offset {offset}")
+        if size is None:
+            size = num_bytes - offset
+        elif size < 0:
+            raise ValueError("size is negative")
+        elif offset + size > num_bytes:
+            raise ValueError(f"buffer length {num_bytes} < offset {offset} + size {size}")
+        self._ask_with("send", Bytes(view[offset : offset + size]))
+
+    def recv(self) -> Any:
+        """Receive an object, waiting for one.
+
+        Raises:
+            EOFError: nobody holds the other end any more, and nothing is left; says who held it last.
+            OSError: this handle is closed, or only sends.
+            PeerLost: where the pipe lived is gone, with what was in it.
+        """
+        message = self._receive()
+        return loads(message.data) if type(message) is Bytes else message
+
+    def recv_bytes(self, maxlength: int | None = None) -> bytes:
+        """Receive bytes, waiting for them.
+
+        Args:
+            maxlength: a longer message is an error, after which nothing can be received any more.
+
+        Raises:
+            OSError: the message was longer, or as `recv`.
+            EOFError, PeerLost: as `recv`.
+        """
+        self._check_closed()
+        self._check_readable()
+        if maxlength is not None and maxlength < 0:
+            raise ValueError("negative maxlength")
+        data = _bytes_of(self._receive())
+        if maxlength is not None and len(data) > maxlength:
+            if self._writable:
+                self._readable = False
+            else:
+                self.close()
+            raise OSError(f"bad message length: the message has {len(data)} bytes, maxlength is {maxlength}")
+        return data
+
+    def recv_bytes_into(self, buf: Any, offset: int = 0) -> int:
+        """Receive bytes into a buffer, waiting for them; returns how many there were.
+
+        Args:
+            buf: a writable buffer.
+            offset: where in it, in bytes, the message shall begin.
+
+        Raises:
+            multiprocessing.BufferTooShort: it has no room for the message, which is the error's argument.
+            EOFError, OSError, PeerLost: as `recv`.
+        """
+        self._check_closed()
+        self._check_readable()
+        with memoryview(buf) as whole, whole.cast("B") as view:
+            if offset < 0:
+                raise ValueError("negative offset")
+            if offset > view.nbytes:
+                raise ValueError(f"offset too large: {offset} in a buffer of {view.nbytes} bytes")
+            data = _bytes_of(self._receive())
+            if view.nbytes < offset + len(data):
+                raise multiprocessing.BufferTooShort(data)
+            view[offset : offset + len(data)] = data
+            return len(data)
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether `recv` would not wait: there is a message, or the end.
+
+        Args:
+            timeout: wait for that so many seconds; None: for ever.
+
+        Raises:
+            OSError, PeerLost: as `recv`.
+        """
+        self._check_closed()
+        self._check_readable()
+        return self._ask("poll", timeout=timeout)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        place = f"{self._reference.target} at {self._reference.address.partition('|')[0]}"
+        return f"<Connection {place}{', closed' if self._closed else ''}>"
+
+    __class_getitem__: ClassVar[Any] = classmethod(cast("Any", types.GenericAlias))
+
+    def _receive(self) -> Any:
+        self._check_closed()
+        self._check_readable()
+        try:
+            return self._ask("recv")
+        finally:
+            readiness = self._readiness
+            if readiness and readiness.pid == os.getpid() and not self._closed:
+                readiness.again(self._conversation())
+
+    def _check_closed(self) -> None:
+        if self._closed:
+            raise OSError("handle is closed")
+
+    def _check_readable(self) -> None:
+        if not self._readable:
+            raise OSError("connection is write-only")
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise OSError("connection is read-only")
+
+
+class Bytes:
+    """A message of `send_bytes`, as it travels."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce__(self) -> Any:
+        view = self.data
+        if view.nbytes < OUT_OF_BAND_BYTES or not view.contiguous:
+            return Bytes, (bytes(view),)
+        return Bytes, (pickle.PickleBuffer(view),)
+
+
+def _bytes_of(message: Any) -> bytes:
+    if type(message) is Bytes:
+        return bytes(message.data)
+    payload = dumps(message, what="message")
+    return cast("bytes", cloudpickle.dumps(message, 5)) if payload.buffers else payload.pickle
+
+
+def Pipe(duplex: bool = True, *, session: Session | None = None) -> tuple[Connection, Connection]:
+    """Make a pipe, and return its two ends.
+
+    Args:
+        duplex: whether both ends send and receive; if not, the first one only receives and the second one only sends.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+    first, second = create("pipe", bool(duplex), label="Pipe", session=session)
+    return Connection(first, True, duplex), Connection(second, duplex, True)
+
+
+__all__ = ["Connection", "Pipe"]

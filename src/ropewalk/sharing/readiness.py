@@ -1,0 +1,194 @@
+"""A descriptor that can be read while `poll` of a connection would be true: for `select`, asyncio and `wait`.
+
+    depot ◀── poll, which stands there ── Readiness ── fileno() ──▶ select
+      └─ a message, or the end ─▶ answered ─▶ readable ─ recv ─▶ the next poll stands
+
+There is one only where somebody asked for a descriptor, because a poll that stands has the loop read the link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from ropewalk.calls.conversation import MAX_IN_FLIGHT, Conversation
+from ropewalk.calls.messages import Call
+from ropewalk.calls.payloads import pack_arguments
+from ropewalk.calls.pending import Lost, Pending
+from ropewalk.errors import PeerLost
+from ropewalk.transport.loop import Loop
+
+#: So many connections of one depot may have a descriptor in one process; the rest of its calls is for all else.
+_MOST = MAX_IN_FLIGHT - 124
+
+
+class Readiness:
+    """The descriptor of one connection, and the poll that stands for it.
+
+    Args:
+        target: the end of the pipe, in its depot.
+        loop: of this process's links to depots.
+    """
+
+    def __init__(self, target: int, loop: Loop) -> None:
+        self.pid = os.getpid()
+        """A forked child has its own."""
+        self._target = target
+        self._loop = loop
+        self._signal = _Signal()
+        self._lock = threading.Lock()
+        """Held for a moment where the descriptor changes."""
+        self._asking = threading.Lock()
+        """Held by who asks the depot; answers are heard meanwhile, so they must not need it."""
+        self._standing: _StandingPoll | None = None
+        self._conversation: Conversation | None = None
+        self._certain = False
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._signal.fd
+
+    def refresh(self, conversation: Conversation, poll: Callable[[], bool]) -> None:
+        """See to it that the descriptor says what is true now.
+
+        Args:
+            conversation: with the depot.
+            poll: asks the depot whether there is a message.
+        """
+        with self._asking:
+            while not (self._certain and self._stands(conversation)):
+                try:
+                    standing = self._stand(conversation)
+                    is_ready = poll()  # on the same link: the depot has the other poll before this one
+                except (Lost, PeerLost):
+                    is_ready, standing = True, None
+                with self._lock:
+                    if is_ready:
+                        self._signal.show(True)
+                        return
+                    # If it was answered, another process has taken that message since.
+                    if standing and not standing.answered:
+                        self._signal.show(False)
+                        self._certain = True
+
+    def again(self, conversation: Conversation) -> None:
+        """A message was taken: look out for the next one."""
+        with self._asking:
+            if self._stands(conversation):
+                return  # the message went past it
+            with self._lock:
+                self._signal.show(False)
+            try:
+                self._stand(conversation)
+            except Lost:
+                with self._lock:
+                    self._signal.show(True)
+
+    def heard(self, standing: _StandingPoll) -> None:
+        """A poll is answered: there is a message, or the end, or the depot is gone."""
+        with self._lock:
+            if standing is self._standing:
+                self._signal.show(True)
+
+    def close(self) -> None:
+        """Close the descriptor; may be called twice."""
+        with self._lock:
+            self._signal.close()
+            standing, self._standing = self._standing, None
+        if standing and self._conversation and not standing.answered:
+            self._conversation.cancel(standing)
+
+    def abandon(self) -> None:
+        """As `close`, where a lock may be held already: in a finalizer, or in a forked child."""
+        if self.pid != os.getpid():
+            self._signal.close()
+        elif self._lock.acquire(blocking=False):
+            self._signal.close()
+            self._lock.release()
+            self._loop.call_soon(self.close)
+        else:
+            self._loop.call_soon(self.close)
+
+    def _stands(self, conversation: Conversation) -> bool:
+        standing = self._standing
+        return standing is not None and not standing.answered and conversation is self._conversation
+
+    def _stand(self, conversation: Conversation) -> _StandingPoll:
+        """Have a poll stand at the depot.
+
+        Raises:
+            Lost: the link has ended.
+            OSError: there are too many.
+        """
+        with self._lock:
+            standing = self._standing
+            if standing and self._stands(conversation):
+                return standing
+            if conversation.num_pending >= _MOST:
+                raise OSError(
+                    errno.EMFILE,
+                    f"{conversation.num_pending} calls of this process wait at one depot, most of them for "
+                    f"connections whose descriptor was asked for (at most {_MOST}); use threads with recv() for some",
+                )
+            standing = self._standing = _StandingPoll(conversation.where, self)
+            self._conversation = conversation
+            self._certain = False
+        packed = pack_arguments(None, (threading.get_ident(),), {}, keep=True)
+        conversation.begin(Call(0, self._target, "poll", False, None, (), packed.shared, 0), packed, standing)
+        conversation.watch(standing)
+        conversation.flush()
+        return standing
+
+
+class _StandingPoll(Pending):
+    """A poll without end; the loop hears its answer."""
+
+    __slots__ = ("_readiness",)
+    alone = True
+
+    def __init__(self, where: str, readiness: Readiness) -> None:
+        super().__init__(where)
+        self._readiness = readiness
+
+    def settle(self) -> None:
+        self._readiness.heard(self)
+
+
+class _Signal:
+    """A descriptor that is readable or not, as it is told."""
+
+    def __init__(self) -> None:
+        self._readable = False
+        if hasattr(os, "eventfd"):
+            self._read = self._write = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        else:
+            self._read, self._write = os.pipe()
+        self.fd = self._read
+
+    def show(self, readable: bool) -> None:
+        """Make it so, if it is still open."""
+        if self._read == -1 or readable == self._readable:
+            return
+        self._readable = readable
+        if readable:
+            os.write(self._write, _ONE)
+        else:
+            os.read(self._read, len(_ONE))
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+        fds = {self._read, self._write} - {-1}
+        self._read = self._write = -1
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+#: What an eventfd takes.
+_ONE = (1).to_bytes(8, sys.byteorder)
+
+__all__ = ["Readiness"]
