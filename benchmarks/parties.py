@@ -9,6 +9,7 @@ round, so that a round costs no start. Times are of the monotonic clock, which i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -33,11 +34,17 @@ class Party:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(1)
-            listener.settimeout(60)
+            listener.settimeout(1)
             self.process = library.Process(target=take_part, args=(path, objects), daemon=True)
             self.process.start()
-            self.line, _ = listener.accept()
+            self.line = self._come(listener)
         self.line.settimeout(120)
+
+    def _come(self, listener: socket.socket) -> socket.socket:
+        while self.process.exitcode is None:
+            with contextlib.suppress(TimeoutError):
+                return listener.accept()[0]
+        raise RuntimeError(f"a process ended with {self.process.exitcode} before it took part")
 
     def tell(self, task: Callable[..., Any], *arguments: Any) -> None:
         send(self.line, (task.__name__, arguments))
