@@ -90,6 +90,13 @@ def test_a_wait_whose_time_is_over_breaks_the_barrier() -> None:
     assert ask(desk, "broken")
 
 
+def test_the_first_reason_for_which_it_broke_is_told_until_it_is_reset() -> None:
+    desk = Desk(BarrierState(2))
+    ask(desk, "abort", A)
+    ask(desk, "abort", B)
+    assert is_broken(desk, wait(desk, C), "Process-a aborted it")
+
+
 def test_a_party_that_dies_while_it_waits_breaks_the_barrier_with_its_name() -> None:
     desk = Desk(BarrierState(3))
     waiting = wait(desk, A)

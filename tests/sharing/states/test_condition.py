@@ -221,6 +221,24 @@ def test_one_that_is_cancelled_on_its_way_to_the_lock_hands_its_notification_on(
     assert room.owner() == ""
 
 
+def test_giving_up_a_wait_that_has_ended_wakes_nobody() -> None:
+    room = Room()
+    ended, sleeping = room.sleep(A), room.sleep(B)
+    room.acquire(C)
+    room.notify(C)
+    room.release(C)
+    assert room.condition.give_up(ended, timed_out=False) == []
+    assert sleeping in room.desk.waiting
+    assert room.num_waiters() == 1
+
+
+def test_nothing_is_kept_of_the_cancelled_waits_of_a_dead_process() -> None:
+    room = Room()
+    room.desk.cancel(room.sleep(A))
+    room.desk.die("a")
+    assert not room.condition._interrupted
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Four processes of one thread each, which has at most one call under way.
 

@@ -16,7 +16,10 @@ def test_setting_the_flag_ends_all_waits_also_if_it_is_cleared_right_after() -> 
     desk.ask(state, "clear", C)
     assert [desk.end(waiter) for waiter in waiting] == [True, True]
     assert desk.ask(state, "is_set", A) is False
-    assert desk.call(state, "wait", A) in desk.waiting
+    late = desk.call(state, "wait", A)
+    assert late in desk.waiting
+    desk.ask(state, "set", C)  # which says nothing again to those that were told
+    assert desk.end(late) is True
 
 
 def test_a_wait_for_a_flag_that_is_set_ends_at_once() -> None:
