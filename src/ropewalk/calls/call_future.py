@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,12 @@ class CallFuture(Pending, Future[Any]):
         if self._state != _FINISHED or self._exception is not None:
             return super().result(0)  # raises, and takes care of the circle of references
         return self._result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the result in a coroutine; cancelling its task cancels the call."""
+        import asyncio  # a slow import, which whoever awaits has made already
+
+        return asyncio.wrap_future(self).__await__()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the call raised; see `concurrent.futures.Future.exception`."""

@@ -73,6 +73,10 @@ class Caller:
             raise ProgramStopped(self.closed)
         return made
 
+    def conversations(self) -> list[tuple[str, Conversation]]:
+        """Those that there are, with their addresses."""
+        return list(self._conversations.items())
+
     def known(self, address: str) -> Conversation | None:
         """The conversation with the process at an address, if there is one that is open."""
         conversation = self._conversations.get(address)

@@ -56,7 +56,7 @@ class Way:
     @property
     def in_thread(self) -> bool:
         """Whether its calls run beside the loop from the start."""
-        return self.facts.concurrency > 0 or (self.lasts and self.facts.free)
+        return self.facts.concurrency > 0 or self.lasts
 
 
 class Served:
@@ -205,7 +205,7 @@ class Incoming(Turn):
         if type(value) is Packed:
             return self, kind(self.number, value.shared), value
         try:
-            packed = pack_value(self.link, value)
+            packed = pack_value(self.link, value, with_code=self.way.facts.with_code)
         except Exception as error:
             return self, Raised(self.number, not_sendable(error, value)), None
         return self, kind(self.number, packed.shared), packed

@@ -49,6 +49,8 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     sealed: bool = False
     #: The deadline of a call is how long it may wait at the object, which answers in time itself.
     waits: bool = False
+    #: Arguments and results go with what of `__main__` they need: the other side may never have heard of it.
+    with_code: bool = False
 
 
 class BoundMethod(Generic[P, R_co]):

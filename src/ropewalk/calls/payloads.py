@@ -116,7 +116,12 @@ _ends: WeakKeyDictionary[Link, Handover] = WeakKeyDictionary()
 
 
 def pack_arguments(
-    link: Link | Handover | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, keep: bool
+    link: Link | Handover | None,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    keep: bool,
+    with_code: bool = False,
 ) -> Packed:
     """Pickle the arguments of a call.
 
@@ -125,6 +130,7 @@ def pack_arguments(
         args: positional ones.
         kwargs: by name; if there are any, the value is the pair of both.
         keep: copy what lies in the caller's own memory, because the caller may change it before it is sent.
+        with_code: send what of `__main__` they need as well.
 
     Raises:
         NotPicklable: an argument cannot be sent; `path` says which.
@@ -135,7 +141,7 @@ def pack_arguments(
     if Handover.in_use and (handover := _ends.get(link) if isinstance(link, Link) else link):
         return handover.put(value)
     assert not isinstance(link, Handover)
-    return _packed(link, dumps(value, what="arguments"), keep)
+    return _packed(link, (dumps_with_code if with_code else dumps)(value, what="arguments"), keep)
 
 
 def pack_item(link: Link, item: Any) -> Packed:
@@ -151,8 +157,8 @@ def pack_item(link: Link, item: Any) -> Packed:
     return _packed(link, dumps_with_code(item), False)
 
 
-def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
-    """Pickle what a method returned, or a stream yielded.
+def pack_value(link: Link, value: Any, *, with_code: bool = False) -> Packed:
+    """Pickle what a method returned, or a stream yielded; if it is wanted, with what of `__main__` that needs.
 
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
@@ -161,7 +167,7 @@ def pack_value(link: Link, value: Any, what: str = "result") -> Packed:
         return Packed((pickle.dumps(value, 5),))
     if Handover.in_use and (handover := _ends.get(link)):
         return handover.put(value)
-    return _packed(link, dumps(value, what=what), True)
+    return _packed(link, (dumps_with_code if with_code else dumps)(value, what="result"), True)
 
 
 def unpack(received: Received, shared: tuple[int, ...]) -> Any:

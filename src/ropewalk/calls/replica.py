@@ -52,7 +52,7 @@ class Request:
             self.chain, self.due = running.chain_here(), running.deadline
         self.facts = facts
         self.keywords = bool(kwargs)
-        self.packed = pack_arguments(link, args, kwargs, keep=keep)
+        self.packed = pack_arguments(link, args, kwargs, keep=keep, with_code=facts.with_code)
 
     def message(self, target: int, credit: int = 0) -> Call:
         """What is sent to an object."""

@@ -29,7 +29,7 @@ from ropewalk.calls.turns import Lane
 from ropewalk.errors import CallCycle, LinkClosed
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop import DEPUTY_S, Loop
 
 #: Calls that waited are begun for so long in one turn of the loop.
 _TURN_S = 0.001
@@ -157,7 +157,7 @@ class CallServer:
             entered = loop.enter()
             self._run(call)
             if not loop.leave(entered):
-                way.lasts = True
+                way.lasts = way.facts.free and not way.facts.waits  # (what waits without a thread was only preempted)
                 link.flush()  # the turn of the loop in which its answer was held is over
             return
         if served is None or served.closed:
@@ -288,6 +288,8 @@ class CallServer:
             self._finish(*reply)
         if turn.when_over:
             self._loop.call_soon(turn.when_over)
+        if turn.in_thread and isinstance(turn, Incoming) and time.monotonic() - turn.since < DEPUTY_S:
+            turn.way.lasts = False
 
     def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None, *, lent: bool = False) -> None:
         """Send what became of a call, unless nobody wants to know."""

@@ -94,7 +94,7 @@ class Depot:
         self._party_numbers = itertools.count(1)
         self._waits: dict[Waiter, _Wait] = {}
         server.on_gone = self._gone
-        facts = {name: MethodFacts(name, free=True) for name in _WHICH}
+        facts = {name: MethodFacts(name, free=True, waits=True) for name in _WHICH}
         front = server.serve(self, facts, "depot")
         assert front.target == DEPOT_TARGET
         loop.call_soon(self._look)

@@ -8,6 +8,7 @@ proxy ─┘        │ one loop, in a thread, from the first shared object on
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -155,6 +156,13 @@ class Member:
             again = lambda: self.let_go(address, target)  # noqa: E731
             self.loop.call_soon(lambda: self.loop.call_later(_PAUSE_S, again))
 
+    def settle(self) -> None:
+        """Wait until everything that was sent has arrived, where anybody is there to receive it."""
+        for address, conversation in self.caller.conversations():
+            if conversation.num_pending and not conversation.closed:
+                with contextlib.suppress(PeerLost):
+                    self.ask(address, "ping")
+
     def used(self) -> None:
         """One more handle is here: the session of the run stays open."""
         with self._lock:
@@ -177,6 +185,8 @@ class Member:
     def close(self) -> None:
         """Hang up; may be called twice."""
         _members.pop(self.run_id, None)
+        with contextlib.suppress(PeerLost):
+            self.settle()
         self.caller.close("the session has ended")
         self.loop.stop()
         if self.loop.thread and self.loop.thread is not threading.current_thread():
@@ -304,7 +314,15 @@ def _forget_all() -> None:
 
 #: What else has to be forgotten in a forked child.
 on_fork: list[Callable[[], object]] = []
+
+
+def _settle_all() -> None:
+    for member in list(_members.values()):
+        member.settle()
+
+
 os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_settle_all)
 
 
 __all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "who_we_are"]

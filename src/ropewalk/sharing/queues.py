@@ -2,9 +2,9 @@
 
     put ─ pickled here, once ─▶ depot: a line of items that nobody looks into ─▶ get ─ unpickled there
 
-`put` pickles at once and returns when the item is in the queue, so an item that cannot be pickled raises where it is
-put, nothing is lost with the process that put it, and `close` and `join_thread` have nothing to wait for. Items go to
-readers in the order in which these asked; what was on its way to a reader that dies goes to the next one, in order.
+`put` pickles at once, so an item that cannot be pickled raises where it is put. It returns when the item is in the
+queue; small items of a queue without bounds are only sent, at most 1024 ahead, and the end of a process waits for them.
+Items go to readers in the order in which these asked; what was on its way to a reader that dies goes to the next one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Queue(SharedObject):
             PeerLost: where the queue lived is gone.
         """
         self._check_open()
-        self._ask_with("put", obj, timeout=timeout if block else 0.0)
+        self._ask_with("put", obj, timeout=timeout if block else 0.0, wait=self._maxsize > 0)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take the first item.
@@ -107,16 +107,18 @@ class Queue(SharedObject):
         self._closed = True
 
     def join_thread(self) -> None:
-        """Return at once: what was put is in the queue already.
+        """Wait until everything that this process has put is in the queue.
 
         Raises:
             ValueError: `close` was not called before.
+            PeerLost: where the queue lived is gone.
         """
         if not self._closed:
             raise ValueError(f"{self!r} is not closed; call close() first")
+        self._settle()
 
     def cancel_join_thread(self) -> None:
-        """Do nothing: no thread is waited for at the end of a process."""
+        """Do nothing: what was put is on its way already, and not in a thread that would have to be waited for."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._reference.target} at {self._reference.address.partition('|')[0]}>"

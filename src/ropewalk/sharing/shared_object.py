@@ -20,11 +20,14 @@ from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments, pack_item
-from ropewalk.calls.pending import Lost, NotServed
+from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.calls.replica import Replica
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import Member, member_of, member_of_run, on_fork
+
+#: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
+_SMALL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,36 @@ class SharedObject:
         packed = pack_arguments(None, (threading.get_ident(), *args), {}, keep=False)
         return self._call(method, packed, timeout)
 
-    def _ask_with(self, method: str, item: Any, *, timeout: float | None = None) -> Any:
+    def _ask_with(self, method: str, item: Any, *, timeout: float | None = None, wait: bool = True) -> Any:
         """As `_ask`, for a method that takes one item, which nobody looks into before it is used.
+
+        Args:
+            method: of the state.
+            item: what it takes.
+            timeout: as in `_ask`.
+            wait: False if the method ends at once: then a small item is sent and its arrival not waited for.
 
         Raises:
             NotPicklable: it cannot be sent.
         """
-        packed = pack_item(self._conversation().link, item)
+        conversation = self._conversation()
+        packed = pack_item(conversation.link, item)
+        if not wait and len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES:
+            message = Call(0, self._reference.target, method, False, None, (), (), 0)
+            try:
+                conversation.begin(message, packed, Dropped(conversation.where))
+            except Lost as error:
+                raise self._lost(error, conversation) from None
+            return None
         try:
             return self._call(method, packed, timeout)
         finally:
             packed.close()
+
+    def _settle(self) -> None:
+        """Wait until what was sent before has arrived."""
+        reference = self._reference
+        member_of_run(reference.run_id).ask(reference.address, "ping")
 
     def _future(self, method: str, *args: Any) -> CallFuture:
         """As `_ask`, without waiting: a `concurrent.futures.Future`."""
