@@ -22,3 +22,8 @@ LEFT_OUT: dict[str, str] = {
     "TestFlags": "starts Python with -S, which hides installed packages, and with them Ropewalk",
     "TestNoForkBomb": "expects an error without `if __name__ == '__main__'`, which Ropewalk does not need",
 }
+
+#: The same for what newer interpreters than the oldest one supported have.
+LEFT_OUT_OF_NEWER: dict[str, str] = {
+    "ChallengeResponseTest": _INSIDE + "the challenges of its connections",
+}

@@ -45,14 +45,17 @@ class StandIn(types.ModuleType):
         self._original = importlib.import_module(name)
         try:
             self._ours: Any = importlib.import_module(name.replace(ORIGINAL, MODULE, 1))
-        except ModuleNotFoundError:
+        except ImportError:
             self._ours = None
 
     def __getattr__(self, name: str) -> Any:
         if f"{self.__name__}.{name}" in TURNED:
             return stand_in(f"{self.__name__}.{name}")
         if self.__name__ == ORIGINAL and name in self._original.__all__ and name not in START_METHOD:
-            return getattr(self._ours, name, None) or missing(name)
+            try:
+                return getattr(self._ours, name)
+            except (AttributeError, ImportError) as error:
+                return missing(name, str(error))
         original = getattr(self._original, name)
         return original if isinstance(original, types.ModuleType) else getattr(self._ours, name, original)
 
@@ -63,11 +66,11 @@ def stand_in(name: str) -> StandIn:
 
 
 @functools.cache
-def missing(name: str) -> Any:
+def missing(name: str, why: str) -> Any:
     """In place of a name that MODULE lacks: fails the tests that use it, and no others."""
 
     def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError(f"{MODULE} has no {name}")
+        raise AttributeError(f"{MODULE} has no {name}: {why}")
 
     return type(name, (), {"__init__": fail, "terminate": fail, "kill": fail})
 
