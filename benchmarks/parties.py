@@ -85,9 +85,7 @@ def message(kind: str, size_bytes: int, number: int) -> Any:
     # Inside, here and below: processes that send numbers should not carry numpy.
     import numpy as np
 
-    array = np.zeros(size_bytes // 8)
-    array[0] = number
-    return array
+    return np.full(size_bytes // 8, float(number))  # (zeros would be memory that nobody has touched yet)
 
 
 def looked_at(received: Any) -> int:
@@ -96,7 +94,8 @@ def looked_at(received: Any) -> int:
         return received
     if isinstance(received, bytes):
         return int.from_bytes(received[:8], "little") + sum(memoryview(received)[4096::4096])
-    return int(look_at_every_page(received))
+    look_at_every_page(received)
+    return int(received[0])
 
 
 # ---------------------------------------------------------------- tasks
