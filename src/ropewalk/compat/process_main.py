@@ -7,7 +7,7 @@ import sys
 from typing import Any, cast
 
 from ropewalk.compat import process as _loaded_once  # in the fork server, instead of in every process
-from ropewalk.compat.process_payload import PROCESS, unpack
+from ropewalk.compat.process_payload import PROCESS, Begin, Up, unpack
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.memory_limit import explaining
 from ropewalk.transport.address import parse_address
@@ -22,8 +22,9 @@ def main(context: ProcessContext) -> None:
     os.register_at_fork(after_in_child=link.close_copy)
     fd = link.stream.fileno()
     os.set_inheritable(fd, True)  # a program that takes this process over (`os.exec`) must not look like a lost link
+    link.send(Up())
     received = link.receive()
-    if received is None:
+    if received is None or not isinstance(received.message, Begin):
         return  # it was ended before it was there
     process: Any = unpack(received)
     del received  # and with it the arguments, as far as the process object drops them

@@ -1,6 +1,7 @@
 """A `Process` object on its way to the process that runs it.
 
-    owner    process object ──▶ Packed ──Begin, parts──▶ unpack ──▶ run    process
+            ◀───────────── Up ──────────────
+    owner   Packed ─────Begin, parts───────▶ unpack, run   process
 
 It is pickled before `start` returns: what the caller changes afterwards changes nothing. Large arrays lie in
 a memory file, which the process maps if it is on the same host.
@@ -28,7 +29,11 @@ from ropewalk.transport.serialization import Payload, dumps_code, loads
 _ARGUMENT = re.compile(r"\._(args|kwargs|target)\b")
 
 
-class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
+class Up(msgspec.Struct, tag=0, array_like=True, frozen=True):
+    """process ──▶ owner: I am here. Without it, descriptors could come before a dialler takes any."""
+
+
+class Begin(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """owner ──▶ process: be this. The parts: the process object with its buffers, then each definition likewise."""
 
     main: bytes
@@ -42,7 +47,7 @@ class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """Lengths of the parts if they are in a memory file."""
 
 
-PROCESS = Codec(Begin)
+PROCESS = Codec(Begin | Up)
 
 
 class Packed:

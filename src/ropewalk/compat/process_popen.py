@@ -1,7 +1,7 @@
 """What a started `Process` knows of its process, under the name that the standard library gave it: `Popen`.
 
-    start ──▶ asked for ──link──▶ up ──Exited──▶ ended
-                  └───────NotStarted, Exited───────▲
+    start ──▶ asked for ──Up──▶ up ──Exited──▶ ended
+                  └──────NotStarted, Exited──────▲
 
 `start` does not wait for the process. A wish that comes before it is up (to terminate it)
 is carried out when it is: the user's code then never runs.
@@ -16,7 +16,7 @@ import signal
 import threading
 import weakref
 
-from ropewalk.compat.process_payload import Packed
+from ropewalk.compat.process_payload import Packed, Up
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Report
@@ -53,6 +53,7 @@ class Popen:
         self._session = session
         self._owner_pid = os.getpid()
         self._host = os.uname().nodename
+        self._link: Link | None = None
         self._lock = threading.Lock()
         self._wish = 0
         """The signal that was to end it."""
@@ -136,12 +137,16 @@ class Popen:
 
     def on_link(self, id: str, link: Link) -> None:
         self._host = self._session.host_of(id) or self._host
-        self._begin(id, link)
+        self._link = link  # a second one, if its first attempt to reach us came to nothing
 
-    def _begin(self, id: str, link: Link) -> None:
+    def on_message(self, id: str, received: Received) -> None:
+        if isinstance(received.message, Up):
+            self._begin(id)
+
+    def _begin(self, id: str) -> None:
         pid = self._session.pid_of(id)
         if not pid and self._returncode is None:  # only now the agent knows whom a signal is for
-            self._session.loop.call_later(_LOOK_S, lambda: self._begin(id, link))
+            self._session.loop.call_later(_LOOK_S, lambda: self._begin(id))
             return
         with self._lock:
             self.pid = self.pid or pid or None
@@ -149,11 +154,9 @@ class Popen:
         if self._wish:  # an interrupt is for the user's code, which this process has not met yet
             self._session.signal(id, signal.SIGTERM if self._wish == signal.SIGINT else self._wish)
             return
+        assert self._link
         with contextlib.suppress(LinkClosed):  # its end is reported in a moment
-            self._packed.send(link)
-
-    def on_message(self, id: str, received: Received) -> None:
-        pass  # it says nothing
+            self._packed.send(self._link)
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
         self.pid = self.pid or exited.pid or None
