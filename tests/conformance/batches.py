@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 from tests.conformance.runner import FAILED, PASSED
 
@@ -80,36 +81,39 @@ def run_process(name: str, tests: list[str]) -> dict[str, Verdict]:
                 process.kill()
                 process.wait()
                 code = "none, it did not end"
-        said = f"exit code {code}\n{(folder / 'output').read_text(errors='replace')}"
-        verdicts = read_verdicts(lines, tests, said)
-        verdicts[name] = judge_end(code, verdicts, environment, said)
+        printed = (folder / "output").read_bytes()
+        verdicts = read_verdicts(lines, tests, printed)
+        verdicts[name] = judge_end(code, verdicts, environment, printed)
         return verdicts
 
 
-def read_verdicts(lines: Path, tests: list[str], said: str) -> dict[str, Verdict]:
+def read_verdicts(lines: Path, tests: list[str], printed: bytes) -> dict[str, Verdict]:
     verdicts: dict[str, Verdict] = {}
-    begun: str | None = None
+    begun: dict[str, Any] | None = None
     for line in lines.read_text().splitlines() if lines.exists() else []:
         told = json.loads(line)
         if told["verdict"] == "begun":
-            begun = told["test"]
-        else:
+            begun = told
+        elif begun:
+            said = printed[begun["printed"] : told["printed"]].decode(errors="replace")
+            verdicts[told["test"]] = Verdict(told["verdict"], f"{told['words']}\n{said}".strip())
             begun = None
-            words = f"{told['words']}\n{said}" if told["verdict"] == "failed" else told["words"]
-            verdicts[told["test"]] = Verdict(told["verdict"], words)
-    if begun is not None:
-        verdicts[begun] = Verdict("failed", f"it ended the process, or took longer than {LIMIT_S} s\n{said}")
+    if begun:
+        said = printed[begun["printed"] :].decode(errors="replace")
+        verdicts[begun["test"]] = Verdict("failed", f"it ended the process, or took longer than {LIMIT_S} s\n{said}")
         return verdicts
     # No test ended the process, but something of the class: its setUpClass, for one.
-    return {test: Verdict("failed", f"it was not run\n{said}") for test in tests} | verdicts
+    why = f"it was not run\n{printed.decode(errors='replace')}"
+    return {test: Verdict("failed", why) for test in tests} | verdicts
 
 
-def judge_end(code: int | str, verdicts: dict[str, Verdict], environment: dict[str, str], said: str) -> Verdict:
+def judge_end(code: int | str, verdicts: dict[str, Verdict], environment: dict[str, str], printed: bytes) -> Verdict:
     """The process shall end by itself and leave nothing; what it leaves is ended here."""
     left = wait_until_gone(environment[MARK])
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    said = f"exit code {code}\n{printed.decode(errors='replace')}"
     all_passed = all(verdict.word != "failed" for verdict in verdicts.values())
     if code not in (PASSED, FAILED) or (all_passed and code != PASSED):
         return Verdict("failed", said)

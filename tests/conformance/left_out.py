@@ -4,6 +4,9 @@ from __future__ import annotations
 
 _INSIDE = "tests the inside of multiprocessing, which Ropewalk leaves as it is: "
 
+_PUT = "put pickles at once and raises, where multiprocessing pickles in a thread, which prints the error"
+_DESCRIPTOR = "passes a file descriptor to another process, which may be on another host"
+
 LEFT_OUT: dict[str, str] = {
     "MiscTestCase": _INSIDE + "its list of names and its import",
     "OtherTest": _INSIDE + "the challenges of its connections",
@@ -19,8 +22,17 @@ LEFT_OUT: dict[str, str] = {
     "WithProcessesTestHeap": _INSIDE + "multiprocessing.heap",
     "WithProcessesTestLogging": _INSIDE + "its logger",
     "WithProcessesTestSharedCTypes": _INSIDE + "multiprocessing.sharedctypes",
+    "TestSimpleQueue.test_closed": _INSIDE + "the two connections of its SimpleQueue",
     "TestFlags": "starts Python with -S, which hides installed packages, and with them Ropewalk",
     "TestNoForkBomb": "expects an error without `if __name__ == '__main__'`, which Ropewalk does not need",
+    "WithProcessesTestConnection.test_fd_transfer": _DESCRIPTOR,
+    "WithProcessesTestConnection.test_large_fd_transfer": _DESCRIPTOR,
+    "WithProcessesTestConnection.test_missing_fd_transfer": _DESCRIPTOR,
+    "WithProcessesTestPicklingConnections.test_pickling": _DESCRIPTOR + ": an accepted connection, and a socket",
+    "WithProcessesTestProcess.test_parent_process": "a process shall outlive its parent and tell of its death; with "
+    "Ropewalk none outlives the one that started it",
+    "WithProcessesTestQueue.test_queue_feeder_donot_stop_onexc": _PUT,
+    "WithProcessesTestQueue.test_queue_feeder_on_queue_feeder_error": _PUT,
 }
 
 #: The same for what newer interpreters than the oldest one supported have.

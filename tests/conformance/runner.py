@@ -105,7 +105,12 @@ class Verdicts(unittest.TextTestResult):
 
     def _write(self, test: unittest.TestCase, verdict: str, words: str = "") -> None:
         name = test.id().partition(".")[2]  # without the module
-        print(json.dumps({"test": name, "verdict": verdict, "words": words}), file=self.lines, flush=True)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        printed = os.fstat(2).st_size  # so far, where output goes to a file
+        line = {"test": name, "verdict": verdict, "words": words, "printed": printed}
+        print(json.dumps(line), file=self.lines, flush=True)
 
 
 if __name__ == "__main__":

@@ -51,13 +51,15 @@ class StandIn(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if f"{self.__name__}.{name}" in TURNED:
             return stand_in(f"{self.__name__}.{name}")
-        if self.__name__ == ORIGINAL and name in self._original.__all__ and name not in START_METHOD:
+        original = getattr(self._original, name)
+        if name in START_METHOD or isinstance(original, types.ModuleType):
+            return original
+        if self.__name__ == ORIGINAL and name in self._original.__all__:
             try:
                 return getattr(self._ours, name)
             except (AttributeError, ImportError) as error:
                 return missing(name, str(error))
-        original = getattr(self._original, name)
-        return original if isinstance(original, types.ModuleType) else getattr(self._ours, name, original)
+        return getattr(self._ours, name, original)
 
 
 @functools.cache
