@@ -1,0 +1,349 @@
+"""Processes as multiprocessing has them, on agents: from `start` to the exit code, also when they die."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.compat.process import Process, active_children, current_process, parent_process
+from ropewalk.errors import NotPicklable, StartFailed
+from ropewalk.pool.pool import Pool
+from ropewalk.processes.session import Session, close_all
+from ropewalk.settings import current as current_settings
+
+
+def ended(process: Process) -> int | None:
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def write(path: Path, text: str) -> None:
+    """A whole file at once: whoever sees it can read it."""
+    (path.parent / f"{path.name}.new").write_text(text)
+    os.rename(path.parent / f"{path.name}.new", path)
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not come"
+        time.sleep(0.01)
+    return path.read_text()
+
+
+# What a process runs and how it ends
+
+
+class Adder(Process):
+    def __init__(self, path: Path, *numbers: int) -> None:
+        super().__init__(name="adder")
+        self.path, self.numbers = path, numbers
+
+    def run(self) -> None:
+        write(self.path, str(sum(self.numbers)))
+
+
+def describe(path: Path, *args: Any, **kwargs: Any) -> None:
+    process, parent = current_process(), parent_process()
+    assert parent is not None
+    facts = [process.name, process.pid == os.getpid(), process.daemon, process.authkey.hex()]
+    write(path, repr([args, kwargs, facts, parent.name, parent.pid, parent.is_alive()]))
+
+
+def test_a_process_knows_itself_its_parent_and_its_arguments(tmp_path: Path) -> None:
+    process = Process(target=describe, args=(tmp_path / "f", 1), kwargs={"a": [2]}, name="some name", daemon=True)
+    assert ended(process) == 0
+    facts = ["some name", True, True, current_process().authkey.hex()]
+    assert wait_for(tmp_path / "f") == repr([(1,), {"a": [2]}, facts, current_process().name, os.getpid(), True])
+    assert process.failure is None
+
+
+def test_a_subclass_runs_its_run(tmp_path: Path) -> None:
+    assert ended(Adder(tmp_path / "sum", 1, 2, 3)) == 0
+    assert wait_for(tmp_path / "sum") == "6"
+
+
+def test_a_class_of_a_function_and_a_closure_are_welcome(tmp_path: Path) -> None:
+    class Local(Process):
+        def run(self) -> None:
+            super().run()
+            write(tmp_path / "local", type(self).__name__)
+
+    assert ended(Local(target=lambda: write(tmp_path / "lambda", "ran"))) == 0
+    assert (wait_for(tmp_path / "local"), wait_for(tmp_path / "lambda")) == ("Local", "ran")
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "code"),
+    [(sys.exit, None, 0), (sys.exit, 7, 7), (sys.exit, True, 1), (sys.exit, "words", 1), (os._exit, 3, 3)],
+)
+def test_exit_codes_are_those_of_multiprocessing(call: Any, argument: Any, code: int) -> None:
+    assert ended(Process(target=call, args=(argument,))) == code
+
+
+def kill_myself(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def test_a_death_is_explained_once(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process(target=kill_myself, args=(signal.SIGKILL,), name="victim")
+    assert ended(process) == -signal.SIGKILL
+    assert process.failure is not None
+    assert f"victim on host {os.uname().nodename} (pid {process.pid}) was killed by SIGKILL" in process.failure
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [process.failure]
+
+
+def test_an_exception_prints_its_traceback_and_gives_code_1(capfd: pytest.CaptureFixture[str]) -> None:
+    process = Process(target=divmod, args=(1, 0))
+    assert ended(process) == 1
+    assert process.failure is not None and "ZeroDivisionError" in process.failure
+    close_all()  # everything is printed by then
+    printed = capfd.readouterr().err
+    assert "Process Process-" in printed and "ZeroDivisionError" in printed
+
+
+def test_a_process_waits_for_its_threads(tmp_path: Path) -> None:
+    def work() -> None:
+        threading.Thread(target=lambda: (time.sleep(0.2), write(tmp_path / "late", "done"))).start()
+
+    assert ended(Process(target=work)) == 0
+    assert (tmp_path / "late").exists()
+
+
+def test_what_execs_another_program_is_no_lost_process() -> None:
+    assert ended(Process(target=os.execvp, args=("sleep", ["sleep", "2.5"]))) == 0
+
+
+# Waiting and ending
+
+
+def test_the_sentinel_is_ready_when_the_process_is_gone() -> None:
+    long, short = (Process(target=time.sleep, args=(seconds,)) for seconds in (60, 0.05))
+    long.start()
+    short.start()
+    assert wait([long.sentinel], timeout=0) == []
+    assert wait([long.sentinel, short.sentinel], timeout=20) == [short.sentinel]
+    assert set(active_children()) >= {long}
+    long.kill()
+    assert wait([long.sentinel], timeout=20) == [long.sentinel]
+    long.join()
+    assert long not in active_children()
+
+
+def test_join_ends_with_its_time() -> None:
+    process = Process(target=time.sleep, args=(60,))
+    process.start()
+    for timeout in (0, -1, 0.05):
+        assert process.join(timeout) is None
+    assert process.is_alive() and process.exitcode is None
+    process.terminate()
+    process.join()
+    assert (process.is_alive(), process.exitcode) == (False, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_one_that_is_ended_before_it_is_up_runs_nothing(tmp_path: Path, number: int) -> None:
+    processes = [Process(target=write, args=(tmp_path / str(index), "ran")) for index in range(8)]
+    for process in processes:
+        process.start()
+        process.terminate() if number == signal.SIGTERM else process.kill()
+    for process in processes:
+        process.join(20)
+        assert process.exitcode == -number
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_is_forgotten_after_its_end() -> None:
+    process = Process(target=time.sleep, args=(0,))
+    ended(process)
+    process.close()
+    process.close()
+    for use in ("join", "is_alive", "terminate", "sentinel", "failure", "exitcode", "pid"):
+        with pytest.raises(ValueError, match="closed"):
+            getattr(process, use)()
+    known = weakref.ref(process)
+    del process
+    gc.collect()
+    assert known() is None
+
+
+def test_one_that_runs_cannot_be_closed() -> None:
+    process = Process(target=time.sleep, args=(60,))
+    process.start()
+    with pytest.raises(ValueError, match="still running"):
+        process.close()
+    process.kill()
+    process.join()
+
+
+def test_misuse_is_answered_as_in_multiprocessing() -> None:
+    process = Process(target=time.sleep, args=(0,))
+    with pytest.raises(AssertionError, match="can only join a started process"):
+        process.join()
+    with pytest.raises(ValueError, match="not started"):
+        _ = process.sentinel
+    assert (process.pid, process.exitcode, process.is_alive()) == (None, None, False)
+    ended(process)
+    with pytest.raises(AssertionError, match="cannot start a process twice"):
+        process.start()
+
+
+def test_starting_waits_for_nothing() -> None:
+    with Session():
+        processes = [Process(target=time.sleep, args=(0,)) for _ in range(32)]
+        began = time.monotonic()
+        for process in processes:
+            process.start()
+        started_s = time.monotonic() - began
+        assert not all(process.pid is None for process in processes)  # which does wait
+        for process in processes:
+            process.join()
+        assert {process.exitcode for process in processes} == {0}
+        assert started_s < (time.monotonic() - began) / 2
+
+
+# Children of children
+
+
+def have_child(path: Path) -> None:
+    child = Process(target=time.sleep, args=(60,))
+    child.start()
+    write(path, str(child.pid))
+    child.join()
+
+
+def is_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while os.path.exists(f"/proc/{pid}"):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_children_end_with_the_process_that_dies(tmp_path: Path) -> None:
+    process = Process(target=have_child, args=(tmp_path / "pid",))
+    process.start()
+    grandchild = int(wait_for(tmp_path / "pid"))
+    process.kill()
+    process.join()
+    assert is_gone(grandchild)
+
+
+def leave_children(folder: Path) -> None:
+    Process(target=lambda: (time.sleep(0.2), write(folder / "waited", current_process().name))).start()
+    daemon = Process(target=time.sleep, args=(60,), daemon=True)
+    daemon.start()
+    write(folder / "daemon", str(daemon.pid))
+
+
+def test_at_its_end_a_process_waits_for_its_children_and_ends_daemonic_ones(tmp_path: Path) -> None:
+    process = Process(target=leave_children, args=(tmp_path,))
+    assert ended(process) == 0
+    assert wait_for(tmp_path / "waited") == f"{process.name}:1"
+    assert is_gone(int(wait_for(tmp_path / "daemon")))
+
+
+def try_to_have_child(path: Path) -> None:
+    with pytest.raises(AssertionError, match="daemonic processes are not allowed to have children"):
+        Process(target=time.sleep).start()
+    write(path, "refused")
+
+
+def test_a_daemonic_process_has_no_children(tmp_path: Path) -> None:
+    assert ended(Process(target=try_to_have_child, args=(tmp_path / "f",), daemon=True)) == 0
+    assert wait_for(tmp_path / "f") == "refused"
+
+
+def start_in_worker(code: int) -> tuple[int | None, int]:
+    process = Process(target=os._exit, args=(code,))
+    process.start()
+    known = len(active_children())
+    process.join()
+    return process.exitcode, known - len(active_children())
+
+
+def test_workers_of_a_pool_may_have_processes() -> None:
+    with Pool(2) as pool:
+        assert pool.map(start_in_worker, [3, 4]) == [(3, 1), (4, 1)]
+
+
+# What cannot be
+
+
+def test_the_place_of_what_cannot_be_sent_is_named() -> None:
+    process = Process(target=print, args=(1,), kwargs={"model": [threading.Lock()]})
+    with pytest.raises(NotPicklable, match=r"kwargs\['model'\]\[0\] cannot be sent") as caught:
+        process.start()
+    assert caught.value.path == "kwargs['model'][0]"
+    assert process.authkey == current_process().authkey  # it is whole, and may be started without the lock
+    assert not process.is_alive()
+
+
+@pytest.mark.parametrize("name", ["Lock", "Queue", "SimpleQueue", "Event", "Barrier", "Value"])
+def test_objects_of_multiprocessing_are_refused_with_ours(name: str) -> None:
+    arguments = {"Barrier": (2,), "Value": ("i", 0)}.get(name, ())
+    theirs = getattr(multiprocessing, name)(*arguments)
+    with pytest.raises(NotPicklable, match=rf"args\[0\].*ropewalk\.{name}\b"):
+        Process(target=print, args=(theirs,)).start()
+
+
+def test_a_failure_to_start_is_said_at_once_and_raised_by_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+    class Small(Process):
+        _source: Any = None
+
+    with Session(settings=current_settings(max_processes=1)) as session:
+
+        class Source:
+            def lease(self) -> Session:
+                session.lease()
+                return session
+
+            def __reduce__(self) -> tuple[type[object], tuple[()]]:
+                return object, ()
+
+        Small._source = Source()
+        first, second = Small(target=time.sleep, args=(60,)), Small(target=time.sleep, args=(60,), name="second")
+        first.start()
+        assert first.pid
+        second.start()
+        with pytest.raises(StartFailed, match=r"second could not be started: .*max_processes"):
+            second.join()
+        with pytest.raises(StartFailed):
+            _ = second.exitcode
+        with pytest.raises(StartFailed):
+            _ = second.pid
+        assert not second.is_alive() and second not in active_children()
+        assert wait([second.sentinel], timeout=0) and "second could not be started" in caplog.text
+        second.close()
+        first.kill()
+        first.join()
+
+
+def test_large_arguments_are_those_of_the_moment_of_the_start(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+
+    def total(array: Any) -> None:
+        array += 0  # it is the process's own
+        write(tmp_path / "sum", str(int(array.sum())))
+
+    array = np.ones(2_000_000)
+    process = Process(target=total, args=(array,))
+    process.start()
+    array[:] = 5
+    process.join()
+    assert wait_for(tmp_path / "sum") == "2000000"

@@ -1,0 +1,117 @@
+"""Whole programs with processes: what they print, how they end, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PROLOGUE = """
+import atexit, os, signal, sys, time
+from ropewalk.compat.process import Process, active_children
+def say(text, seconds=0.0):
+    time.sleep(seconds)
+    print(text)
+"""
+
+
+def program(tmp_path: Path, text: str) -> subprocess.Popen[str]:
+    script = tmp_path / "program.py"
+    script.write_text(PROLOGUE + textwrap.dedent(text))
+    command = [sys.executable, str(script)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
+def run(tmp_path: Path, text: str) -> tuple[int, str, str]:
+    process = program(tmp_path, text)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def test_a_program_ends_after_its_processes_and_shows_all_they_print(tmp_path: Path) -> None:
+    code, out, err = run(
+        tmp_path,
+        """
+        Process(target=say, args=("late words", 0.3)).start()  # no guard, and no join
+        Process(target=say, args=("never", 60), daemon=True).start()
+        """,
+    )
+    assert (code, err) == (0, "")
+    assert out.endswith("] late words\n")
+
+
+def test_classes_and_globals_of_the_script_are_known_in_its_processes(tmp_path: Path) -> None:
+    code, out, _ = run(
+        tmp_path,
+        """
+        FACTOR = 3
+        class Times(Process):
+            def __init__(self, number):
+                super().__init__()
+                self.number = number
+            def run(self):
+                print(self.number * FACTOR, sys.argv[0] == __file__, isinstance(self, Times))
+        process = Times(14)
+        process.start()
+        process.join()
+        """,
+    )
+    assert code == 0
+    assert out.endswith("] 42 True True\n")
+
+
+def test_a_death_is_told_on_stderr_without_logging(tmp_path: Path) -> None:
+    code, _, err = run(
+        tmp_path,
+        """
+        process = Process(target=lambda: os.kill(os.getpid(), signal.SIGKILL))
+        process.start()
+        process.join()
+        """,
+    )
+    assert code == 0
+    assert err.count("was killed by SIGKILL") == 1
+
+
+def test_what_was_ended_on_purpose_is_not_told(tmp_path: Path) -> None:
+    code, out, err = run(
+        tmp_path,
+        """
+        for end in (Process.terminate, Process.kill):
+            process = Process(target=time.sleep, args=(60,))
+            process.start()
+            process.pid
+            end(process)
+            process.join()
+            print(process.exitcode, process.failure is not None)
+        """,
+    )
+    assert (code, out, err) == (0, "-15 True\n-9 True\n", "")
+
+
+@pytest.mark.parametrize("wait", ["process.join()", "time.sleep(60)"])
+def test_ctrl_c_ends_the_children_as_well(tmp_path: Path, wait: str) -> None:
+    process = program(
+        tmp_path,
+        f"""
+        process = Process(target=time.sleep, args=(60,))
+        process.start()
+        print(process.pid, flush=True)
+        print("now", flush=True)
+        {wait}
+        """,
+    )
+    assert process.stdout
+    pid = int(process.stdout.readline())
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert "] KeyboardInterrupt" in err  # the child's own
+    assert not os.path.exists(f"/proc/{pid}")
