@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         TaskTimeout,
         TransportRefused,
         WorkerLost,
+        WrongHost,
     )
     from ropewalk.pool.pool import Pool
     from ropewalk.pool.seeds import task_seed
@@ -153,6 +154,7 @@ _HOMES = {
         "TaskTimeout",
         "TransportRefused",
         "WorkerLost",
+        "WrongHost",
     ),
     "ropewalk.errors",
 )
@@ -219,6 +221,7 @@ __all__ = [
     "Value",
     "Worker",
     "WorkerLost",
+    "WrongHost",
     "__version__",
     "active_children",
     "allow_connection_pickling",

@@ -19,6 +19,7 @@
     │   └── UnknownEngine (ValueError)
     ├── CodeRefused (ValueError)              a project's code is too large, unreadable or damaged; names the files
     ├── PeerLost (ConnectionResetError, EOFError)   the other side of a queue, pipe, lock or manager is gone
+    ├── WrongHost (RuntimeError)              an object that is bound to its host was sent to another one
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
     ├── ProcessLimit                          a host holds as many processes as it may
     ├── CallError                             a call to a service was not answered
@@ -186,6 +187,10 @@ class PeerLost(RopewalkError, ConnectionResetError, EOFError):
     """
 
     peer: str
+
+
+class WrongHost(RopewalkError, RuntimeError):
+    """An object that lives in the memory of one host was sent to another host, or is wanted there."""
 
 
 class SettingsError(RopewalkError, ValueError):

@@ -26,6 +26,8 @@ from ropewalk.sharing.readiness import Readiness
 from ropewalk.sharing.shared_object import Reference, SharedObject, create
 from ropewalk.transport.serialization import OUT_OF_BAND_BYTES, dumps, loads
 
+_cloudpickle: Any = cloudpickle  # untyped
+
 
 class Connection(SharedObject):
     """One end of a pipe; pickling it gives another process the same end.
@@ -276,7 +278,7 @@ def _bytes_of(message: Any) -> bytes:
     if type(message) is Bytes:
         return bytes(message.data)
     payload = dumps(message, what="message")
-    return cast("bytes", cloudpickle.dumps(message, 5)) if payload.buffers else payload.pickle
+    return _cloudpickle.dumps(message, 5) if payload.buffers else payload.pickle
 
 
 def Pipe(duplex: bool = True, *, session: Session | None = None) -> tuple[Connection, Connection]:

@@ -191,6 +191,8 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         reduced = _cloudpickle.Pickler.reducer_override(self, obj)
         if reduced is not NotImplemented and _is_class(obj):
             self._note_annotations(obj, self._main)
+            if type(obj).__module__ == "_ctypes":
+                return _with_structure(*reduced)
         return reduced
 
     def _bound(self, name: str, obj: Any) -> Any:
@@ -216,6 +218,13 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         types_named = {name for name in re.findall(r"\w+", text) if isinstance(main.get(name), type | types.ModuleType)}
         if types_named:
             self.note(types_named)
+
+
+def _with_structure(_: Any, arguments: Any, state: Any, *rest: Any) -> Any:
+    """The reduction of a ctypes structure: ctypes makes its fields, and its metaclass cannot be imported."""
+    attributes, slots = state
+    kept = {name: value for name, value in attributes.items() if type(value).__name__ != "CField"}
+    return make_structure, arguments[1:], (kept, slots), *rest
 
 
 def _reduce_text_file(file: TextIOWrapper) -> Any:
@@ -289,6 +298,11 @@ def set_main_function_state(func: types.FunctionType, state: tuple[dict[str, Any
             continue
     for name, value in slots.items():
         setattr(func, name, value)
+
+
+def make_structure(name: str, bases: tuple[type, ...], *arguments: Any) -> type[Any]:
+    """A ctypes structure that has no fields yet."""
+    return _cloudpickle._make_skeleton_class(type(bases[0]), name, bases, *arguments)
 
 
 def class_at_home(tracker_id: str, qualname: str) -> Any:

@@ -8,6 +8,7 @@ from ropewalk.sharing.states.barrier import BarrierState
 from ropewalk.sharing.states.condition import ConditionState
 from ropewalk.sharing.states.event import EventState
 from ropewalk.sharing.states.lock import LockState
+from ropewalk.sharing.states.memory import MemoryState
 from ropewalk.sharing.states.pipe import PipeState
 from ropewalk.sharing.states.queue import QueueState
 from ropewalk.sharing.states.semaphore import SemaphoreState
@@ -21,5 +22,6 @@ KINDS: Mapping[str, Callable[..., State]] = {
     "condition": ConditionState,
     "event": EventState,
     "barrier": BarrierState,
+    "memory": MemoryState,
 }
 """What a depot can make, by the kind that a client asks for."""

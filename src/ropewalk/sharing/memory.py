@@ -1,0 +1,288 @@
+"""Values and arrays in memory that processes of one host share: `multiprocessing.Value`, `Array` and the raw ones.
+
+    RawValue ─ ctypes over ─▶ mapping ◀─ ctypes over ─ its copy in another process       reading and writing is memory
+    Value    = RawValue + RLock                                                           the lock lives in the depot
+
+They are bound to their host. Where they arrive on another one, or where this process has no host of the run beneath
+it, `WrongHost` says what to take instead. Small values share a page, as mappings and descriptors are few.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import ctypes
+import mmap
+import os
+import threading
+import weakref
+from typing import Any, cast
+
+from ropewalk.errors import PeerLost, WrongHost
+from ropewalk.processes import bootstrap
+from ropewalk.processes.session import Session
+from ropewalk.sharing.locks import RLock
+from ropewalk.sharing.membership import member_of, member_of_run, on_fork
+from ropewalk.sharing.shared_object import Reference, SharedObject, create
+from ropewalk.sharing.synchronized import synchronized
+from ropewalk.transport.address import HostAddress, parse_address
+
+#: What small values are cut from; none of it is used twice.
+_SHEET_BYTES = 64 << 10
+#: A larger value has memory of its own.
+_SMALL_BYTES = 4 << 10
+#: No two values lie in one cache line.
+_ALIGN = 64
+_TYPES: dict[str, Any] = {
+    "c": ctypes.c_char,
+    "u": ctypes.c_wchar,
+    "b": ctypes.c_byte,
+    "B": ctypes.c_ubyte,
+    "h": ctypes.c_short,
+    "H": ctypes.c_ushort,
+    "i": ctypes.c_int,
+    "I": ctypes.c_uint,
+    "l": ctypes.c_long,
+    "L": ctypes.c_ulong,
+    "q": ctypes.c_longlong,
+    "Q": ctypes.c_ulonglong,
+    "f": ctypes.c_float,
+    "d": ctypes.c_double,
+}
+
+
+class Memory(SharedObject):
+    """A handle of memory of this host.
+
+    Args:
+        size_bytes: how much.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        WrongHost: this process is on no host of the run where it could be.
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+
+    def __init__(self, size_bytes: int, *, session: Session | None = None) -> None:
+        (reference,) = create("memory", size_bytes, label="memory", session=session)
+        SharedObject.__init__(self, reference, is_new=True)
+        here, there = _host_of_this_process(reference.run_id), _host_of(reference)
+        if here != there:
+            raise WrongHost(
+                f"shared memory would be on the host of {there}, and this process is not ({here or 'another host'}); "
+                f"{_INSTEAD}, or make it in a process there"
+            )
+        self._map(self._ask("place"), size_bytes)
+
+    def _map(self, place: str, size_bytes: int) -> None:
+        self.place = place
+        self.size_bytes = size_bytes
+        self.num_used = 0
+        """Of a sheet: so many bytes belong to values."""
+        self.mapping = _mappings.get(self._reference)
+        if self.mapping is None:
+            self.mapping = _mappings[self._reference] = _mapped(place, size_bytes)
+
+    def __reduce__(self) -> Any:
+        super().__reduce__()  # the depot hears of the handle that is under way
+        return _arrived, (self._reference, self.place, self.size_bytes)
+
+
+def _arrived(reference: Reference, place: str, size_bytes: int) -> Memory:
+    memory = Memory.__new__(Memory)
+    SharedObject.__init__(memory, reference)
+    here, there = _host_of_this_process(reference.run_id), _host_of(reference)
+    if here != there:
+        raise WrongHost(
+            f"a value or array in the memory of {there} was sent to {here}, where it cannot be reached; {_INSTEAD}"
+        )
+    memory._map(place, size_bytes)  # pyright: ignore[reportPrivateUsage]
+    return memory
+
+
+_INSTEAD = (
+    "use ropewalk.Manager().Value(...) or .Array(...), which all hosts reach, or send arrays through a ropewalk.Queue()"
+)
+#: The memory that this process has mapped, once each.
+_mappings: weakref.WeakValueDictionary[Reference, mmap.mmap] = weakref.WeakValueDictionary()
+#: For each run the sheet that is being cut up, which lives as long as its values.
+_sheets: weakref.WeakValueDictionary[str, Memory] = weakref.WeakValueDictionary()
+_cutting = threading.Lock()
+
+
+def _mapped(place: str, size_bytes: int) -> mmap.mmap:
+    try:
+        fd = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise PeerLost(f"the memory at {place} is gone, with the depot that held it", peer=place) from None
+    try:
+        return mmap.mmap(fd, max(1, size_bytes))
+    finally:
+        os.close(fd)
+
+
+def _host_of_this_process(run_id: str) -> str:
+    """The id of its host in the run; "" if the run has only one."""
+    here = bootstrap.current
+    if here is not None:
+        return here.passport.host if here.passport else ""
+    session = member_of_run(run_id).session
+    return session.passport.host if session and session.passport else ""
+
+
+def _host_of(reference: Reference) -> str:
+    address = parse_address(reference.address)
+    return address.host if isinstance(address, HostAddress) else ""
+
+
+def _allocate(size_bytes: int, session: Session | None) -> tuple[Memory, int]:
+    """Memory full of zeros, and where in it so many bytes are free."""
+    if size_bytes > _SMALL_BYTES:
+        return Memory(size_bytes, session=session), 0
+    member = member_of(session)
+    with _cutting:
+        sheet = _sheets.get(member.run_id)
+        is_full = sheet is not None and sheet.num_used + size_bytes > sheet.size_bytes
+        if sheet is None or is_full or member.caller.known(sheet._reference.address) is None:  # pyright: ignore[reportPrivateUsage]
+            sheet = _sheets[member.run_id] = Memory(_SHEET_BYTES, session=session)
+        offset = sheet.num_used
+        sheet.num_used += -(-size_bytes // _ALIGN) * _ALIGN
+        return sheet, offset
+
+
+def _forget_sheets() -> None:
+    """In a forked child: its parent goes on cutting them up."""
+    global _cutting
+    _cutting = threading.Lock()
+    _sheets.clear()
+
+
+on_fork.append(_forget_sheets)
+
+
+# ctypes objects over memory
+
+
+def _new(type_: Any, session: Session | None) -> Any:
+    return _over(*_allocate(ctypes.sizeof(type_), session), type_)
+
+
+def _over(memory: Memory, offset: int, type_: Any) -> Any:
+    copyreg.dispatch_table.setdefault(type_, _reduce)
+    obj = type_.from_buffer(memory.mapping, offset)
+    obj._ropewalk_memory = (memory, offset)
+    return obj
+
+
+def _reduce(obj: Any) -> Any:
+    """How objects of types that were shared once are pickled: those that are not shared as ever."""
+    place = obj.__dict__.get("_ropewalk_memory")
+    return (_rebuild, (*place, _lengths_of(type(obj)))) if place else obj.__reduce_ex__(5)
+
+
+def _lengths_of(type_: Any) -> tuple[Any, ...]:
+    """An array type as its element's type and lengths: it has no name by which it could be found."""
+    lengths: list[int] = []
+    while issubclass(type_, ctypes.Array):
+        kind = cast("Any", type_)
+        lengths.append(kind._length_)
+        type_ = kind._type_
+    return (type_, *reversed(lengths))
+
+
+def _rebuild(memory: Memory, offset: int, kind: tuple[Any, ...]) -> Any:
+    type_, *lengths = kind
+    for length in lengths:
+        type_ = type_ * length
+    return _over(memory, offset, type_)
+
+
+# What users call
+
+
+def RawValue(typecode_or_type: Any, *args: Any, session: Session | None = None) -> Any:
+    """A ctypes object in shared memory.
+
+    Args:
+        typecode_or_type: a ctypes type, or a letter as of `array.array`.
+        args: of its constructor; zeros if there are none.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        WrongHost: this process is on no host of the run.
+        StartFailed: there is no process that could hold it, and none can be started.
+    """
+    made = _new(_TYPES.get(typecode_or_type, typecode_or_type), session)
+    made.__init__(*args)
+    return made
+
+
+def RawArray(typecode_or_type: Any, size_or_initializer: Any, *, session: Session | None = None) -> Any:
+    """An array of ctypes objects in shared memory.
+
+    Args:
+        typecode_or_type: of its elements: a ctypes type, or a letter as of `array.array`.
+        size_or_initializer: how many, all zero; or what it begins with.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        WrongHost, StartFailed: as `RawValue`.
+    """
+    type_ = _TYPES.get(typecode_or_type, typecode_or_type)
+    if isinstance(size_or_initializer, int):
+        return _new(type_ * size_or_initializer, session)
+    made = _new(type_ * len(size_or_initializer), session)
+    made.__init__(*size_or_initializer)
+    return made
+
+
+def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session | None = None) -> Any:
+    """A ctypes object in shared memory with a lock around it.
+
+    `value += 1` reads and writes, each under the lock but not both: write `with value.get_lock(): value.value += 1`.
+
+    Args:
+        typecode_or_type: a ctypes type, or a letter as of `array.array`.
+        args: of its constructor; zeros if there are none.
+        lock: True for a new RLock; a lock; or False for none, which is what `RawValue` returns.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        AttributeError: the lock is none.
+        WrongHost, StartFailed: as `RawValue`.
+    """
+    return _locked(RawValue(typecode_or_type, *args, session=session), lock, session)
+
+
+def Array(typecode_or_type: Any, size_or_initializer: Any, *, lock: Any = True, session: Session | None = None) -> Any:
+    """An array of ctypes objects in shared memory with a lock around it.
+
+    Args:
+        typecode_or_type: of its elements: a ctypes type, or a letter as of `array.array`.
+        size_or_initializer: how many, all zero; or what it begins with.
+        lock: as of `Value`.
+        session: of the run it is for; by default the one that this process runs in.
+
+    Raises:
+        AttributeError, WrongHost, StartFailed: as `Value`.
+    """
+    return _locked(RawArray(typecode_or_type, size_or_initializer, session=session), lock, session)
+
+
+def _locked(obj: Any, lock: Any, session: Session | None) -> Any:
+    if lock is False:
+        return obj
+    if lock is True or lock is None:
+        lock = RLock(session=session)
+    if not hasattr(lock, "acquire"):
+        raise AttributeError(f"{lock!r} has no method 'acquire': lock=True makes a ropewalk.RLock(), lock=False none")
+    return synchronized(obj, lock)
+
+
+def copy(obj: Any, *, session: Session | None = None) -> Any:
+    """A copy of a ctypes object, in shared memory of its own; see `multiprocessing.sharedctypes.copy`."""
+    made = _new(type(obj), session)
+    ctypes.pointer(made)[0] = obj
+    return made
+
+
+__all__ = ["Array", "Memory", "RawArray", "RawValue", "Value", "copy"]
