@@ -22,19 +22,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import select
 import threading
 import time
 from collections import deque
 from typing import Any, cast
 
-from ropewalk.calls.messages import Call, Cancel, End, Item, More, Taken
+from ropewalk.calls.messages import Call, Cancel, End, Item, More, Taken, TakenPageHere
 from ropewalk.calls.payloads import Packed, own_descriptors
 from ropewalk.calls.pending import Busy, Lost, Pending, value_of
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
+from ropewalk.transport.taken_page import TakenPage
 
 #: So many calls of one link may be under way; a further one waits, which is how a slow service slows its callers down.
 MAX_IN_FLIGHT = 1024
@@ -77,6 +79,7 @@ class Conversation:
         self._timer: Timer | None = None
         self._next_due = float("inf")
         self._read_at = 0.0
+        self._page: TakenPage | None = None
         self._poll = select.poll()
         self._poll.register(link.stream.fileno(), select.POLLIN)
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
@@ -217,9 +220,24 @@ class Conversation:
             self._send(Cancel(pending.number))
             pending.expire()
 
+    def share_page(self) -> None:
+        """Note in shared memory from now on, if the link can carry it, which values that were lent have arrived."""
+        if self.link.stream.carries_fds:
+            with contextlib.suppress(OSError, AttributeError):  # then messages say so
+                fd = TakenPage.create()
+                try:
+                    self._page = TakenPage(fd)
+                    self.link.send(TakenPageHere(), fds=[fd])
+                finally:
+                    os.close(fd)
+
     def took(self, number: int) -> None:
         """The answer to a call, which was only lent, is here."""
-        self._send(Taken(number))
+        if self._page:
+            with contextlib.suppress(ValueError):  # it was closed with the link
+                self._page.note(number)
+        else:
+            self._send(Taken(number))
 
     def ask_for_more(self, pending: Pending, credit: int) -> None:
         """Let a stream send so many more items."""
@@ -376,6 +394,8 @@ class Conversation:
         """The link has ended."""
         self.closed = self.closed or why
         self.link.close()
+        if self._page:
+            self._page.close()
         self._fail(self.closed)
 
     def _lose(self, pending: Pending) -> None:

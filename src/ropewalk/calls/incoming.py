@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.frame import Frame, current, new_key
-from ropewalk.calls.later import Later
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Item, Raised
 from ropewalk.calls.payloads import Packed, pack_value, unpack
@@ -33,12 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: A call, what is sent for it (None: nothing, it was given up), and the parts of that.
 Reply = tuple["Incoming", Any, Packed | None]
-
-
-class Finish(Protocol):
-    """Sends what became of a call; any thread."""
-
-    def __call__(self, call: Incoming, answer: Any, packed: Packed | None = None, *, lent: bool = False) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -62,12 +55,8 @@ class Way:
 class Served:
     """One object that is served."""
 
-    def __init__(
-        self, target: int, obj: object, methods: Mapping[str, MethodFacts], label: str, finish: Finish
-    ) -> None:
+    def __init__(self, target: int, obj: object, methods: Mapping[str, MethodFacts], label: str) -> None:
         self.target = target
-        self.finish = finish
-        """Sends what became of a call."""
         self.label = label
         self.lock = threading.Lock()
         """Held for a moment wherever its lanes and batches change."""
@@ -134,7 +123,7 @@ class Turn(Frame):
 class Incoming(Turn):
     """A call that has arrived: what it asks for, and where its answer goes."""
 
-    __slots__ = ("later", "link", "number", "received", "way")
+    __slots__ = ("link", "number", "received", "way")
 
     def __init__(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
         self.chain = message.chain
@@ -146,8 +135,6 @@ class Incoming(Turn):
         self.lane = way.lane
         self.in_thread = way.in_thread
         self.when_over = None
-        self.later: Later | None = None
-        """Its answer, if the method has returned without one."""
         self.way = way
         self.link = link
         self.number = message.number
@@ -161,34 +148,24 @@ class Incoming(Turn):
     def run(self) -> Sequence[Reply]:
         if self.cancelled:
             return ((self, None, None),)
-        if self.deadline is not None and self.since >= self.deadline and not self.way.facts.waits:
+        if self.deadline is not None and self.since >= self.deadline:
             return ((self, self.too_late(), None),)
         token = current.set(self)
         try:
             received, self.received = self.received, None
             message: Call = received.message  # type: ignore[union-attr]
-            if self.way.facts.sealed:
-                value = self.way.method(Packed(received.parts, message.shared, received.fds or None))  # type: ignore
-            elif message.keywords:
+            if message.keywords:
                 args, kwargs = unpack(received, message.shared)  # type: ignore[arg-type]
                 value = self.way.method(*args, **kwargs)
             elif message.shared or received.parts:  # type: ignore[union-attr]
                 value = self.way.method(*unpack(received, message.shared))  # type: ignore[arg-type]
             else:
                 value = self.way.method()
-            if type(value) is Later:
-                value.bind(self)
-                return ()
             return (self.reply(value, Answer),)
         except BaseException as error:
             return ((self, self.failed(error), None),)
         finally:
             current.reset(token)
-
-    def end_later(self, value: Any, error: BaseException | None, *, lent: bool) -> None:
-        """Send the answer of a call whose method has returned without one; any thread."""
-        reply = self.reply(value, Answer) if error is None else (self, self.failed(error), None)
-        self.served.finish(*reply, lent=lent)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Unpickle them; once."""
@@ -202,8 +179,6 @@ class Incoming(Turn):
         """What carries a value to the caller, or says that it cannot travel."""
         if value is None:
             return self, kind(self.number, ()), None
-        if type(value) is Packed:
-            return self, kind(self.number, value.shared), value
         try:
             packed = pack_value(self.link, value, with_code=self.way.facts.with_code)
         except Exception as error:

@@ -45,10 +45,6 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     idempotent: bool = False
     #: Any number of calls run at once, on the loop's thread as far as they are short; the object sees to its own order.
     free: bool = False
-    #: The arguments stay packed: the method gets one `Packed`, and what it returns of that kind is sent as it is.
-    sealed: bool = False
-    #: The deadline of a call is how long it may wait at the object, which answers in time itself.
-    waits: bool = False
     #: Arguments and results go with what of `__main__` they need: the other side may never have heard of it.
     with_code: bool = False
 

@@ -1,6 +1,6 @@
 """What the two ends of a call say to each other.
 
-caller ──▶ server    Call Cancel More Taken
+caller ──▶ server    Call Cancel More Taken TakenPageHere
 server ──▶ caller    Answer Raised Item End Gone
 
 The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `Item` the
@@ -67,6 +67,10 @@ class Taken(msgspec.Struct, tag=4, array_like=True, frozen=True):
     number: int
 
 
+class TakenPageHere(msgspec.Struct, tag=5, array_like=True, frozen=True):
+    """Which of the values that were lent have arrived stands in this memory file (`transport/taken_page.py`)."""
+
+
 class Answer(msgspec.Struct, tag=10, array_like=True, frozen=True):
     """What a call returned; no parts for None."""
 
@@ -101,4 +105,4 @@ class Gone(msgspec.Struct, tag=14, array_like=True, frozen=True):
     reason: str
 
 
-CALLS = Codec(Call | Cancel | More | Taken | Answer | Raised | Item | End | Gone)
+CALLS = Codec(Call | Cancel | More | Taken | TakenPageHere | Answer | Raised | Item | End | Gone)

@@ -23,6 +23,20 @@ from ropewalk.transport.with_code import dumps_with_code
 _ATOMS = frozenset([int, float, bool, str, bytes])
 
 
+class _Bytes:
+    """Pickles as bytes that lie beside the pickle."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __reduce__(self) -> Any:
+        return bytes, (pickle.PickleBuffer(self._content),)
+
+
+#: The pickle of any bytes whose content comes as its only buffer.
+_BYTES_OF_BUFFER = pickle.dumps(_Bytes(b""), 5, buffer_callback=lambda _buffer: None)
+
+
 class Descriptors(list[int]):
     """Descriptors that are closed with the last reference to them, however a call ends, unless they are taken out."""
 
@@ -153,6 +167,8 @@ def pack_item(link: Link, item: Any) -> Packed:
         NotPicklable: it cannot be sent; `path` says which part.
     """
     if type(item) in _ATOMS:
+        if type(item) is bytes and len(item) >= SHARED_MIN_BYTES:  # into the memory file, and not into a pickle before
+            return _packed(link, Payload(_BYTES_OF_BUFFER, (memoryview(item),), frozenset()), False)
         return Packed((pickle.dumps(item, 5),))
     return _packed(link, dumps_with_code(item), False)
 

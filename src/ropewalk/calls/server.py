@@ -16,18 +16,19 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ropewalk.calls.batching import Gathering
 from ropewalk.calls.incoming import Errand, Incoming, Served, Turn
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Call, Cancel, Gone, Item, More, Raised, Taken
+from ropewalk.calls.messages import Call, Cancel, Gone, Item, More, Raised, Taken, TakenPageHere
 from ropewalk.calls.payloads import Packed, own_descriptors
 from ropewalk.calls.streams import Stream
 from ropewalk.calls.threads import Threads
 from ropewalk.calls.turns import Lane
 from ropewalk.errors import CallCycle, LinkClosed
 from ropewalk.transport.failures import failure_of
+from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import DEPUTY_S, Loop
 
@@ -35,6 +36,30 @@ from ropewalk.transport.loop import DEPUTY_S, Loop
 _TURN_S = 0.001
 #: So many small answers are sent together at most: the caller can go on with these while the next ones are made.
 _MOST_HELD = 16
+
+
+class Desk(Protocol):
+    """Answers calls in a way of its own, on the loop, where it must not wait: those that wait wait without a thread."""
+
+    def call(self, link: Link, message: Call, received: Received) -> bool:
+        """Take a call, if it is for an object of the desk."""
+        ...
+
+    def cancel(self, link: Link, number: int) -> None:
+        """Nobody wants the answer to a call any more; it may be none of the desk's, or answered."""
+        ...
+
+    def taken(self, link: Link, number: int) -> None:
+        """An answer that was only lent has arrived."""
+        ...
+
+    def page(self, link: Link, fd: int) -> None:
+        """From now on the caller notes in this memory file, which is the desk's, which answers have arrived."""
+        ...
+
+    def gone(self, link: Link) -> None:
+        """A caller is gone, with all its calls."""
+        ...
 
 
 class CallServer:
@@ -47,22 +72,24 @@ class CallServer:
         self._num_served = 0
         self._calls: dict[Link, dict[int, Incoming]] = {}
         """Calls with an answer to come, which may be cancelled."""
-        self._lent: dict[Link, dict[int, Incoming]] = {}
-        """Calls whose answer is under way and counts as taken when the caller says so."""
-        self.on_gone: Callable[[Link], object] = lambda _link: None
-        """Called on the loop when a caller is gone, after its calls were given up."""
+        self.desk: Desk | None = None
+        """Answers some calls in its own way."""
 
     # Any thread
 
     def serve(self, obj: object, methods: Mapping[str, MethodFacts], label: str) -> Served:
         """Let an object be called from now on."""
-        self._num_served += 1
-        served = Served(self._num_served, obj, methods, label, self._finish)
+        served = Served(self.next_target(), obj, methods, label)
         for way in served.ways.values():
             if way.facts.batch_size:
                 way.batch = Gathering(served, way, self._loop, self._begin)
         self._served[served.target] = served
         return served
+
+    def next_target(self) -> int:
+        """A number for one more object."""
+        self._num_served += 1
+        return self._num_served
 
     def refuse(self, served: Served, reason: str) -> None:
         """Answer no new calls of an object; those that have begun, and those that wait, go on."""
@@ -115,7 +142,6 @@ class CallServer:
     def attend(self, link: Link) -> None:
         """Hear a link that is up; from the loop's thread."""
         self._calls[link] = {}
-        self._lent[link] = {}
         self._loop.add_link(link, functools.partial(self._hear, link), lambda _why: self._gone(link))
 
     def hang_up(self, link: Link) -> None:
@@ -128,13 +154,16 @@ class CallServer:
         if type(message) is Call:
             if received.fds:
                 own_descriptors(received)
-            self._call(link, message, received)
+            if self.desk is None or not self.desk.call(link, message, received):
+                self._call(link, message, received)
         elif type(message) is Cancel:
             self._cancel(link, message.number)
-        elif type(message) is Taken:
-            call = self._lent[link].pop(message.number, None)
-            if call and call.later:
-                call.later.on_taken()
+            if self.desk:
+                self.desk.cancel(link, message.number)
+        elif self.desk and type(message) is Taken:
+            self.desk.taken(link, message.number)
+        elif self.desk and type(message) is TakenPageHere:
+            self.desk.page(link, received.fds.pop())
         elif type(message) is More:
             stream = self._calls[link].get(message.number)
             if isinstance(stream, Stream):
@@ -157,7 +186,7 @@ class CallServer:
             entered = loop.enter()
             self._run(call)
             if not loop.leave(entered):
-                way.lasts = way.facts.free and not way.facts.waits  # (what waits without a thread was only preempted)
+                way.lasts = way.facts.free
                 link.flush()  # the turn of the loop in which its answer was held is over
             return
         if served is None or served.closed:
@@ -184,11 +213,9 @@ class CallServer:
             self._begin(call)
 
     def _cancel(self, link: Link, number: int) -> None:
-        call = self._calls.get(link, {}).pop(number, None) or self._lent.get(link, {}).pop(number, None)
+        call = self._calls.get(link, {}).pop(number, None)
         if call is None:
             return
-        if call.later:
-            call.later.give_up()
         call.cancelled = True
         if isinstance(call, Stream):
             self._step(call)  # its next turn closes it
@@ -199,11 +226,11 @@ class CallServer:
 
     def _gone(self, link: Link) -> None:
         """A caller is gone: what it asked for and has not begun is not done for nobody."""
-        for number in sorted((*self._calls.get(link, {}), *self._lent.get(link, {})), reverse=True):
-            self._cancel(link, number)  # the last one first: what was lent goes back to the front, in order
+        for number in list(self._calls.get(link, {})):
+            self._cancel(link, number)
         self._calls.pop(link, None)
-        self._lent.pop(link, None)
-        self.on_gone(link)
+        if self.desk:
+            self.desk.gone(link)
 
     def _step(self, stream: Stream) -> None:
         """Let a stream have its next turn, if it wants one."""
@@ -291,12 +318,20 @@ class CallServer:
         if turn.in_thread and isinstance(turn, Incoming) and time.monotonic() - turn.since < DEPUTY_S:
             turn.way.lasts = False
 
-    def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None, *, lent: bool = False) -> None:
+    def reply(self, link: Link, answer: Any, parts: Sequence[Part] = ()) -> None:
+        """Send an answer; together with others, if more of what came together is at hand.
+
+        Raises:
+            LinkClosed: the caller is gone.
+        """
+        if not self._loop.is_reading(link):
+            link.send(answer, parts)
+        elif link.hold(answer, parts) >= _MOST_HELD:
+            link.flush()
+
+    def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None) -> None:
         """Send what became of a call, unless nobody wants to know."""
         link = call.link
-        if lent:
-            self._lend(call, answer, packed)
-            return
         if type(answer) is not Item and (calls := self._calls.get(link)):
             calls.pop(call.number, None)
         try:
@@ -309,31 +344,12 @@ class CallServer:
                 return
             else:
                 parts = packed.parts
-            # More of what came together is at hand: their answers go together.
-            if not self._loop.is_reading(link):
-                link.send(answer, parts)
-            elif link.hold(answer, parts) >= _MOST_HELD:
-                link.flush()
+            self.reply(link, answer, parts)
         except LinkClosed:
             pass  # the loop notices by itself
         finally:
             if packed is not None and packed.fds:
                 packed.close()
-
-    def _lend(self, call: Incoming, answer: Any, packed: Packed | None) -> None:
-        """Send a value that stays here as well, until the caller says that it has it."""
-        calls, lent = self._calls.get(call.link), self._lent.get(call.link)
-        if calls is None or lent is None or call.cancelled or not calls.pop(call.number, None):
-            return  # it was given up in this moment, and whoever lends it has been told
-        lent[call.number] = call
-        packed = packed or _NOTHING
-        if packed.fds and not call.link.stream.carries_fds:
-            packed = packed.unfolded()
-        with contextlib.suppress(LinkClosed):  # the loop notices by itself, and gives it back
-            call.link.send(answer, packed.parts, packed.fds or ())
-
-
-_NOTHING = Packed(())
 
 
 def _send(link: Link, message: Any) -> None:
@@ -341,4 +357,4 @@ def _send(link: Link, message: Any) -> None:
         link.send(message)
 
 
-__all__ = ["CallServer", "Served"]
+__all__ = ["CallServer", "Desk", "Served"]

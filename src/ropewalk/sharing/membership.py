@@ -90,6 +90,7 @@ class Member:
             raise PeerLost(f"nobody answers at {address}: {error}", peer=address) from error
         if conversation not in self._introduced:
             self._introduced[conversation] = (0, time.monotonic())
+            conversation.share_page()
             self.tell(conversation, "introduce", who_we_are())
         return conversation
 
