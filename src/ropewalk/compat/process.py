@@ -26,12 +26,12 @@ from typing import Any, cast
 from ropewalk.compat.meta import resources_of
 from ropewalk.compat.process_payload import PROCESS, Packed
 from ropewalk.compat.process_popen import Popen
-from ropewalk.errors import PoolClosed, StartFailed
+from ropewalk.errors import StartFailed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session, default_session
+from ropewalk.processes.session import Session, default_session, leased
 from ropewalk.settings import Settings
 
 active_children = multiprocessing.active_children
@@ -62,11 +62,7 @@ class Source:
 
     def lease(self) -> Session:
         """The session, leased; see `Session.lease`."""
-        while True:
-            session = self.session()
-            with contextlib.suppress(*() if self._session else (PoolClosed,)):  # it ended for idleness just now
-                session.lease()
-                return session
+        return leased(self._session, settings=self._settings)
 
 
 class Process(BaseProcess):

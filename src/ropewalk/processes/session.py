@@ -145,6 +145,8 @@ class Session:
         self._kept_open = False
         self._opened = False
         self._closed = False
+        self._retired = False
+        """Whether it is about to close for idleness, and cannot be leased any more."""
         self._failure: Exception | None = None
         """Why it gives processes no more, from the moment in which its owners are told."""
         self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
@@ -188,7 +190,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Whether it has ended, or belongs to the process this one was forked from."""
-        return self._closed or self.pid != os.getpid()
+        return self._closed or self._retired or self.pid != os.getpid()
 
     @property
     def has_failed(self) -> bool:
@@ -535,7 +537,8 @@ class Session:
 
     def _end_if_idle(self) -> None:
         with self._lock:
-            if self._users == 0 and not self._kept_open and not self._closed:
+            if self._users == 0 and not self._kept_open and not self.closed:
+                self._retired = True
                 threading.Thread(target=self.close, name="ropewalk-session-end", daemon=True).start()
 
     def _remove_folder(self) -> None:
@@ -831,6 +834,22 @@ def default_session(engine: str | None = None, *, settings: Settings | None = No
         session = Session(settings=settings)
         _sessions[id(session)] = session  # before it opens: two threads that make pools at once share it
         return session
+
+
+def leased(session: Session | None = None, *, engine: str | None = None, settings: Settings | None = None) -> Session:
+    """A session, leased: this one, or by default the one that `default_session` finds or makes.
+
+    Raises:
+        PoolClosed, StartFailed: as `Session.lease`.
+    """
+    if session is not None:
+        session.lease()
+        return session
+    while True:
+        session = default_session(engine, settings=settings)
+        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
+            session.lease()
+            return session
 
 
 def close_all() -> None:

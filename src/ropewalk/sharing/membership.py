@@ -26,7 +26,7 @@ from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.errors import PeerLost, TransportError
 from ropewalk.processes import bootstrap
-from ropewalk.processes.session import Session, default_session
+from ropewalk.processes.session import Session, default_session, leased
 from ropewalk.sharing.depot import DEPOT_TARGET
 from ropewalk.transport.credentials import token_of
 from ropewalk.transport.loop import Loop
@@ -68,7 +68,10 @@ class Member:
         self.caller = Caller(self.loop, self.places, run_id, process_id, passport=passport)
         self._token = token_of(key, process_id)
         self._depot = ""
+        self._finding = threading.Lock()
+        """Held while a depot is looked for, which takes seconds if its host is silent."""
         self._lock = threading.Lock()
+        """Held for moments, by the loop as well."""
         self._introduced: dict[Conversation, tuple[int, float]] = {}
         self._num_users = 0
         self.loop.call_soon(self._look)
@@ -78,8 +81,12 @@ class Member:
         """Where an object is, with what opens the door."""
         return Place("up", address, target, self._token)
 
-    def converse(self, address: str) -> Conversation:
+    def converse(self, address: str, wanted: str = "depot") -> Conversation:
         """The link to a depot; dials it if there is none yet.
+
+        Args:
+            address: of the depot.
+            wanted: what is called there, for people.
 
         Raises:
             PeerLost: nobody answers there.
@@ -87,7 +94,8 @@ class Member:
         try:
             conversation = self.caller.converse(f"the depot at {address}", self.place(address, DEPOT_TARGET))
         except TransportError as error:
-            raise PeerLost(f"nobody answers at {address}: {error}", peer=address) from error
+            problem = f"the {wanted} is gone: nobody answers at {shown(address)}: {error}"
+            raise PeerLost(problem, peer=address) from error
         if conversation not in self._introduced:
             self._introduced[conversation] = (0, time.monotonic())
             conversation.share_page()
@@ -106,7 +114,7 @@ class Member:
         try:
             return self.converse(address).exchange(message, packed)
         except (Lost, NotServed) as error:
-            raise PeerLost(f"the depot at {address} is gone: {error}", peer=address) from None
+            raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
 
     def tell(self, conversation: Conversation, method: str, *args: object) -> None:
         """Call a depot itself without waiting; what cannot be sent any more is dropped."""
@@ -123,7 +131,7 @@ class Member:
             StartFailed: it could not be started.
             PeerLost: its agent is gone.
         """
-        with self._lock:
+        with self._finding:
             for _ in range(_ATTEMPTS):
                 if self._depot and self._is_up(self._depot):
                     break
@@ -261,8 +269,7 @@ def member_of(session: Session | None = None) -> Member:
                 id, key, passport = here.credentials.process_id, here.member_key, here.passport
                 _members[run_id] = Member(run_id, id, key, passport, None)
             return _members[run_id]
-    session = session or default_session()
-    session.lease()
+    session = leased(session)
     try:
         with _lock:
             member = _members.get(session.run_id)
@@ -292,6 +299,12 @@ def member_of_run(run_id: str) -> Member:
             peer="another run",
         )
     return member
+
+
+def shown(address: str) -> str:
+    """An address for people: the way for other hosts if there is one, without the fingerprint."""
+    way = address.rpartition("|")[2]
+    return way.partition("/")[0] if way.startswith("tls:") else way
 
 
 @functools.cache
@@ -326,4 +339,4 @@ os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_settle_all)
 
 
-__all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "who_we_are"]
+__all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "shown", "who_we_are"]
