@@ -71,7 +71,8 @@ def interrupt_when(holds: Callable[[], bool]) -> threading.Thread:
 # Locks
 
 
-def add_ones(lock: Lock, path: Path, num: int) -> int:
+def add_ones(start: Barrier, lock: Lock, path: Path, num: int) -> int:
+    start.wait(40)
     for _ in range(num):
         with lock:
             path.write_text(str(int(path.read_text()) + 1))
@@ -88,7 +89,8 @@ def hold(lock: Lock, pids: Queue) -> None:
 def test_one_process_at_a_time_has_the_lock(session: rw.Session, pool: Pool, tmp_path: Path, kind: type[Lock]) -> None:
     path = tmp_path / "count"
     path.write_text("0")
-    pids = pool.starmap(add_ones, [(kind(session=session), path, 50)] * 3, chunksize=1)
+    start, lock = Barrier(3, session=session), kind(session=session)
+    pids = pool.starmap(add_ones, [(start, lock, path, 50)] * 3, chunksize=1)
     assert len(set(pids)) == 3
     assert path.read_text() == "150"
 
