@@ -10,7 +10,6 @@ import enum
 import functools
 import io
 import json
-import multiprocessing
 import os
 import pathlib
 import pickle
@@ -405,30 +404,6 @@ def test_looking_for_the_culprit_ends_in_large_and_in_circular_values() -> None:
     with pytest.raises(NotPicklable) as caught:
         dumps([*range(200_000), threading.Lock()], what="args")
     assert caught.value.path == "args[200000]"
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        multiprocessing.Lock,
-        multiprocessing.Event,
-        multiprocessing.Condition,
-        multiprocessing.Queue,
-        multiprocessing.SimpleQueue,
-        lambda: multiprocessing.Value("i"),
-        lambda: multiprocessing.Pipe()[0],
-    ],
-)
-@pytest.mark.parametrize("journey", [dumps, dumps_result])
-def test_objects_of_multiprocessing_are_told_apart(make: Any, journey: Any) -> None:
-    thing = make()
-    try:
-        with pytest.raises(NotPicklable, match=r"inheritance.*multiprocessing\.Manager.*Ropewalk's own") as caught:
-            journey((1, [thing]))
-        assert caught.value.path.endswith("[1][0]")
-    finally:
-        for end in ("close", "join_thread"):
-            getattr(thing, end, lambda: None)()
 
 
 class Refuses:

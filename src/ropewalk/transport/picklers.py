@@ -33,6 +33,7 @@ import cloudpickle.cloudpickle
 
 from ropewalk.transport.main_namespace import bind_definition, main_globals, main_reference, tracked_class
 from ropewalk.transport.reducers import BY_TYPE, NAMED, TENSOR_MODULES, TENSORS, TensorMemory, reduce_tensor
+from ropewalk.transport.standard_objects import STANDARD_MODULES, reduce_standard_object
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
@@ -88,9 +89,8 @@ class _NameCollector(pickle.Pickler):
             if self.storages is None:
                 self.storages = {}
             return reduce_tensor(obj, self.storages)
-        if module == "multiprocessing.connection" and kind.__name__ == "Connection":
-            # It would pickle without complaint, as a number that means another descriptor over there.
-            raise RuntimeError("Connection objects should only be shared between processes through inheritance")
+        if module in STANDARD_MODULES:
+            return reduce_standard_object(obj, kind)
         return NotImplemented
 
     def reduce_code(self, obj: Any) -> Any:
@@ -318,12 +318,3 @@ def class_at_home(tracker_id: str, qualname: str) -> Any:
             "here since it was sent; define it at the top level of a module or of the script"
         )
     return known
-
-
-def not_by_inheritance(kind: type[Any]) -> str:
-    """Why an object of multiprocessing cannot be sent, and what to take instead."""
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    return (
-        f"{name} is an object of multiprocessing that works only by inheritance from the process that made it, and "
-        "Ropewalk's processes are not forked from this one"
-    )

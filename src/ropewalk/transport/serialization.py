@@ -30,14 +30,8 @@ import cloudpickle.cloudpickle
 from ropewalk.errors import NotPicklable
 from ropewalk.transport.culprits import find_culprit, kind_of
 from ropewalk.transport.main_namespace import main_globals
-from ropewalk.transport.picklers import (
-    ByValue,
-    CodePickler,
-    FastPickler,
-    ResultPickler,
-    not_by_inheritance,
-    root_in_main,
-)
+from ropewalk.transport.picklers import ByValue, CodePickler, FastPickler, ResultPickler, root_in_main
+from ropewalk.transport.standard_objects import not_by_inheritance, take_instead
 from ropewalk.transport.unchanged import Unchanged, watch
 
 #: Smaller buffers stay in the pickle: a part of a message costs more than copying a page.
@@ -296,7 +290,7 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
     kind = kind_of(culprit)
     if kind.__module__.startswith("multiprocessing."):
         reason = not_by_inheritance(kind)
-        advice = f"use {_instead_of(kind)}, which can be sent"
+        advice = take_instead(kind)
     elif isinstance(error, NotPicklable):
         reason = str(error)
         advice = "the copy that arrives can be moved to a device there"
@@ -307,19 +301,6 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
         reason = str(error) or repr(error)
         advice = "make it in the process that uses it, or leave it out in the __getstate__ of what holds it"
     return path, reason, advice
-
-
-def _instead_of(kind: type[Any]) -> str:
-    """What takes the place of a class of multiprocessing."""
-    name = kind.__name__
-    match kind.__module__.rpartition(".")[2]:
-        case "connection":
-            name = "Pipe"
-        case "sharedctypes" | "heap":  # the class is named after what is in it
-            name = "Array" if "Array" in name or "String" in name else "Value"
-        case _:
-            pass
-    return f"ropewalk.{name}"
 
 
 __all__ = ["Code", "Payload", "define", "dumps", "dumps_code", "dumps_result", "loads"]
