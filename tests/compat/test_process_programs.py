@@ -115,3 +115,25 @@ def test_ctrl_c_ends_the_children_as_well(tmp_path: Path, wait: str) -> None:
     assert process.returncode == -signal.SIGINT
     assert "] KeyboardInterrupt" in err  # the child's own
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_who_catches_ctrl_c_in_join_finds_the_children_interrupted(tmp_path: Path) -> None:
+    process = program(
+        tmp_path,
+        """
+        process = Process(target=time.sleep, args=(60,))
+        process.start()
+        process.pid
+        try:
+            print("now", flush=True)
+            process.join()
+        except KeyboardInterrupt:
+            process.join()
+            print(process.exitcode)
+        """,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "1\n")
