@@ -883,3 +883,60 @@ def test_tasks_that_last_much_longer_than_the_way_are_given_out_one_by_one() -> 
     assert held_by_workers(0.04, 1000) == 1
     assert held_by_workers(0.0, 20) == 1
     assert held_by_workers(0.0, 1) == 10
+
+
+def test_a_job_that_does_not_begin_any_more_is_dropped_and_its_worker_stays_idle() -> None:
+    begun: list[str] = []
+
+    def begins(job: str) -> bool:
+        begun.append(job)
+        return job != "withdrawn"
+
+    table = TaskTable(begins=begins)
+    table.worker_up("w", 0.0)
+    withdrawn, wanted = Unit("withdrawn", 0, 2, "code"), Unit("wanted", 0, 1, "code")
+    table.submit([withdrawn])
+    assert table.assign(0.0) == [] and table.idle and table.dropped() == [Span(withdrawn, 0, 2)]
+    table.submit([withdrawn, wanted])
+    assert [assignment.span.unit for assignment in table.assign(0.0)] == [wanted]
+    assert begun == ["withdrawn", "withdrawn", "wanted"] and (table.num_pending, table.num_running) == (0, 1)
+
+
+def test_a_job_is_asked_again_when_its_task_is_given_out_again() -> None:
+    begun: list[str] = []
+    table = TaskTable(begins=lambda job: begun.append(job) is None)
+    table.submit([Unit("job", 0, 1, "code")])
+    for number in range(2):
+        table.worker_up(f"w{number}", 0.0)
+        assert table.assign(0.0)
+        table.died(f"w{number}", 0, "killed")
+    assert begun == ["job", "job"]
+
+
+def test_what_waits_of_withdrawn_jobs_is_swept_away() -> None:
+    table = TaskTable()
+    units = [Unit(job, 0, 2, "code") for job in ("a", "b", "a")]
+    table.submit(units)
+    table.sweep(lambda job: job == "a")
+    assert table.dropped() == [Span(units[0], 0, 2), Span(units[2], 0, 2)] and table.num_pending == 2
+
+
+def test_cancelled_tasks_behind_the_one_that_runs_are_named_until_they_are_back() -> None:
+    table = TaskTable()
+    table.worker_up("w", 0.0)
+    table.submit([Unit("cancelled", 0, 4, "code")])
+    table.assign(0.0)
+    assert table.cancelled_behind() == []
+    assert table.cancel("cancelled") == ["w"] and table.cancelled_behind() == ["w"]
+    table.taken_back("w", 1, 4, 0.0)
+    assert table.cancelled_behind() == [] and table.num_items("w") == 1
+
+
+def test_a_worker_is_given_no_more_units_ahead_than_allowed() -> None:
+    table = TaskTable()
+    table.most_ahead = 3
+    table.worker_up("w", 0.0)
+    table.submit([Unit("job", at, 1, "code") for at in range(100)])
+    table.assign(0.0)
+    table.done("w", 0, 1, 1000, 0.0)  # a microsecond: without a limit many would be sent ahead
+    assert len(table.assign(0.0)) == 3

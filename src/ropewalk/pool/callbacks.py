@@ -37,3 +37,4 @@ class Callbacks:
                 call()
             except Exception:  # the user's; multiprocessing's result thread would die of it, and the pool hang
                 logger.exception("a callback raised")
+            del call  # or what it holds on to would live until the next one

@@ -541,6 +541,8 @@ class Dispatcher:
             self._recall()
             for id in self.table.silent(time.monotonic()):
                 self._session.peek(id)
+            for id in self.table.cancelled_behind():
+                self._session.recall(id, self.table.next_seq(id), everything=True)
             if self.table.watchful:
                 self._watch_later()
             else:

@@ -445,6 +445,11 @@ class Pool:
         """All jobs that still wait for results."""
         return self._dispatcher.jobs()
 
+    def limit_ahead(self, num_units: int) -> None:
+        """Give a worker no more than so many units at a time; by default as many as are expected to be short."""
+        with self._dispatcher.lock:
+            self._dispatcher.table.most_ahead = num_units
+
     def sweep_soon(self) -> None:
         """Forget what has not begun of jobs that were withdrawn; from anywhere, also the garbage collector."""
         self._session.loop.call_soon(self._dispatcher.sweep)

@@ -17,6 +17,7 @@ result, it says so (`Given up`), and the caller makes the error.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -109,6 +110,8 @@ class TaskTable:
         self.max_deaths = max_deaths
         self.at_most_once = at_most_once
         self._begins = begins
+        self.most_ahead: int | None = None
+        """A worker holds no more units than this, however short their tasks are."""
         self.pace = Pace()
         self.num_pending = 0
         self.num_running = 0
@@ -237,6 +240,20 @@ class TaskTable:
             if held:
                 holders.append(worker.id)
         return holders
+
+    def cancelled_behind(self) -> list[str]:
+        """Workers that hold tasks of cancelled jobs behind the one they are in: to recall, perhaps once more.
+
+        A worker that has not begun with what it holds when a recall comes gives nothing back.
+        """
+        found: list[str] = []
+        for worker in self._workers.values():
+            if worker.num_items > 1:
+                _, first = worker.outstanding[0]
+                behind = [span.unit for _, span in itertools.islice(worker.outstanding, 1, None)]
+                if any(unit.cancelled for unit in behind) or (first.unit.cancelled and first.stop - first.start > 1):
+                    found.append(worker.id)
+        return found
 
     def sweep(self, is_withdrawn: Callable[[Any], bool]) -> None:
         """Forget the tasks of all such jobs that have not been sent."""
@@ -367,6 +384,8 @@ class TaskTable:
                 pace_ns = self.pace.expected_ns(code)
                 enough_ns = self.pace.enough_ns(pace_ns or 0.0, worker.way_ns)
             if not first:
+                if self.most_ahead is not None and len(worker.outstanding) >= self.most_ahead:
+                    return
                 if pace_ns is None or worker.load_ns + pace_ns * count > enough_ns:
                     return
                 if num_items + count > fair or num_items >= self.pace.most_items:
