@@ -1,4 +1,4 @@
-"""What breaks an executor, as `concurrent.futures` names it: each is Ropewalk's own error and a `BrokenProcessPool`.
+"""What an executor raises, as `concurrent.futures` names it: each is Ropewalk's own error and the standard library's.
 
 Programs that were written for `ProcessPoolExecutor` catch `BrokenProcessPool` (or `BrokenExecutor`) when a worker has
 died; those written for Ropewalk catch `TaskPoisoned` and read its facts. Both find what they look for. They are not
@@ -8,6 +8,8 @@ in `ropewalk.errors`, because the module that `BrokenProcessPool` lives in takes
 from __future__ import annotations
 
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]  # the stubs do not know it
+from pickle import PicklingError
 
 from ropewalk import errors
 
@@ -36,6 +38,10 @@ class ProcessLimit(errors.ProcessLimit, BrokenProcessPool):
     """A host already holds as many processes as it may, and can have no worker more."""
 
 
+class NotPicklable(errors.NotPicklable, PicklingError):
+    """A call or its result cannot be sent; only its future fails."""
+
+
 _TWINS: dict[type[BaseException], type[errors.RopewalkError]] = {
     errors.WorkerLost: WorkerLost,
     errors.TaskPoisoned: TaskPoisoned,
@@ -43,11 +49,16 @@ _TWINS: dict[type[BaseException], type[errors.RopewalkError]] = {
     errors.CrashLoop: CrashLoop,
     errors.StartFailed: StartFailed,
     errors.ProcessLimit: ProcessLimit,
+    errors.NotPicklable: NotPicklable,
 }
 
 
 def as_futures_name_it(error: BaseException) -> BaseException:
     """The error that a future shows: the same, or for what breaks executors its twin of this module."""
+    if type(error) is MaybeEncodingError:  # the standard library's pools call it so, its executors do not
+        twin = NotPicklable(str(error))
+        twin.__cause__ = error.__cause__
+        return twin
     kind = _TWINS.get(type(error))
     if kind is None:
         return error
