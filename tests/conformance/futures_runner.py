@@ -1,0 +1,125 @@
+"""Runs one of CPython's own tests of concurrent.futures' executors against `ropewalk.Executor`, in this process.
+
+The bodies live in `test.test_concurrent_futures` (a package, or one module before Python 3.12) of the interpreter that
+runs this. They reach their executor in three ways, and each way is turned round here:
+
+    self.executor_type                          the mixin's attribute            -> EXECUTOR
+    futures.ProcessPoolExecutor(...)            a module seen as a global name   -> EXECUTOR, in this process only
+    "from concurrent.futures import X" in a     text handed to a new interpreter -> the import line names ours
+    script for a new interpreter
+
+and `FutureTests` get the futures of our executor, which here belong to none.
+
+By hand, with an interpreter that has the tests and Ropewalk:
+
+    python tests/conformance/futures_runner.py --list
+    python tests/conformance/futures_runner.py ProcessPoolSpawnWaitTest.test_timeout
+    python tests/conformance/futures_runner.py ProcessPoolSpawnWaitTest.test_timeout --original
+                                                            the same against ProcessPoolExecutor, to prove the harness
+
+The exit code is 0 for passed, 1 for failed and 77 for skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import faulthandler
+import importlib
+import pkgutil
+import sys
+import types
+import unittest
+from typing import Any
+
+PASSED, FAILED, SKIPPED = 0, 1, 77
+TESTS = "test.test_concurrent_futures"
+# Ropewalk's processes start like those of "spawn": from nothing, and without what was inherited.
+MIXIN = "ProcessPoolSpawnMixin"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run one of CPython's executor tests against ropewalk.Executor.")
+    parser.add_argument("test", nargs="?", help="such as ProcessPoolSpawnWaitTest.test_timeout")
+    parser.add_argument("--list", action="store_true", help="print the ids of all tests")
+    parser.add_argument("--original", action="store_true", help="test ProcessPoolExecutor instead")
+    parser.add_argument("--stacks-after", type=float, metavar="SECONDS", help="print where all threads are, and go on")
+    options = parser.parse_args()
+    if options.stacks_after:
+        faulthandler.dump_traceback_later(options.stacks_after)
+    modules = test_modules()
+    cases = {name: case for module in modules for name, case in vars(module).items() if is_for_processes(case)}
+    everything = [f"{name}.{method}" for name, case in sorted(cases.items()) for method in methods(case)]
+    if options.list:
+        print("\n".join(everything))
+        return PASSED
+    if options.test not in everything:
+        parser.error(f"no test {options.test}; --list shows them all")
+    name, _, method = options.test.partition(".")
+    if not options.original:
+        turn_to_ropewalk(modules)
+        if name == "FutureTests":
+            turn_futures(modules)
+    return run(cases[name](method))
+
+
+def test_modules() -> list[types.ModuleType]:
+    package = importlib.import_module(TESTS)
+    parts = [part.name for part in pkgutil.iter_modules(getattr(package, "__path__", []))]
+    return [package, *(importlib.import_module(f"{TESTS}.{part}") for part in parts if part != "__main__")]
+
+
+def is_for_processes(case: Any) -> bool:
+    """Whether it is a test case of CPython's own for futures, or for an executor of processes that are spawned."""
+    if not isinstance(case, type) or not issubclass(case, unittest.TestCase):
+        return False
+    return case.__name__ == "FutureTests" or any(base.__name__ == MIXIN for base in case.__mro__)
+
+
+def methods(case: type[unittest.TestCase]) -> list[str]:
+    return list(unittest.defaultTestLoader.getTestCaseNames(case))
+
+
+def turn_to_ropewalk(modules: list[types.ModuleType]) -> None:
+    home = "ropewalk.compat.executor"
+    executor = importlib.import_module(home).Executor
+    concurrent.futures.ProcessPoolExecutor = executor
+    line = "from concurrent.futures import Executor"
+    for module in modules:
+        mixin = getattr(module, MIXIN, None)
+        if mixin is not None:
+            mixin.executor_type = executor
+        run_script = getattr(module, "assert_python_ok", None)
+        if run_script is not None:
+            module.assert_python_ok = lambda *args, run=run_script: run(  # type: ignore[attr-defined]
+                *(arg.replace(line, f"from {home} import Executor") for arg in args)
+            )
+
+
+def turn_futures(modules: list[types.ModuleType]) -> None:
+    future = importlib.import_module("ropewalk.compat.task_futures").TaskFuture
+    for module in modules:
+        if hasattr(module, "Future"):
+            module.Future = lambda: future(NoPool())  # type: ignore[attr-defined]
+
+
+class NoPool:
+    """What a future tells its pool goes nowhere."""
+
+    def sweep_soon(self) -> None:
+        pass
+
+
+def run(test: unittest.TestCase) -> int:
+    # Through a suite, which calls setUpModule.
+    result: Any = unittest.TextTestRunner(verbosity=2, warnings="default").run(unittest.TestSuite([test]))
+    if not result.wasSuccessful():
+        return FAILED
+    if result.skipped:
+        print(f"skipped: {result.skipped[0][1]}")
+        return SKIPPED
+    return PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""CPython's own tests of concurrent.futures, run against `ropewalk.Executor`: each in a process, with a time limit.
+
+They come from an interpreter that ships them: $CONFORMANCE_PYTHON, the one that runs this, or the newest that is found
+on the PATH or under ~/.pyenv (on Debian, the package libpython3-testsuite brings them). One that does not run this
+gets an environment of its own with this project in it. `futures_runner.py` explains how to run a test by hand.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.futures_runner import PASSED, SKIPPED, TESTS
+
+ROOT = Path(__file__).parents[2]
+RUNNER = Path(__file__).with_name("futures_runner.py")
+LIMIT_S = 60.0
+AT_ONCE = 3  # most of them wait for something
+
+_DEADLOCK, _POOL = "ProcessPoolSpawnExecutorDeadlockTest.", "ProcessPoolSpawnProcessPoolExecutorTest."
+_SHUTDOWN = "ProcessPoolSpawnProcessPoolShutdownTest."
+_INSIDE = "looks at a private attribute of ProcessPoolExecutor: "
+_ALL_AT_ONCE = "expects that workers are started one by one; ours all start with the first call, for the next ones"
+_ALONE = "expects that the executor breaks; ours goes on, and only this future fails, with the error itself"
+
+#: Tests that cannot apply, each with the reason.
+LEFT_OUT: dict[str, str] = {
+    _DEADLOCK + "test_error_at_task_unpickle": _ALONE,
+    _DEADLOCK + "test_error_during_result_unpickle_in_result_handler": _ALONE,
+    _DEADLOCK + "test_exit_during_result_unpickle_in_result_handler": _ALONE,
+    _DEADLOCK + "test_exit_during_result_pickle_on_worker": "an exit while its result is pickled ends a worker",
+    _DEADLOCK + "test_gh105829_should_not_deadlock_if_wakeup_pipe_full": _INSIDE + "its wakeup pipe",
+    _DEADLOCK + "test_shutdown_deadlock_pickle": _INSIDE + "_executor_manager_thread",
+    "ProcessPoolSpawnFailingInitializerTest.test_initializer": (
+        "passes a multiprocessing.Queue to the initializer, which works only by inheritance"
+    ),
+    _POOL + "test_idle_process_reuse_multiple": _ALL_AT_ONCE,
+    _POOL + "test_idle_process_reuse_one": _ALL_AT_ONCE,
+    _SHUTDOWN + "test_processes_terminate": _ALL_AT_ONCE,
+    _POOL + "test_killed_child": "expects that a killed worker breaks the executor; ours runs its call again",
+    _POOL + "test_max_tasks_per_child_defaults_to_spawn_context": _INSIDE + "_mp_context",
+    _POOL + "test_python_finalization_error": _INSIDE + "its own threads",
+    _POOL + "test_traceback": (
+        "expects a private class for the remote traceback; ours is that of multiprocessing.pool, with the same text"
+    ),
+    _SHUTDOWN + "test_cancel_futures": (
+        "expects that a call has begun at once; ours begin when a worker is up, and can all be cancelled before"
+    ),
+    _SHUTDOWN + "test_del_shutdown": _INSIDE + "_executor_manager_thread",
+    _SHUTDOWN + "test_shutdown_no_wait": _INSIDE + "_call_queue",
+    _SHUTDOWN + "test_interpreter_shutdown": "what workers print has the name of the worker in front",
+    "FutureTests.test_cancel": (
+        "looks at a private state: a cancelled future of ours has told everybody when cancel() returns"
+    ),
+    "FutureTests.test_multiple_set_exception": "expects <Future ...> in a message, and ours is a <TaskFuture ...>",
+    "FutureTests.test_multiple_set_result": "expects <Future ...> in a message, and ours is a <TaskFuture ...>",
+}
+
+
+def find_interpreter() -> str | None:
+    """The first interpreter that has CPython's tests and is new enough for this project."""
+    wish = os.environ.get("CONFORMANCE_PYTHON")
+    if wish:
+        return wish
+    versions = [f"python3.{minor}" for minor in (14, 13, 12, 11)]
+    installed = sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python")), reverse=True)
+    question = f"import sys, importlib.util as i; sys.exit(sys.version_info < (3, 11) or not i.find_spec({TESTS!r}))"
+    for python in [sys.executable, *versions, *installed]:
+        try:
+            if subprocess.run([python, "-c", question], capture_output=True, timeout=LIMIT_S).returncode == 0:
+                return python
+        except OSError:
+            continue  # there is none of this name
+    return None
+
+
+PYTHON = find_interpreter()
+if PYTHON is None:
+    pytest.skip(
+        f"no interpreter here has {TESTS}: install Debian's libpython3-testsuite, or name one in CONFORMANCE_PYTHON",
+        allow_module_level=True,
+    )
+listing = subprocess.run([PYTHON, RUNNER, "--list"], capture_output=True, text=True, timeout=LIMIT_S)
+assert listing.returncode == PASSED, listing.stderr
+ALL = listing.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter with the tests and with this project."""
+    assert PYTHON
+    if sys.executable == PYTHON:
+        return PYTHON
+    folder = tmp_path_factory.mktemp("conformance")
+    subprocess.run([PYTHON, "-m", "venv", folder], check=True)
+    inside = str(folder / "bin" / "python")
+    install = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", str(ROOT)]
+    subprocess.run(install, check=True)
+    return inside
+
+
+Verdicts = dict[str, tuple[int | str, str]]
+
+
+@pytest.fixture(scope="module")
+def verdicts(python: str, request: pytest.FixtureRequest) -> Verdicts:
+    """Exit code and output of all tests that were chosen. They ran before this returns: each leaves nothing behind."""
+    chosen = {item.name for item in request.session.items}
+    names = [name for name in ALL if f"test_cpython[{name}]" in chosen and name not in LEFT_OUT]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
+        return dict(zip(names, threads.map(functools.partial(run_alone, python), names), strict=True))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.timeout(600)  # the first waits for the environment; each has its own limit
+def test_cpython(name: str, request: pytest.FixtureRequest) -> None:
+    if name in LEFT_OUT:
+        pytest.skip(LEFT_OUT[name])
+    code, output = request.getfixturevalue("verdicts")[name]
+    if code == SKIPPED:
+        pytest.skip(output.strip().splitlines()[-1])
+    assert code == PASSED, output
+
+
+def test_everything_left_out_exists() -> None:
+    # Names of one version are not those of another; the newest has most of them.
+    assert len(set(LEFT_OUT) & set(ALL)) >= len(LEFT_OUT) // 2
+    assert all(name.partition(".")[0] in {test.partition(".")[0] for test in ALL} for name in LEFT_OUT)
+
+
+def run_alone(python: str, name: str) -> tuple[int | str, str]:
+    """Exit code and output of one test; the code is words if the test did not end in time."""
+    command = [python, str(RUNNER), name, "--stacks-after", str(LIMIT_S - 5)]
+    # Output goes to a file: the end of a pipe would come only with the end of all that inherited it.
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code: int | str = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = f"did not end in {LIMIT_S} s"
+        output.seek(0)
+        return code, f"{name}: exit code {code}\n{output.read()}"
