@@ -53,15 +53,17 @@ class Depot:
     Args:
         loop: hears the calls.
         server: serves them.
+        host: that it is on.
     """
 
-    def __init__(self, loop: Loop, server: CallServer) -> None:
+    def __init__(self, loop: Loop, server: CallServer, host: str = "") -> None:
         self.desk = WaitingDesk(loop, server, self._gone)
         self.lock = self.desk.lock
         """Held wherever a state or a reference changes."""
         self.stored: dict[int, Stored] = {}
         self._loop = loop
         self._server = server
+        self._host = host
         facts = {name: MethodFacts(name, free=True) for name in _WHICH}
         front = server.serve(self, facts, "depot")
         assert front.target == DEPOT_TARGET
@@ -78,8 +80,8 @@ class Depot:
         """Have the caller called by a name that says more."""
         _caller(self).rename(name)
 
-    def create(self, kind: str, *args: Any) -> list[int]:
-        """Make an object and hold it for the caller; returns its target, for a pipe those of both ends.
+    def create(self, kind: str, *args: Any) -> tuple[str, list[int]]:
+        """Make an object and hold it for the caller; returns this host, and its target, for a pipe those of both ends.
 
         Raises:
             ValueError, TypeError: the arguments are not as the state wants them.
@@ -88,7 +90,7 @@ class Depot:
             needs = self.stored[args[0]] if kind == "condition" else None
             state = KINDS[kind](needs.state) if needs else KINDS[kind](*args)
             ends = (0, 1) if isinstance(state, PipeState) else (None,)
-            return [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
+            return self._host, [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
 
     def keep(self, stored: Stored) -> int:
         """Take in an object, held by the caller of the call that runs; returns its target."""

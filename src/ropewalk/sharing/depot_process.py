@@ -37,7 +37,7 @@ class Hall:
         raise_descriptor_limit()
         self.loop = Loop()
         self.server = CallServer(self.loop)
-        self.depot = Depot(self.loop, self.server)
+        self.depot = Depot(self.loop, self.server, context.host)
         self._heard: dict[Link, tuple[int, int]] = {}
         self._listener = HostListener(
             self.loop,

@@ -24,7 +24,7 @@ from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.calls.replica import Replica
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
-from ropewalk.sharing.membership import Member, member_of, member_of_run, on_fork
+from ropewalk.sharing.membership import Member, member_of, member_of_run, on_fork, shown
 
 #: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
@@ -39,7 +39,7 @@ class Reference:
     """Of the depot or manager that it lives in."""
     target: int
     label: str
-    """What people call it."""
+    """What people call it: "Queue 12 on n17"."""
 
 
 class SharedObject:
@@ -137,7 +137,7 @@ class SharedObject:
         if self._pid != os.getpid():  # forked since: this process has no link yet, and counts anew
             self._pid = os.getpid()
             _hold(self._reference, is_new=False)
-        return member_of_run(self._reference.run_id).converse(self._reference.address)
+        return member_of_run(self._reference.run_id).converse(self._reference.address, self._reference.label)
 
     def _call(self, method: str, packed: Packed, timeout: float | None) -> Any:
         conversation = self._conversation()
@@ -163,7 +163,7 @@ class SharedObject:
         if isinstance(error, NotServed):
             why = "its depot has it no more, because nobody referred to it"
         else:
-            why = f"where it lived ({reference.address}) nobody answers any more: {conversation.closed or error}"
+            why = f"nobody answers at {shown(reference.address)} any more: {conversation.closed or error}"
         return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
 
 
@@ -192,8 +192,8 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
 
 def create_at(member: Member, address: str, kind: str, *args: Any, label: str = "") -> list[Reference]:
     """As `create`, in a depot or manager at an address."""
-    targets = member.ask(address, "create", kind, *args)
-    return [Reference(member.run_id, address, target, f"{label or kind} {target}") for target in targets]
+    host, targets = member.ask(address, "create", kind, *args)
+    return [Reference(member.run_id, address, target, f"{label or kind} {target} on {host}") for target in targets]
 
 
 # Which handles this process has
