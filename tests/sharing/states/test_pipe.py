@@ -64,6 +64,14 @@ def test_poll_tells_when_a_message_comes_and_leaves_it_there() -> None:
     assert desk.end(recv(desk)) == "it"
 
 
+def test_those_that_poll_are_told_before_the_sender_goes_on() -> None:
+    state = PipeState()
+    polling, sending = Waiter(B), Waiter(A)
+    assert state.poll(polling, 1) == []
+    outcomes = state.send(sending, 0, Parcel(1, 1))
+    assert [outcome.waiter for outcome in outcomes] == [polling, sending]
+
+
 def test_poll_does_not_tell_of_a_message_that_goes_to_another_reader() -> None:
     state = PipeState()
     desk = Desk(state)
@@ -194,13 +202,20 @@ def test_calls_under_way_at_an_end_that_is_closed_end() -> None:
 SIZES = st.sampled_from([0, 1, ROOM_BYTES // 2, ROOM_BYTES, ROOM_BYTES + 1])
 
 
+class PollersLast(Desk):
+    """The model learns of a message from its sender, who hears after those that poll."""
+
+    def _hear(self, outcomes: list[Outcome]) -> None:
+        super()._hear(sorted(outcomes, key=lambda outcome: outcome.value is True))
+
+
 class AnyOrder(RuleBasedStateMachine):
     """One direction, from end 0 to end 1. The model: a sorted list of the numbers that may be read, and who waits."""
 
     @initialize()
     def begin(self) -> None:
         self.state = PipeState()
-        self.desk = Desk(self.state, on_outcome=self.heard)
+        self.desk = PollersLast(self.state, on_outcome=self.heard)
         self.parcels: list[Parcel] = []  # By their numbers in the pipe.
         self.inside: list[int] = []
         self.lent: dict[Waiter, int] = {}

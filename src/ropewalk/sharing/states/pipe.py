@@ -140,8 +140,12 @@ class _Direction:
         self._pollers = [waiter for waiter in self._pollers if waiter not in waiters]
 
     def _settle(self) -> list[Outcome]:
-        """Serve readers, let senders in, and tell everybody what cannot come any more."""
+        """Serve readers, let senders in, and tell everybody what cannot come any more.
+
+        Those that poll are told before the sender goes on, who may tell them by another way to look.
+        """
         outcomes: list[Outcome] = []
+        polled: list[Outcome] = []
         while True:
             if self._senders and self._no_reader is not None:
                 outcomes.append(Outcome(self._senders.popleft()[0], error=self._broken_pipe()))
@@ -154,9 +158,9 @@ class _Direction:
             elif self._readers and self._at_end:
                 outcomes.append(Outcome(self._readers.popleft(), error=self._end_of_file()))
             elif self._pollers and (self._line or self._at_end):
-                outcomes.append(Outcome(self._pollers.pop(0), True))
+                polled.append(Outcome(self._pollers.pop(0), True))
             else:
-                return outcomes
+                return polled + outcomes
 
     def _fits(self, item: Item) -> bool:
         # A message larger than the room goes alone.
