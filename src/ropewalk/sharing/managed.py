@@ -1,0 +1,107 @@
+"""The queues, locks and conditions of managers: those of every depot, with the manners of `queue` and `threading`.
+
+In the standard library a manager's lock is a `threading.Lock` behind a proxy. So its `acquire` takes `blocking`, and
+what is released too often raises RuntimeError, while `multiprocessing.Lock` has `block` and ValueError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ropewalk.sharing import locks, proxies, queues, shared_object, synchronize
+
+
+class _Managed(shared_object.SharedObject):
+    """A handle that knows when it is pickled in the process of its very manager."""
+
+    def __reduce__(self) -> Any:
+        reference = self._reference
+        if proxies.here is None or proxies.here.address != reference.address:
+            return super().__reduce__()
+        # Word of it over a link could come after the word that the handle has arrived.
+        proxies.here.lend(reference.target)
+        return shared_object._rebuild, (type(self), reference, self._facts())  # pyright: ignore[reportPrivateUsage]
+
+
+class Queue(_Managed, queues.JoinableQueue):
+    """A queue of a manager; as `queue.Queue` it counts what was worked on."""
+
+
+class Lock(_Managed, locks.Lock):
+    """A lock of a manager."""
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
+        """Wait until it can be had, for `timeout` seconds at most, and have it; says whether."""
+        return super().acquire(blocking, _seconds(timeout))
+
+    def release(self) -> None:
+        """Give it to the next in line.
+
+        Raises:
+            RuntimeError: nobody has it, or, of a recursive one, another thread.
+        """
+        try:
+            super().release()
+        except (ValueError, AssertionError) as error:
+            raise RuntimeError(f"release unlocked lock: {error}") from None
+
+
+class RLock(Lock, locks.RLock):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A recursive lock of a manager."""
+
+
+class Semaphore(_Managed, locks.Semaphore):
+    """A semaphore of a manager."""
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
+        """Wait until it is above zero, for `timeout` seconds at most, and take one; says whether."""
+        return super().acquire(blocking, _seconds(timeout))
+
+
+class BoundedSemaphore(Semaphore, locks.BoundedSemaphore):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A semaphore of a manager that is not released more often than acquired."""
+
+
+class Condition(_Managed, synchronize.Condition):
+    """A condition of a manager."""
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
+        """Acquire its lock; says whether."""
+        return super().acquire(blocking, _seconds(timeout))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As in `multiprocessing`, but RuntimeError without the lock."""
+        try:
+            return super().wait(timeout)
+        except AssertionError:
+            raise RuntimeError("cannot wait on un-acquired lock") from None
+
+    def notify(self, n: int = 1) -> None:
+        """As in `multiprocessing`, but RuntimeError without the lock."""
+        try:
+            super().notify(n)
+        except AssertionError:
+            raise RuntimeError("cannot notify on un-acquired lock") from None
+
+    def notify_all(self) -> None:
+        """As in `multiprocessing`, but RuntimeError without the lock."""
+        try:
+            super().notify_all()
+        except AssertionError:
+            raise RuntimeError("cannot notify on un-acquired lock") from None
+
+
+class Event(_Managed, synchronize.Event):
+    """An event of a manager."""
+
+
+class Barrier(_Managed, synchronize.Barrier):
+    """A barrier of a manager."""
+
+
+def _seconds(timeout: float | None) -> float | None:
+    """As `threading` counts: -1 is for ever."""
+    return None if timeout == -1 else timeout
+
+
+__all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "Queue", "RLock", "Semaphore"]

@@ -1,0 +1,96 @@
+"""What passes between a manager and the process that started it.
+
+starter ──▶ manager    Begin (with the registry and the initializer), Stop
+manager ──▶ starter    Ready, or NotReady
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ropewalk.sharing.cabinet import Kind
+from ropewalk.transport.failures import Failure
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Codec, Received
+from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
+from ropewalk.transport.serialization import dumps_code, loads
+
+#: The registered types, the initializer and its arguments.
+Contents = tuple[Mapping[str, Kind], Callable[..., object] | None, Sequence[Any]]
+
+
+class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
+    """Be a manager. The parts: `Contents` with its buffers, then each definition likewise."""
+
+    main: bytes
+    """Facts of the starter's `__main__`."""
+    name: str
+    run_id: str
+    authkey: bytes
+    num_buffers: int
+    definitions: list[tuple[str, int]]
+    """Names of `__main__`, with the number of their buffers."""
+
+
+class Stop(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """End."""
+
+
+class Ready(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """Can be called, at this address."""
+
+    pid: int
+    address: str
+
+
+class NotReady(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    """Cannot begin: the types could not be unpickled here, or the initializer raised."""
+
+    failure: Failure
+    by_initializer: bool
+
+
+MANAGER = Codec(Begin | Stop | Ready | NotReady)
+
+
+def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Begin, list[Part]]:
+    """The first message to a manager.
+
+    Raises:
+        NotPicklable: a callable, or what it refers to, cannot be sent.
+    """
+    code = dumps_code(contents, what=name)
+    payloads = [code.payload, *code.definitions.values()]
+    begin = Begin(
+        main=msgspec.msgpack.encode(main_facts()),
+        name=name,
+        run_id=run_id,
+        authkey=authkey,
+        num_buffers=len(code.payload.buffers),
+        definitions=[(name, len(payload.buffers)) for name, payload in code.definitions.items()],
+    )
+    return begin, [bytes(part) for payload in payloads for part in (payload.pickle, *payload.buffers)]
+
+
+def unpack(received: Received) -> Contents:
+    """The same in the manager; gives `__main__` what it refers to.
+
+    Raises:
+        Exception: what unpickling raised.
+    """
+    begin: Begin = received.message
+    parts: Iterator[Part] = iter(received.parts)
+
+    def take(num_buffers: int) -> tuple[Part, list[Part]]:
+        return next(parts), [memoryview(bytearray(next(parts))) for _ in range(num_buffers)]
+
+    pickled, buffers = take(begin.num_buffers)
+    definitions = {name: take(num_buffers) for name, num_buffers in begin.definitions}
+    MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts)).install(definitions)
+    return loads(pickled, buffers)
+
+
+__all__ = ["MANAGER", "Begin", "Contents", "NotReady", "Ready", "Stop", "pack", "unpack"]

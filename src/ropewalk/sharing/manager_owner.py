@@ -1,0 +1,233 @@
+"""A manager's process, as the process knows it that has started it.
+
+start ─▶ asked for ──Ready──▶ up ── Stop, SIGTERM, SIGKILL ──▶ ended
+             └──NotReady, NotStarted, Exited────────────────────▲
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import InitializerFailed, LinkClosed, PoolClosed, StartFailed
+from ropewalk.processes import bootstrap
+from ropewalk.processes.deaths import record_of
+from ropewalk.processes.fleet import default_resources
+from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.owner import ProcessSpec
+from ropewalk.processes.session import Session, default_session
+from ropewalk.sharing.manager_messages import MANAGER, Contents, NotReady, Ready, Stop, pack
+from ropewalk.sharing.object_calls import ends
+from ropewalk.transport.failures import rebuild_error
+from ropewalk.transport.frames import Part
+from ropewalk.transport.link import Link, Received
+
+_ENTRY = "ropewalk.sharing.manager_process:main"
+#: When a link to a manager ends, its host is given so long to say why.
+_NEWS_S = 2.0
+_SHUT_DOWN = "its manager was shut down"
+_numbers = itertools.count(1)
+
+
+class ManagerProcess:
+    """One manager's process, and its owner in the session.
+
+    Args:
+        kind: of the manager, for people.
+        contents: what the manager is to know.
+        authkey: of the manager.
+        session: that gives the process; by default the one of the engine.
+        engine: whose session that is.
+        resources: what the process needs.
+
+    Raises:
+        NotPicklable: the contents cannot be sent.
+        StartFailed: the session gives no processes.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        contents: Contents,
+        authkey: bytes,
+        session: Session | None,
+        engine: str | None,
+        resources: Resources | None,
+    ) -> None:
+        inside = bootstrap.current
+        group = f"manager-{next(_numbers)}"
+        if inside:
+            group = f"{inside.name}/{group}"
+        self.name = f"{group} ({kind})"
+        self.address = ""
+        """Where it is reached; empty until it is up."""
+        self.exitcode: int | None = None
+        """What it ended with, or a negative signal number; None while it has not ended."""
+        self.failure = ""
+        """How it ended, in one line."""
+        self._pid = 0
+        self._host = os.uname().nodename
+        self._owner_pid = os.getpid()
+        self._known, self._ended = threading.Event(), threading.Event()
+        self._problem: Exception | None = None
+        self._link: Link | None = None
+        self.told_to_end = False
+        """Whether it was asked to end."""
+        self.session = _lease(session, engine)
+        try:
+            self._begin, self._parts = pack(contents, self.name, self.session.run_id, authkey)
+            resources = resources or default_resources(self.session.settings)
+            self._id = self.session.start(ProcessSpec(group, 0, _ENTRY, MANAGER, resources), self)
+        except BaseException:
+            self.session.release()
+            raise
+
+    # As a process
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id on its host; None until it is known."""
+        return self._pid or None
+
+    def wait_until_up(self) -> None:
+        """Wait until it can be called.
+
+        Raises:
+            InitializerFailed: its initializer raised; that is the cause.
+            StartFailed: it could not be started.
+        """
+        try:
+            self._known.wait()
+        except BaseException:  # Ctrl-C
+            self.kill()
+            raise
+        if self._problem:
+            raise self._problem
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.exitcode is None
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, for so many seconds at most."""
+        if self._owner_pid == os.getpid():
+            self._ended.wait(timeout)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._end_with(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL, which also ends all that it has started."""
+        self._end_with(signal.SIGKILL)
+
+    def stop(self, timeout_s: float) -> None:
+        """End it: gently, after so many seconds with SIGTERM, and after as many again with SIGKILL."""
+        if self._owner_pid != os.getpid():
+            return
+        self.told_to_end = True
+        if not self.is_alive():
+            return
+        if self._link:
+            with contextlib.suppress(LinkClosed):  # it has ended just now
+                self._link.send(Stop())
+        for end in (self.terminate, self.kill):
+            self.join(timeout_s)
+            if self.is_alive():
+                end()
+        self.join(max(timeout_s, _NEWS_S))  # the agent ends what does not want to
+
+    def how_it_ended(self) -> str:
+        """Why it cannot be reached any more, as far as that is known within a moment; empty if it is not."""
+        if not self.told_to_end:
+            self.join(_NEWS_S)
+        return self.failure or (_SHUT_DOWN if self.told_to_end else "")
+
+    def _end_with(self, number: int) -> None:
+        if self.is_alive() and self._owner_pid == os.getpid():
+            self.session.signal(self._id, number)
+
+    # As the owner, on the loop
+
+    def on_link(self, id: str, link: Link) -> None:
+        self._link = link
+        self._host = self.session.host_of(id) or self._host
+        parts: Sequence[Part] = self._parts
+        self._parts = []
+        with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+            link.send(self._begin, parts)
+
+    def on_message(self, id: str, received: Received) -> None:
+        message: Any = received.message
+        if isinstance(message, Ready):
+            self._pid, self.address = message.pid, message.address
+            ends[self.address] = self.how_it_ended
+            self._known.set()
+        elif isinstance(message, NotReady):
+            error = rebuild_error(message.failure, self.name)
+            kind = InitializerFailed if message.by_initializer else StartFailed
+            what = "its initializer raised" if message.by_initializer else "its types could not be unpickled there:"
+            self._fail(kind(f"{self.name} could not be started: {what} {error!r}"), error)
+
+    def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        self._pid = self._pid or exited.pid
+        self.failure = record_of(exited, name=f"its manager {self.name}", host=self._host).describe()
+        if exited.ended_by:
+            self.failure += f" ({exited.ended_by})"
+        if self.told_to_end:
+            self.failure = _SHUT_DOWN
+        self._finish(exited.exit_code)
+
+    def on_not_started(self, id: str, failure: NotStarted) -> None:
+        self._fail(StartFailed(f"{self.name} could not be started: {failure.reason}"), None)
+        self._finish(1)
+
+    def on_failed(self, error: Exception) -> None:
+        if not self._known.is_set():
+            self.session.signal(self._id, signal.SIGKILL)
+            self._fail(StartFailed(f"{self.name} could not be started: {error}"), error)
+            self._finish(1)
+
+    def on_report(self, id: str, report: Report) -> None:
+        pass  # only pools peek
+
+    def on_draining(self, id: str, why: str, left_s: float) -> None:
+        pass  # what it holds goes with its host
+
+    def on_event(self, text: str) -> None:
+        pass  # the session has logged it
+
+    def _fail(self, problem: Exception, cause: BaseException | None) -> None:
+        if self._problem is None and not self._known.is_set():
+            problem.__cause__ = cause
+            self._problem = problem
+            self._known.set()
+
+    def _finish(self, code: int) -> None:
+        if self.exitcode is not None:
+            return
+        self._link = None
+        self.exitcode = code
+        self._fail(StartFailed(f"{self.name} could not be started: {self.failure}"), None)
+        self._ended.set()
+        self.session.release()
+
+
+def _lease(session: Session | None, engine: str | None) -> Session:
+    if session:
+        session.lease()
+        return session
+    while True:
+        session = default_session(engine)
+        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
+            session.lease()
+            return session
+
+
+__all__ = ["ManagerProcess"]

@@ -1,0 +1,71 @@
+"""The entry of a manager's process: meet the starter, take the types, serve until it says stop or is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from multiprocessing.process import AuthenticationString  # type: ignore[attr-defined]  # not in the stubs
+from typing import cast
+
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.sharing import managers, proxies
+from ropewalk.sharing.cabinet import Cabinet
+from ropewalk.sharing.depot_process import Hall
+from ropewalk.sharing.manager_messages import MANAGER, Begin, NotReady, Ready, unpack
+from ropewalk.sharing.proxies import Token
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.client import dial_owner
+from ropewalk.transport.failures import failure_of
+from ropewalk.transport.link import Link
+
+#: Unpickling a registry imports it. Here that is done once, in the fork server, instead of in every process.
+_LOADED = managers
+#: Last words are given so long to leave.
+_FAREWELL_S = 5.0
+
+
+def main(context: ProcessContext) -> None:
+    """The entry of a manager's process."""
+    link = dial_owner(parse_address(context.owner_address), context.credentials, MANAGER, passport=context.passport)
+    os.register_at_fork(after_in_child=link.close_copy)
+    received = link.receive()
+    if received is None or not isinstance(received.message, Begin):
+        return  # it was ended before it was there
+    begin = received.message
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it must outlive the code that has to clean up
+    current = multiprocessing.current_process()
+    current.name, current.authkey = begin.name, cast(bytes, AuthenticationString(begin.authkey))
+    by_initializer = False
+    try:
+        registry, initializer, initargs = unpack(received)
+        del received
+        by_initializer = True
+        if initializer:
+            initializer(*initargs)
+    except BaseException as error:
+        traceback.print_exception(error)
+        _say_last(link, NotReady(failure_of(error, __name__), by_initializer))
+        sys.exit(1)
+    hall = Hall(context, f"m{os.getpid()}.sock")
+    token = Token("", hall.address, "", begin.run_id, begin.name)
+    proxies.here = Cabinet(hall, registry, token, begin.authkey)
+    # All that the starter ever says is that this has to end.
+    hall.loop.call_soon(
+        lambda: hall.loop.add_link(link, lambda _received: hall.loop.stop(), lambda _why: hall.loop.stop())
+    )
+    with contextlib.suppress(LinkClosed):  # the loop notices at once
+        link.send(Ready(os.getpid(), hall.address))
+    hall.loop.start("ropewalk-manager", deputies=True)
+    hall.loop.ended.wait()
+
+
+def _say_last(link: Link, message: NotReady) -> None:
+    with contextlib.suppress(LinkClosed):  # nobody listens
+        link.send(message)
+        link.write_out(_FAREWELL_S)
+    link.close()

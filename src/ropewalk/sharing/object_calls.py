@@ -1,0 +1,117 @@
+"""Calls to one object of a manager: those of `calls/`, in the words of managers.
+
+    proxy ─▶ ObjectCalls ── the short way of Replica ──▶ link ══▶ manager
+                 └─ nobody answers ─▶ what is known of its end ─▶ PeerLost
+
+An object of a manager does not move and does not come back: whoever does not reach it is told so at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ropewalk.calls import frame
+from ropewalk.calls.directory import Place
+from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.messages import Call
+from ropewalk.calls.payloads import Packed
+from ropewalk.calls.pending import Busy, Lost, NotServed
+from ropewalk.calls.replica import Replica
+from ropewalk.calls.whereabouts import Connection, Whereabouts
+from ropewalk.errors import PeerLost
+from ropewalk.sharing.membership import Member, member_of_run
+from ropewalk.sharing.shared_object import Reference
+from ropewalk.transport.serialization import dumps_plain
+
+#: Larger arguments go the long way, which knows what to do with them.
+_SMALL_BYTES = 1 << 16
+#: How the managers that this process has started ended: by address, what says so, waiting a moment for news.
+ends: dict[str, Callable[[], str]] = {}
+
+
+class ObjectCalls(Replica):
+    """Calls one object, from any thread, in each of the ways of calling.
+
+    Args:
+        reference: where the object is.
+
+    Raises:
+        PeerLost: it belongs to another run.
+    """
+
+    def __init__(self, reference: Reference) -> None:
+        member = member_of_run(reference.run_id)
+        super().__init__(member.caller, reference.label, 0)
+        self._where = _Where(member, reference)
+        self._target = reference.target
+
+    def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        # Most calls have a few plain arguments and no deadline: for them this does the same in half the steps.
+        connection = self._where.connection
+        if connection is None or kwargs or frame.current.get() is not None:
+            return super().call(facts, args, kwargs)
+        packed = dumps_plain(args) if args else b""
+        if packed is None or len(packed) > _SMALL_BYTES or connection.conversation.closed:
+            return super().call(facts, args, kwargs)
+        message = Call(0, self._target, facts.name, False, None, (), (), 0)
+        try:
+            return connection.conversation.ask(message, Packed((packed,) if args else ()))
+        except Busy:
+            return super().call(facts, args, kwargs)
+        except Lost as error:
+            if error.sent:
+                raise self._where.what_became(connection, facts.name) from None
+            return super().call(facts, args, kwargs)
+        except NotServed as error:
+            return self._where.wait_for_move(connection, str(error))
+
+
+@functools.lru_cache(maxsize=1024)
+def facts_of(method: str) -> MethodFacts:
+    """How a method of an object of a manager is called."""
+    return MethodFacts(method, free=True, with_code=True)
+
+
+class _Where(Whereabouts):
+    """Where the object is, and what to raise if that is nowhere."""
+
+    def __init__(self, member: Member, reference: Reference) -> None:
+        super().__init__(member.caller, reference.label, 0)
+        self._member = member
+        self._reference = reference
+
+    @property
+    def words(self) -> str:
+        return self._reference.label
+
+    def find(self) -> Place:
+        known = self._caller.known(self._reference.address)
+        return Place("up" if known else "waiting", self._reference.address, self._reference.target)
+
+    def connect(self, call: str, due: float | None) -> Connection:
+        reference = self._reference
+        try:
+            conversation = self._member.converse(reference.address)
+        except PeerLost as error:
+            raise self._lost(f"the {reference.label} is gone", str(error)) from None
+        made = self.connection = Connection(conversation, self._member.place(reference.address, reference.target))
+        return made
+
+    def wait_for_move(self, connection: Connection, reason: str) -> None:
+        raise PeerLost(
+            f"the {self.words} is gone: its manager has it no more, because nobody referred to it",
+            peer=self._reference.address,
+        )
+
+    def what_became(self, connection: Connection, call: str) -> Exception:
+        why = f"nobody answers any more at {self._reference.address}: {connection.conversation.closed}"
+        return self._lost(f"the {self.words} went while it ran {call}(), which may or may not have had its effect", why)
+
+    def _lost(self, what: str, why: str) -> PeerLost:
+        end = ends.get(self._reference.address)
+        return PeerLost(f"{what}: {(end and end()) or why}", peer=self._reference.address)
+
+
+__all__ = ["ObjectCalls", "ends", "facts_of"]
