@@ -215,6 +215,21 @@ def test_semaphores_count(session: rw.Session) -> None:
         Semaphore(-1, session=session)
 
 
+def acquire_and_stay(semaphore: Semaphore, pids: Queue) -> None:
+    semaphore.acquire()
+    pids.put(os.getpid())
+    time.sleep(60)
+
+
+def test_the_permit_of_a_process_that_is_killed_stays_acquired(session: rw.Session, pool: Pool) -> None:
+    semaphore, pids = Semaphore(1, session=session), Queue(session=session)
+    doomed = pool.apply_async(acquire_and_stay, (semaphore, pids))
+    os.kill(pids.get(timeout=20), signal.SIGKILL)
+    with pytest.raises(rw.TaskPoisoned):
+        doomed.get(20)
+    assert not semaphore.acquire(timeout=0.2)
+
+
 def test_a_bounded_semaphore_is_not_released_too_often(session: rw.Session) -> None:
     semaphore = pickle.loads(pickle.dumps(BoundedSemaphore(2, session=session)))
     with semaphore:

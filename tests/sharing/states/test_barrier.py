@@ -122,6 +122,16 @@ def test_a_party_that_never_hears_that_it_shall_act_breaks_the_barrier() -> None
     assert is_broken(desk, waiting, "Process-b does not wait any more")
 
 
+def test_giving_up_a_wait_whose_party_acts_already_breaks_nothing() -> None:
+    desk = Desk(BarrierState(2))
+    waiting = wait(desk, A, True)
+    actor = wait(desk, B, True)
+    desk.taken(actor)
+    assert desk.states[0].give_up(actor, timed_out=True) == []
+    ask(desk, "release", B)
+    assert desk.end(waiting) == 0
+
+
 def test_a_party_that_dies_elsewhere_breaks_nothing() -> None:
     desk = Desk(BarrierState(2))
     for who in (A, B):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,12 +12,15 @@ from ropewalk.sharing.states.lock import LockState
 from ropewalk.sharing.states.waiting import State, Waiter
 from tests.sharing.states.desk import party
 
-ARGUMENTS: dict[str, tuple[object, ...]] = {"condition": (LockState(),), "barrier": (2,)}
+ARGUMENTS: dict[str, tuple[object, ...]] = {"condition": (LockState(),), "barrier": (2,), "memory": (100,)}
 
 
 @pytest.fixture(params=KINDS)
-def state(request: pytest.FixtureRequest) -> State:
-    return KINDS[request.param](*ARGUMENTS.get(request.param, ()))
+def state(request: pytest.FixtureRequest) -> Iterator[State]:
+    state = KINDS[request.param](*ARGUMENTS.get(request.param, ()))
+    yield state
+    if close := getattr(state, "close", None):
+        close()
 
 
 def test_remote_methods_exist_and_take_the_call_first(state: State) -> None:

@@ -140,6 +140,15 @@ def test_an_acquire_that_its_caller_never_hears_of_does_not_count() -> None:
     assert desk.ask(state, "standing", A) == ("me", 1)
 
 
+def test_giving_up_an_acquire_whose_caller_has_its_lock_changes_nothing() -> None:
+    state = LockState()
+    desk = Desk(state)
+    acquired = desk.call(state, "acquire", A)
+    desk.taken(acquired)
+    assert state.give_up(acquired, timed_out=False) == []
+    assert desk.ask(state, "standing", A) == ("me", 1)
+
+
 def test_what_is_not_heard_of_cannot_release_the_lock_of_another() -> None:
     state = LockState()
     desk = Desk(state)

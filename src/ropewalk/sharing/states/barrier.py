@@ -38,6 +38,7 @@ class BarrierState:
         self._parties = parties
         self._round: list[Waiter] = []  # In the order in which they came: the place is the index.
         self._actor: Party | None = None
+        self._unheard: Waiter | None = None  # The wait of the party that acts, until it has heard that it shall.
         self._line: deque[tuple[Waiter, bool]] = deque()
         self._broken = ""  # Why, if it is.
         self._breaks_next = ""  # Why it will be broken after the round whose action runs now.
@@ -63,7 +64,7 @@ class BarrierState:
         outcomes = [Outcome(waiter)]
         outcomes += [Outcome(other, index) for index, other in enumerate(self._round[:-1])]
         self._round.clear()
-        self._actor = None
+        self._actor = self._unheard = None
         self._broken, self._breaks_next = self._breaks_next, ""
         return outcomes + self._enter_those_in_line()
 
@@ -88,12 +89,14 @@ class BarrierState:
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
         """End a wait. The others would wait for it for ever, so this breaks the barrier."""
         why = f"{waiter.party.name} {'waited for too long' if timed_out else 'does not wait any more'}"
-        if self._actor is not None and waiter is self._round[-1]:
+        if waiter is self._unheard:
             return self._break(why)
         return self._leave({waiter}, why, tell_them=timed_out)
 
     def taken(self, waiter: Waiter) -> list[Outcome]:
-        """Nothing changes: the party that acts is known already."""
+        """Know that the party that acts has heard of it."""
+        if waiter is self._unheard:
+            self._unheard = None
         return []
 
     def party_gone(self, process: str, name: str) -> list[Outcome]:
@@ -112,7 +115,7 @@ class BarrierState:
         if len(self._round) < self._parties:
             return []
         if has_action:
-            self._actor = waiter.party
+            self._actor, self._unheard = waiter.party, waiter
             return [Outcome(waiter, ("act", self._parties - 1), lent=True)]
         outcomes = [Outcome(other, index) for index, other in enumerate(self._round)]
         self._round.clear()
@@ -146,7 +149,7 @@ class BarrierState:
         waiting = self._round if self._actor is None else self._round[:-1]
         outcomes = [_broken(waiter, why) for waiter in waiting]
         self._round.clear()
-        self._actor = None
+        self._actor = self._unheard = None
         self._breaks_next = ""
         return outcomes
 
