@@ -171,6 +171,25 @@ def test_ctrl_c_while_waiting_for_a_lock_leaves_it_to_the_others(session: rw.Ses
     assert lock.acquire(timeout=10)
 
 
+def test_ctrl_c_at_any_moment_leaves_the_objects_of_a_process_alone(session: rw.Session) -> None:
+    # An interrupt in the middle of a frame once closed the link, which the depot took for the end of this process.
+    lock, condition, num_interrupts = Lock(session=session), Condition(session=session), 0
+    for _ in range(100):
+        started = threading.Event()
+        thread = interrupt_when(started.is_set)
+        try:
+            with condition:
+                started.set()
+                while True:
+                    condition.notify_all()
+                    lock.locked()
+        except KeyboardInterrupt:
+            num_interrupts += 1
+        thread.join()
+    assert num_interrupts == 100
+    assert repr((lock, condition)) == "(<Lock(owner=None)>, <Condition(<RLock(None, 0)>, 0)>)"
+
+
 def test_names_of_locks_and_semaphores_are_those_of_multiprocessing(session: rw.Session) -> None:
     lock, recursive = Lock(session=session), RLock(session=session)
     assert (repr(lock), repr(recursive)) == ("<Lock(owner=None)>", "<RLock(None, 0)>")

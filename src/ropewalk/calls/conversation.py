@@ -100,6 +100,14 @@ class Conversation:
             NotServed: the call did not run.
             Exception: what the call raised.
         """
+        received, pending = self._ask_alone(message, packed)
+        if pending:
+            return self._wait_and_take(pending)
+        assert received
+        return value_of(received, self.where)
+
+    def _ask_alone(self, message: Call, packed: Packed) -> tuple[Received | None, Pending | None]:
+        """Call and read the answer, or what stands for the call now that others have theirs; raises as `ask`."""
         number = message.number = next(self._numbers)
         link, received, pending = self.link, None, None
         sent = torn = False
@@ -113,7 +121,8 @@ class Conversation:
             sent, torn = True, False
             self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
             while received is None and not self._settled:
-                self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
+                with interrupts_allowed:  # if they are put off at all
+                    self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
                 torn = True
                 received = self._read_until(number)
                 torn = False
@@ -130,28 +139,58 @@ class Conversation:
             if isinstance(error, LinkClosed):
                 raise Lost(self.closed or str(error), sent) from None
             raise
-        if pending:
-            return self._wait_and_take(pending)
-        assert received
-        return value_of(received, self.where)
+        return received, pending
 
-    def exchange(self, message: Call, packed: Packed) -> Any:
-        """Call, and wait for the answer without a deadline.
+    def exchange(self, message: Call, packed: Packed, *, lends: bool = False) -> Any:
+        """Call, and wait for the answer without a deadline; Ctrl-C never tears the link.
+
+        To the peer of such calls this link is this process: it would take an end of the link for an end of the process,
+        and a value that is neither taken nor given back would be nobody's.
+
+        Args:
+            message: the call.
+            packed: its arguments.
+            lends: whether the peer lends the value until it hears that it is here.
 
         Raises:
             Lost, NotServed, Exception: as `ask`.
         """
+        with interrupts_deferred:
+            received = self._exchange(message, packed)
+            try:
+                with interrupts_allowed:
+                    value = value_of(received, self.where)
+            except Exception:  # what arrived and cannot be unpickled is nobody else's either
+                if lends:
+                    self.took(message.number)
+                raise
+            except BaseException:
+                if lends:
+                    self._send(Cancel(message.number))
+                raise
+            if lends:
+                self.took(message.number)
+            return value
+
+    def _exchange(self, message: Call, packed: Packed) -> Received:
+        """With interrupts put off: the answer to a call."""
+        received = pending = None
         if not packed.fds:
             with contextlib.suppress(Busy):
-                return self.ask(message, packed)
-        pending = Pending(self.where)
-        self.begin(message, packed, pending)
-        try:
-            self.wait(pending, None)
-            return pending.value()
-        finally:
-            if not pending.answered:  # Ctrl-C
-                self.cancel(pending)
+                received, pending = self._ask_alone(message, packed)
+        if received is None:
+            if pending is None:
+                pending = Pending(self.where)
+                self.begin(message, packed, pending)
+            try:
+                self._wait(pending, None)
+            finally:
+                if not pending.answered:  # Ctrl-C
+                    self.cancel(pending)
+            received, pending.received = pending.received, None
+            if received is None:
+                raise Lost(pending.why_lost)
+        return received
 
     def begin(self, message: Call, packed: Packed, pending: Pending) -> None:
         """Send a call; `pending` is answered with its answer.
@@ -185,26 +224,30 @@ class Conversation:
         """Wait until a call is answered, or an item of its stream is there; False if `due` comes first."""
         if pending.answered or pending.arrived:
             return True
+        with interrupts_deferred:
+            return self._wait(pending, due)
+
+    def _wait(self, pending: Pending, due: float | None) -> bool:
+        """As `wait`, with interrupts put off."""
         self.flush()
         self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
         me = next(self._numbers)  # several threads may wait for the same call
         try:
-            with interrupts_deferred:
-                while not (pending.answered or pending.arrived):
-                    # Two who wait for the same bytes would only wake each other.
-                    if not self._armed and self._reader.setdefault("role", me) == me:
-                        try:
-                            in_time = self._read_for(pending, due)
-                        finally:
-                            self._release(me)
-                    else:
-                        if self._armed and not self._watched:
-                            self._loop.call_soon(self._disarm)
-                        in_time = self._sleep(pending, due)
-                    if self.closed:
-                        self._lose(pending)
-                    if not in_time and not (pending.answered or pending.arrived):
-                        return False
+            while not (pending.answered or pending.arrived):
+                # Two who wait for the same bytes would only wake each other.
+                if not self._armed and self._reader.setdefault("role", me) == me:
+                    try:
+                        in_time = self._read_for(pending, due)
+                    finally:
+                        self._release(me)
+                else:
+                    if self._armed and not self._watched:
+                        self._loop.call_soon(self._disarm)
+                    in_time = self._sleep(pending, due)
+                if self.closed:
+                    self._lose(pending)
+                if not in_time and not (pending.answered or pending.arrived):
+                    return False
             return True
         finally:
             self._pass_on()

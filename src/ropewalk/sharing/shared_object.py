@@ -9,10 +9,11 @@ A handle can be sent wherever a pickle goes. The depot keeps the object while an
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ropewalk.calls.call_future import CallFuture
@@ -40,6 +41,8 @@ class Reference:
     target: int
     label: str
     """What people call it: "Queue 12 on n17"."""
+    ticket: int = field(default=0, compare=False)
+    """Of the pickle that it came in; see `kept.py`."""
 
 
 class SharedObject:
@@ -63,8 +66,13 @@ class SharedObject:
             _let_go(self._reference)
 
     def __reduce__(self) -> Any:
-        _lend(self._reference)
-        return _rebuild, (type(self), self._reference, self._facts())
+        return _rebuild, (type(self), self._lend(), self._facts())
+
+    def _lend(self) -> Reference:
+        """Have the object live until a handle that is being pickled has arrived; returns the reference for it."""
+        reference = replace(self._reference, ticket=new_ticket())
+        _lend(reference)
+        return reference
 
     def _give_back(self) -> None:
         """Use this handle no more, and have the depot know before whatever is asked of it next; once."""
@@ -147,16 +155,9 @@ class SharedObject:
             timeout = max(0.0, timeout)
         message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 0)
         try:
-            value = conversation.exchange(message, packed)
+            return conversation.exchange(message, packed, lends=method in self._LENDS)
         except (Lost, NotServed) as error:
             raise self._lost(error, conversation) from None
-        except Exception:
-            if method in self._LENDS:  # what arrived and cannot be unpickled is nobody else's either
-                conversation.took(message.number)
-            raise
-        if method in self._LENDS:
-            conversation.took(message.number)
-        return value
 
     def _lost(self, error: Lost | NotServed, conversation: Conversation) -> PeerLost:
         reference = self._reference
@@ -196,7 +197,15 @@ def create_at(member: Member, address: str, kind: str, *args: Any, label: str = 
     return [Reference(member.run_id, address, target, f"{label or kind} {target} on {host}") for target in targets]
 
 
-# Which handles this process has
+# Which handles this process has, and which are under way
+
+_tickets = itertools.count(int.from_bytes(os.urandom(7)))
+
+
+def new_ticket() -> int:
+    """A number for one pickle, which no other one of the run has."""
+    return next(_tickets)
+
 
 _held: Counter[Reference] = Counter()
 _held_lock = threading.Lock()
@@ -213,14 +222,14 @@ def _hold(reference: Reference, *, is_new: bool) -> None:
             if _held[reference] == 1:
                 member.used()
             if not is_new:
-                member.tell(conversation, "hold", reference.target)
+                member.tell(conversation, "hold", reference.target, reference.ticket)
 
 
 def _lend(reference: Reference) -> None:
     """A handle is being pickled: the object must live until it has arrived."""
     with contextlib.suppress(PeerLost):
         member = member_of_run(reference.run_id)
-        member.tell(member.converse(reference.address), "lend", reference.target)
+        member.tell(member.converse(reference.address), "lend", reference.target, reference.ticket)
 
 
 def _let_go(reference: Reference) -> None:
@@ -251,8 +260,9 @@ def _drop(member: Member, reference: Reference) -> None:
 
 def _forget_all() -> None:
     """In a forked child: its handles count anew when they are used."""
-    global _held_lock
+    global _held_lock, _tickets
     _held_lock = threading.Lock()
+    _tickets = itertools.count(int.from_bytes(os.urandom(7)))
     _held.clear()
     _dropped.clear()
 
@@ -268,4 +278,4 @@ def _rebuild(cls: type[SharedObject], reference: Reference, facts: dict[str, Any
     return made
 
 
-__all__ = ["Reference", "SharedObject", "create", "create_at"]
+__all__ = ["Reference", "SharedObject", "create", "create_at", "new_ticket"]
