@@ -267,7 +267,7 @@ def _open(make_pool: Callable[[], Pool]) -> Pool:
         threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
         _hooked = True
     pool = make_pool()
-    # The thread of callbacks begins here: at the interpreter's exit, where results may come too, Python 3.12 starts none.
+    # The thread of callbacks begins here: at the interpreter's exit, where results come too, Python 3.12 starts none.
     pool.call_back(_nothing)
     pool.limit_ahead(_MOST_AHEAD)
     _pools[pool] = threading.Lock()
