@@ -10,7 +10,6 @@ bodies send functions of their class, which travel as the name of the class.
 
 from __future__ import annotations
 
-import multiprocessing
 import unittest
 from typing import Any
 
@@ -56,7 +55,7 @@ CASES: dict[str, type[unittest.TestCase]] = {
 
 def setUpModule() -> None:
     """In place of CPython's, which tries out a lock of the module under test before all tests."""
-    multiprocessing.set_start_method("spawn", force=True)
+    bodies.multiprocessing.set_start_method("spawn", force=True)
 
 
 del globals()["tearDownModule"]

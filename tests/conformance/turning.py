@@ -33,8 +33,6 @@ TURNED = {
     ORIGINAL,
     *(f"{ORIGINAL}.{name}" for name in ("connection", "managers", "pool", "queues", "shared_memory")),
 }
-#: There is one start method here, new interpreters, and bodies that ask for it shall find "spawn".
-START_METHOD = {"get_start_method", "set_start_method", "set_forkserver_preload"}
 
 
 class StandIn(types.ModuleType):
@@ -43,38 +41,22 @@ class StandIn(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._original = importlib.import_module(name)
-        try:
-            self._ours: Any = importlib.import_module(name.replace(ORIGINAL, MODULE, 1))
-        except ImportError:
-            self._ours = None
+        self._ours: Any = importlib.import_module(name.replace(ORIGINAL, MODULE, 1))
 
     def __getattr__(self, name: str) -> Any:
         if f"{self.__name__}.{name}" in TURNED:
             return stand_in(f"{self.__name__}.{name}")
         original = getattr(self._original, name)
-        if name in START_METHOD or isinstance(original, types.ModuleType):
+        if isinstance(original, types.ModuleType):
             return original
-        if self.__name__ == ORIGINAL and name in self._original.__all__:
-            try:
-                return getattr(self._ours, name)
-            except (AttributeError, ImportError) as error:
-                return missing(name, str(error))
+        if name in self._original.__all__:
+            return getattr(self._ours, name)
         return getattr(self._ours, name, original)
 
 
 @functools.cache
 def stand_in(name: str) -> StandIn:
     return StandIn(name)
-
-
-@functools.cache
-def missing(name: str, why: str) -> Any:
-    """In place of a name that MODULE lacks: fails the tests that use it, and no others."""
-
-    def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError(f"{MODULE} has no {name}: {why}")
-
-    return type(name, (), {"__init__": fail, "terminate": fail, "kill": fail})
 
 
 def load(name: str, into: dict[str, Any]) -> None:
