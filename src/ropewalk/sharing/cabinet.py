@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import functools
 import hmac
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.managers import RemoteError, public_methods  # type: ignore[attr-defined]  # not in the stubs
 from typing import Any, cast
@@ -27,12 +28,13 @@ from ropewalk.sharing.depot import Stored
 from ropewalk.sharing.depot_process import Hall
 from ropewalk.sharing.object_calls import facts_of
 from ropewalk.sharing.proxies import ALWAYS, Token, proxy_of_result
+from ropewalk.sharing.shared_object import new_ticket
 from ropewalk.transport.serialization import loads
 from ropewalk.transport.with_code import dumps_with_code
 
 #: The cabinet itself, among the targets of its manager: after the depot.
 CABINET_TARGET = 2
-_WHICH = ("create", "greet", "methods", "num_objects", "describe")
+_WHICH = ("create", "greet", "num_objects", "describe")
 #: What a dictionary calls its contents; they arrive as lists.
 _EMPTY: dict[str, str] = {}
 _VIEWS = frozenset((type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())))
@@ -89,10 +91,6 @@ class Cabinet:
             raise AuthenticationError("digest sent was rejected: the authkey is not that of this manager")
         return self.token.manager
 
-    def methods(self, id: str) -> tuple[str, ...]:
-        """What an object exposes."""
-        return self.arrived(id).exposed
-
     def num_objects(self) -> int:
         """How many objects somebody outside refers to."""
         return len(self.depot.stored)
@@ -136,7 +134,7 @@ class Cabinet:
         ways = types.SimpleNamespace(**{name: exhibit.method(name) for name in names})
         return Stored(served=self._server.serve(ways, {name: facts_of(name) for name in sorted(names)}, exhibit.typeid))
 
-    def arrived(self, id: str) -> Exhibit:
+    def arrived(self, id: str, ticket: int) -> Exhibit:
         """A proxy of one of these objects was unpickled here.
 
         Raises:
@@ -147,19 +145,20 @@ class Cabinet:
             exhibit, stored = self.exhibits.get(target), self.depot.stored.get(target)
             if exhibit is None:
                 raise PeerLost(f"object {id} of {self.token.manager} is gone, because nobody referred to it", peer="")
-            if stored:  # one that was under way is here
-                stored.kept.hold(self, self.token.manager)
-                stored.kept.drop(self)
+            if stored and ticket:
+                stored.kept.arrive(ticket, time.monotonic())
         return exhibit
 
-    def lend(self, target: int) -> None:
+    def lend(self, target: int) -> int:
         """A handle of one of these objects is being pickled here, most likely for the caller of the call that runs."""
+        ticket = new_ticket()
         call = frame.current.get()
         lender: object = self.depot.desk.caller(call.link) if isinstance(call, Incoming) else self
         with self.depot.lock:
             stored = self.depot.stored.get(target)
             if stored:
-                stored.kept.lend(lender)
+                stored.kept.lend(lender, ticket)
+        return ticket
 
 
 class Exhibit:
@@ -209,10 +208,11 @@ class Exhibit:
             return _copy(self.method(method)(*args, **kwds))
         cabinet = self._cabinet
         made = cabinet.make(typeid, (getattr(self.object, method)(*args, **kwds),), {})
-        token = cabinet.token_of(typeid, made.lend())
+        id, ticket = made.lend()
+        token = replace(cabinet.token_of(typeid, id), ticket=ticket)
         return cabinet.registry[typeid].proxytype(token, "pickle", exposed=made.exposed)
 
-    def lend(self) -> str:
+    def lend(self) -> tuple[str, int]:
         depot = self._cabinet.depot
         with depot.lock:
             if self.target not in depot.stored:
@@ -221,8 +221,7 @@ class Exhibit:
                 self.target = stored.served.target
                 self._cabinet.exhibits[self.target] = self
                 depot.stored[self.target] = stored
-            self._cabinet.lend(self.target)
-        return f"{self.target:x}"
+            return f"{self.target:x}", self._cabinet.lend(self.target)
 
 
 class _ProxyOf:

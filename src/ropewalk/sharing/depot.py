@@ -107,13 +107,13 @@ class Depot:
                 stored.needs.kept.hold(stored, "a condition")
         return target
 
-    def hold(self, target: int) -> None:
-        """The caller has a handle of an object."""
+    def hold(self, target: int, ticket: int) -> None:
+        """The caller has a handle of an object, from a pickle with that ticket; 0: from none."""
         caller = _caller(self)
         with self.lock:
             stored = self.stored.get(target)
             if stored:
-                stored.kept.hold(caller, caller.party.name)
+                stored.kept.hold(caller, caller.party.name, ticket, time.monotonic())
 
     def drop(self, target: int) -> None:
         """The caller has no handle of an object any more."""
@@ -124,13 +124,13 @@ class Depot:
                 stored.kept.drop(caller)
                 self._reap(target, stored)
 
-    def lend(self, target: int) -> None:
+    def lend(self, target: int, ticket: int) -> None:
         """The caller has pickled a handle of an object, which is under way now."""
         caller = _caller(self)
         with self.lock:
             stored = self.stored.get(target)
             if stored:
-                stored.kept.lend(caller)
+                stored.kept.lend(caller, ticket)
 
     def num_objects(self) -> int:
         """How many objects it holds."""

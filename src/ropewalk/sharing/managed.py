@@ -6,20 +6,28 @@ what is released too often raises RuntimeError, while `multiprocessing.Lock` has
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ropewalk.sharing import locks, proxies, queues, shared_object, synchronize
 
 
 class _Managed(shared_object.SharedObject):
-    """A handle that knows when it is pickled in the process of its very manager."""
+    """A handle that knows when it is pickled in the process of its very manager, and is shown as proxies are."""
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"<{name}Proxy object, typeid {name!r} at {id(self):#x}>"
+
+    def __str__(self) -> str:
+        return super().__repr__()
 
     def __reduce__(self) -> Any:
         reference = self._reference
         if proxies.here is None or proxies.here.address != reference.address:
             return super().__reduce__()
-        # Word of it over a link could come after the word that the handle has arrived.
-        proxies.here.lend(reference.target)
+        # It is counted for who called, and not for this process, which would have to dial itself.
+        reference = replace(reference, ticket=proxies.here.lend(reference.target))
         return shared_object._rebuild, (type(self), reference, self._facts())  # pyright: ignore[reportPrivateUsage]
 
 

@@ -83,8 +83,7 @@ class Memory(SharedObject):
             self.mapping = _mappings[self._reference] = _mapped(place, size_bytes)
 
     def __reduce__(self) -> Any:
-        super().__reduce__()  # the depot hears of the handle that is under way
-        return _arrived, (self._reference, self.place, self.size_bytes)
+        return _arrived, (self._lend(), self.place, self.size_bytes)
 
 
 def _arrived(reference: Reference, place: str, size_bytes: int) -> Memory:

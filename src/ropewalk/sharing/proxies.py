@@ -13,7 +13,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.managers import RemoteError
 from typing import Any, ClassVar, Protocol, cast
 
@@ -38,11 +38,13 @@ class Token:
     """What people call the manager."""
     fresh: bool = field(default=False, compare=False)
     """Whether the manager counts this process as a holder of the object already."""
+    ticket: int = field(default=0, compare=False)
+    """Of the pickle that it came in; see `kept.py`."""
 
     @property
     def reference(self) -> Reference:
         """The same, as other shared objects say it."""
-        return Reference(self.run_id, self.address, int(self.id, 16), f"{self.typeid} of {self.manager}")
+        return Reference(self.run_id, self.address, int(self.id, 16), f"{self.typeid} of {self.manager}", self.ticket)
 
 
 class Referent(Protocol):
@@ -52,8 +54,8 @@ class Referent(Protocol):
         """Call one of its methods; values are copied, as on the way to and from another process."""
         ...
 
-    def lend(self) -> str:
-        """A proxy of it is being pickled: keep it until that has arrived; returns its id."""
+    def lend(self) -> tuple[str, int]:
+        """A proxy of it is being pickled: keep it until that has arrived; returns its id, and the pickle's ticket."""
         ...
 
 
@@ -62,12 +64,12 @@ class Manager(Protocol):
 
     address: str
 
-    def arrived(self, id: str) -> Referent:
+    def arrived(self, id: str, ticket: int) -> Referent:
         """A proxy of one of its objects was unpickled here."""
         ...
 
-    def lend(self, target: int) -> None:
-        """A handle of one of its objects is being pickled here."""
+    def lend(self, target: int) -> int:
+        """A handle of one of its objects is being pickled here; returns the pickle's ticket."""
         ...
 
 
@@ -110,7 +112,7 @@ class BaseProxy(SharedObject):
         self._calls: ObjectCalls | None = None
         self._referent: Referent | None = None
         if here is not None and here.address == token.address:
-            self._referent = here.arrived(token.id)
+            self._referent = here.arrived(token.id, token.ticket)
             return
         is_new, token.fresh = token.fresh or not incref, False
         super().__init__(token.reference, is_new=is_new)
@@ -176,10 +178,10 @@ class BaseProxy(SharedObject):
     def __reduce__(self) -> Any:
         token = self._token
         if self._referent is None:
-            super().__reduce__()  # the manager hears that a handle is under way
+            token = replace(token, ticket=self._lend().ticket)
         else:
-            id = self._referent.lend()
-            token = Token(token.typeid, token.address, id, token.run_id, token.manager)
+            id, ticket = self._referent.lend()
+            token = replace(token, id=id, ticket=ticket)
         kwds = {} if self._exposed == tuple(self._exposed_) and not self._isauto else {"exposed": self._exposed}
         return RebuildProxy, (AutoProxy if self._isauto else type(self), token, self._serializer, kwds)
 
