@@ -6,20 +6,22 @@ manager ──▶ starter    Ready, or NotReady
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ropewalk.sharing.cabinet import Kind
+from ropewalk.errors import NotPicklable
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Codec, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
 from ropewalk.transport.serialization import dumps_code, loads
 
-#: The registered types, the initializer and its arguments.
-Contents = tuple[Mapping[str, Kind], Callable[..., object] | None, Sequence[Any]]
+#: The registered types, as `BaseManager` keeps them, the initializer and its arguments.
+Contents = tuple[Mapping[str, tuple[Any, ...]], Callable[..., object] | None, Sequence[Any]]
+_PATH = re.compile(r"\[([012])\](?:\['(.*?)'\](?:\[0\])?)?(.*)")
 
 
 class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
@@ -62,7 +64,10 @@ def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Be
     Raises:
         NotPicklable: a callable, or what it refers to, cannot be sent.
     """
-    code = dumps_code(contents, what=name)
+    try:
+        code = dumps_code(contents, what=name)
+    except NotPicklable as error:
+        raise _in_words_of_the_user(error, name) from error.__cause__
     payloads = [code.payload, *code.definitions.values()]
     begin = Begin(
         main=msgspec.msgpack.encode(main_facts()),
@@ -91,6 +96,16 @@ def unpack(received: Received) -> Contents:
     definitions = {name: take(num_buffers) for name, num_buffers in begin.definitions}
     MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts)).install(definitions)
     return loads(pickled, buffers)
+
+
+def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:
+    """With `initargs[1]` instead of `manager-1 (Shelf)[2][1]`."""
+    found = _PATH.fullmatch(error.path.removeprefix(name))
+    if found is None:
+        return error
+    part, typeid, rest = found.groups()
+    path = f"the type {typeid!r}{rest}" if part == "0" else f"{'initializer' if part == '1' else 'initargs'}{rest}"
+    return NotPicklable(f"{name}: {error}".replace(error.path, path), path=path)
 
 
 __all__ = ["MANAGER", "Begin", "Contents", "NotReady", "Ready", "Stop", "pack", "unpack"]

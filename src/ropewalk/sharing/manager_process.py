@@ -14,7 +14,7 @@ from typing import cast
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.sharing import managers, proxies
-from ropewalk.sharing.cabinet import Cabinet
+from ropewalk.sharing.cabinet import Cabinet, Kind
 from ropewalk.sharing.depot_process import Hall
 from ropewalk.sharing.manager_messages import MANAGER, Begin, NotReady, Ready, unpack
 from ropewalk.sharing.proxies import Token
@@ -53,7 +53,8 @@ def main(context: ProcessContext) -> None:
         sys.exit(1)
     hall = Hall(context, f"m{os.getpid()}.sock")
     token = Token("", hall.address, "", begin.run_id, begin.name)
-    proxies.here = Cabinet(hall, registry, token, begin.authkey)
+    kinds = {typeid: Kind(*facts) for typeid, facts in registry.items()}
+    proxies.here = Cabinet(hall, kinds, token, begin.authkey)
     # All that the starter ever says is that this has to end.
     hall.loop.call_soon(
         lambda: hall.loop.add_link(link, lambda _received: hall.loop.stop(), lambda _why: hall.loop.stop())

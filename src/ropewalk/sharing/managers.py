@@ -24,7 +24,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.pool.pool import Pool
 from ropewalk.processes.session import Session
 from ropewalk.sharing import managed, proxy_types
-from ropewalk.sharing.cabinet import CABINET_TARGET, Kind, proof_of
+from ropewalk.sharing.cabinet import CABINET_TARGET, proof_of
 from ropewalk.sharing.manager_owner import ManagerProcess
 from ropewalk.sharing.membership import member_of, member_of_run
 from ropewalk.sharing.object_calls import ObjectCalls, facts_of
@@ -158,10 +158,9 @@ class BaseManager:
         address = self._address
         if address is not None and not (isinstance(address, tuple) and cast("Any", address[1:]) == (0,)):
             raise ValueError(f"address={address!r}: {_STRANGERS}")
-        registry = {typeid: Kind(*facts) for typeid, facts in self._registry.items()}
         process = self._process = ManagerProcess(
             type(self).__name__,
-            (registry, initializer, tuple(initargs)),
+            (self._registry, initializer, tuple(initargs)),
             bytes(self._authkey),
             self._session,
             self._engine,
