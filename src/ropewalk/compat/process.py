@@ -14,7 +14,6 @@ ended, and no process outlives the one that started it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import multiprocessing
 import os
@@ -31,7 +30,7 @@ from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session, default_session, leased
+from ropewalk.processes.session import Session, before_closing, default_session, leased
 from ropewalk.settings import Settings
 
 active_children = multiprocessing.active_children
@@ -123,6 +122,7 @@ class Process(BaseProcess):
             resources=resources or default_resources(session.settings),
             bounded=resources is not None,
             preload=self._preload,
+            plain_output=True,
         )
 
     def join(self, timeout: float | None = None) -> None:
@@ -210,7 +210,7 @@ def _hook_exit() -> None:
     global _hooked
     if not _hooked:
         _hooked = True
-        atexit.register(_end_children)
+        before_closing(_end_children)
 
 
 def _end_children() -> None:

@@ -168,7 +168,8 @@ class Popen:
             failure = f"{failure} ({exited.ended_by})"
         if code < 0 and not self._wish:  # of an exception it has printed a traceback itself
             logger.warning("%s", failure)
-        self._finish(code, failure if code else "")
+        # Whoever waits for the end goes on when what the process printed is out, as he would with multiprocessing.
+        self._session.when_shown(lambda: self._finish(code, failure if code else ""))
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         self._cannot_start(failure.reason, None)

@@ -343,6 +343,9 @@ class Agent:
         if process.start.task_limit_s is not None:
             self._loop.call_later(_LIMIT_CHECK_S, lambda: self._check_limit(process))
         self._tell(process.owner, Started(reply.id, reply.pid))
+        for number in process.early_signals:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(reply.pid, number)
         if process.ended_by:
             self._kill(process, process.ended_by)  # the wish came before the pid was known
         if reply.pid in self._early_exits:
@@ -361,7 +364,9 @@ class Agent:
             return
         if received.message.signal == signal.SIGKILL:
             self._kill(process, "its owner ended it")
-        elif process.pid:
+        elif process.pid is None:
+            process.early_signals.append(received.message.signal)
+        else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, received.message.signal)
 

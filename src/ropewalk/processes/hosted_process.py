@@ -33,6 +33,8 @@ class HostedProcess:
         """The number of the task that ran out of time, for which this process was ended."""
         self.stopped_since: float | None = None
         self.paused: set[int] = set()
+        self.early_signals: list[int] = []
+        """Those that came before its pid was known."""
         self._child_fds: list[int] = []
         self.pipes: list[int] = []
         self._samples: psutil.Process | None = None

@@ -91,29 +91,40 @@ class Console:
     def __init__(self) -> None:
         self.problem = ""
         """Why the output of other hosts is no longer kept in files; empty while it is."""
-        self._lines: deque[tuple[str, str, bool, Callable[[], None]]] = deque()
+        self._lines: deque[tuple[str, str, bool, Callable[[], object]] | None] = deque()
         self._there = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
-    def show(self, who: str, text: str, is_error: bool, on_shown: Callable[[], None]) -> None:
+    def open(self) -> None:
+        """Be ready to print: at the end of the interpreter, no thread can be started any more."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
+            self._thread.start()
+
+    def show(self, who: str, text: str, is_error: bool, on_shown: Callable[[], object]) -> None:
         """Print lines of a process soon; from the loop's thread.
 
         Args:
-            who: stands before each line.
+            who: stands before each line; empty to print the lines as they are.
             text: whole lines.
             is_error: whether they go to stderr.
             on_shown: called when they are out.
         """
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
-            self._thread.start()
+        self.open()
         self._lines.append((who, text, is_error, on_shown))
         self._there.release()
+
+    def when_shown(self, call: Callable[[], object]) -> None:
+        """Have a call made when everything is out that was shown before; at once, if nothing was ever shown."""
+        if self._thread is None:
+            call()
+        else:
+            self.show("", "", False, call)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Print what is left and end; may be called twice."""
         if self._thread:
-            self._lines.append(("", "", False, lambda: None))
+            self._lines.append(None)
             self._there.release()
             if self._thread is not threading.current_thread():
                 self._thread.join(timeout_s)
@@ -122,13 +133,15 @@ class Console:
     def _print_all(self) -> None:
         while True:
             self._there.acquire()
-            who, text, is_error, on_shown = self._lines.popleft()
-            if not who:
+            entry = self._lines.popleft()
+            if entry is None:
                 return
-            target = sys.stderr if is_error else sys.stdout
-            with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
-                target.write(prefixed(who, text, colour=_is_terminal(target)))
-                target.flush()
+            who, text, is_error, on_shown = entry
+            if text:
+                target = sys.stderr if is_error else sys.stdout
+                with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
+                    target.write(prefixed(who, text, colour=_is_terminal(target)) if who else text)
+                    target.flush()
             on_shown()
 
     def keep(self, text: str, path: Path) -> None:

@@ -36,6 +36,8 @@ class ProcessSpec:
     task_limit_s: float | None = None
     beside: str = ""
     """Processes of one owner with the same word here share a host."""
+    plain_output: bool = False
+    """Show what it prints without its name in front, in a run of one host."""
     agent: str = ""
     """The agent that has to host it, as a service of that host: it takes no room that other processes could have."""
 

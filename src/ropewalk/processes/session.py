@@ -246,6 +246,7 @@ class Session:
         certificate = self._issue(id) if self._issue else None
         with self._lock:
             self._check_gives_processes()
+            self._console.open()
             self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
             self._owners.add(owner)
             self._processes[id] = _Process(spec, owner, credentials, certificate)
@@ -383,6 +384,10 @@ class Session:
         if problem:
             raise StartFailed(problem)
         return address
+
+    def when_shown(self, call: Callable[[], object]) -> None:
+        """Have a call made when what processes have printed until now is out; from the loop's thread."""
+        self._console.when_shown(call)
 
     def when_closed(self, call: Callable[[], object]) -> None:
         """Have a call made, once, when the session has ended."""
@@ -779,6 +784,8 @@ class Session:
     def _show(self, agent: Agent, output: Output) -> None:
         process = self._processes.get(output.id)
         who = f"{process.spec.group} {process.spec.rank}@{agent.host}" if process else f"{output.id}@{agent.host}"
+        if process and process.spec.plain_output and not self._passport:
+            who = ""
 
         def shown() -> None:
             if agent.link:
@@ -857,6 +864,22 @@ def close_all() -> None:
     _for_each(Session.close)
 
 
+def before_closing(call: Callable[[], object]) -> None:
+    """Have a call made at the end of this process, right before its sessions end."""
+    _last_calls.append(call)
+
+
+_last_calls: list[Callable[[], object]] = []
+
+
+def _end() -> None:
+    try:
+        for call in _last_calls:
+            call()
+    finally:
+        close_all()
+
+
 def kill_all() -> None:
     """End every session of this process at once, without asking."""
     _for_each(Session.kill)
@@ -874,7 +897,7 @@ def _registry_add(session: Session) -> None:
     with _registry_lock:
         _sessions[id(session)] = session
         if not _hooked:
-            atexit.register(close_all)
+            atexit.register(_end)
             os.register_at_fork(after_in_child=_forget_all)
             _hooked = True
 

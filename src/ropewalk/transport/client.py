@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import select
 import socket
@@ -107,7 +108,8 @@ def dial_over(
 
 
 def _greet(stream: Stream, address: str, credentials: Credentials, codec: Codec, deadline: float) -> Link:
-    link = Link(stream, CODEC, address, STRANGER)
+    # Whoever is let in may have descriptors right behind the welcome.
+    link = Link(stream, CODEC, address, dataclasses.replace(STRANGER, num_fds=MEMBER.num_fds))
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
         try:
