@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,13 @@ def test_links_lead_to_files_that_are_there(document: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text())
     missing = [link for link in links if not (path.parent / link).exists()]
     assert not missing, f"{document} links to {missing}"
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_programs_of_the_page_on_multiprocessing_run(number: int, tmp_path: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "multiprocessing.md").read_text(), re.DOTALL)
+    assert len(programs) == 3
+    (tmp_path / "program.py").write_text(programs[number])
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("285\n", "no more than 1 GiB\n", "[1, 2, 4, 8]\n")[number]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         set_start_method,
     )
     from ropewalk.compat.executor import Executor
-    from ropewalk.compat.joblib_backend import register_joblib_backend
+    from ropewalk.compat.joblib_registration import register_joblib_backend
     from ropewalk.compat.meta import meta
     from ropewalk.compat.process import Process, active_children, cpu_count, current_process, parent_process
     from ropewalk.engines.resources import Resources
@@ -101,7 +101,7 @@ _HOMES = {
     **_OF_MODULES["multiprocessing"],
     "Executor": "ropewalk.compat.executor",
     "meta": "ropewalk.compat.meta",
-    "register_joblib_backend": "ropewalk.compat.joblib_backend",
+    "register_joblib_backend": "ropewalk.compat.joblib_registration",
     "Program": "ropewalk.program.program",
     "launch": "ropewalk.program.launch",
     "RunningProgram": "ropewalk.program.running",

@@ -16,7 +16,7 @@ import pytest
 
 joblib: Any = pytest.importorskip("joblib")
 
-from ropewalk.compat.joblib_backend import register_joblib_backend  # noqa: E402
+from ropewalk.compat.joblib_registration import register_joblib_backend  # noqa: E402
 
 delayed, Parallel = joblib.delayed, joblib.Parallel
 
@@ -30,12 +30,11 @@ def two_workers() -> Iterator[None]:
 
 def test_it_is_registered_only_when_asked_for() -> None:
     source = """
-import joblib, ropewalk.compat.executor
+import joblib, ropewalk
 try:
     joblib.parallel_config(backend="ropewalk")
 except ValueError:
-    import ropewalk.compat.joblib_backend as ours
-    ours.register_joblib_backend()
+    ropewalk.register_joblib_backend()
     joblib.parallel_config(backend="ropewalk")
     print("only then")
 """
@@ -89,7 +88,8 @@ def test_results_can_be_generated(two_workers: None, kind: str) -> None:
 
 
 def test_a_generator_can_be_dropped(two_workers: None) -> None:
-    results = Parallel(return_as="generator", batch_size=1, pre_dispatch="all")(delayed(abs)(n) for n in range(200))
+    calls = [delayed(time.sleep)(0), *(delayed(time.sleep)(0.05) for _ in range(200))]
+    results = Parallel(return_as="generator", batch_size=1, pre_dispatch="all")(calls)
     next(results)
     with pytest.warns(UserWarning, match="results? .*|tasks"):
         results.close()

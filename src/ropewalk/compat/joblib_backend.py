@@ -104,12 +104,8 @@ class RopewalkBackend(_backends.AutoBatchingMixin, _backends.ParallelBackendBase
             self._executor = None
 
 
-def register_joblib_backend() -> None:
-    """Let joblib know the backend "ropewalk".
-
-    Raises:
-        ImportError: joblib is not installed.
-    """
+def register() -> None:
+    """Let joblib know the backend "ropewalk"."""
     joblib.register_parallel_backend("ropewalk", RopewalkBackend)
 
 

@@ -15,10 +15,7 @@ _CONTEXT = "ropewalk.compat.context"
 HOMES: dict[str, dict[str, str]] = {
     "multiprocessing": {
         "Process": _PROCESS,
-        "active_children": _PROCESS,
         "cpu_count": _PROCESS,
-        "current_process": _PROCESS,
-        "parent_process": _PROCESS,
         "Pool": "ropewalk.pool.pool",
         "Queue": _QUEUES,
         "JoinableQueue": _QUEUES,
@@ -42,7 +39,10 @@ HOMES: dict[str, dict[str, str]] = {
         "get_all_start_methods": _CONTEXT,
         "set_executable": _CONTEXT,
         "set_forkserver_preload": _CONTEXT,
-        # These mean the same whoever starts the processes.
+        # These mean the same whoever starts the processes, and know ours.
+        "active_children": "multiprocessing",
+        "current_process": "multiprocessing",
+        "parent_process": "multiprocessing",
         "AuthenticationError": "multiprocessing",
         "BufferTooShort": "multiprocessing",
         "ProcessError": "multiprocessing",
@@ -71,7 +71,7 @@ HOMES: dict[str, dict[str, str]] = {
         "BaseProxy": "ropewalk.sharing.proxies",
         "SyncManager": "ropewalk.sharing.managers",
         "SharedMemoryManager": "multiprocessing.managers",
-        "Token": "multiprocessing.managers",
+        "Token": "ropewalk.sharing.proxies",
     },
     "multiprocessing.queues": {
         "JoinableQueue": _QUEUES,

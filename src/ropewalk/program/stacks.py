@@ -20,7 +20,6 @@ from traceback import FrameSummary
 from types import FrameType
 from typing import Any
 
-import ropewalk
 from ropewalk.calls.incoming import Turn
 from ropewalk.program.node_context import NodeContext, contexts_here
 
@@ -33,7 +32,7 @@ _LOOK_S = 0.01
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _IDLE = "(none of its threads runs code of yours)\n"
-_OUR_FOLDER = str(Path(ropewalk.__file__).parent)
+_OUR_FOLDER = str(Path(__file__).parents[1])
 _BEGINNINGS = ("<frozen ", threading.__file__)
 
 

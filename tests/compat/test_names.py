@@ -1,0 +1,128 @@
+"""Every public name of multiprocessing exists here, ours or the standard library's as the table says."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import multiprocessing.context
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk
+from ropewalk.compat.context import Context
+from ropewalk.compat.names import HOMES
+from ropewalk.sharing.queues import Queue
+
+PAGE = Path(__file__).parents[2] / "docs" / "multiprocessing.md"
+NAMES = [(module, name) for module, names in HOMES.items() for name in names]
+
+
+def ours(module: str) -> Any:
+    return importlib.import_module(module.replace("multiprocessing", "ropewalk"))
+
+
+@pytest.mark.parametrize("module", HOMES)
+def test_the_table_has_all_names(module: str) -> None:
+    public = set(importlib.import_module(module).__all__)
+    assert public <= set(HOMES[module])
+    assert set(HOMES[module]) <= set(ours(module).__all__)
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_a_name_is_where_the_table_says(module: str, name: str) -> None:
+    found = getattr(ours(module), name)
+    home = HOMES[module][name]
+    assert found is getattr(importlib.import_module(home), name)
+    if home.startswith("ropewalk."):
+        assert found.__module__.startswith("ropewalk.")
+    else:
+        assert found is getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("name", sorted(HOMES["multiprocessing"]))
+def test_a_context_has_all_names(name: str) -> None:
+    assert hasattr(ropewalk.get_context(engine="local"), name)
+
+
+def test_all_names_of_multiprocessings_contexts_are_there() -> None:
+    public = {name for name in dir(multiprocessing.context.BaseContext) if not name.startswith("_")}
+    assert public <= set(dir(ropewalk.get_context()))
+
+
+@pytest.mark.parametrize("module", [module for module in HOMES if "." in module])
+def test_submodules_are_at_hand_as_in_multiprocessing(module: str) -> None:
+    name = module.rpartition(".")[2]
+    assert getattr(ropewalk, name) is sys.modules[f"ropewalk.{name}"]
+
+
+def test_the_page_lists_every_name() -> None:
+    page = PAGE.read_text()
+    missing = [name for _, name in NAMES if f"`{name}`" not in page]
+    assert not missing
+
+
+def test_start_methods_that_promise_what_we_do_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.compat.context._method", None)
+    assert ropewalk.get_context("spawn") is ropewalk.get_context() is ropewalk.get_context("forkserver")
+    assert ropewalk.get_start_method() == "spawn"
+    ropewalk.set_start_method("forkserver")
+    assert ropewalk.get_start_method() == "forkserver"
+    with pytest.raises(RuntimeError, match="already been set"):
+        ropewalk.set_start_method("spawn")
+    ropewalk.set_start_method("spawn", force=True)
+    for ask in (ropewalk.get_context, ropewalk.set_start_method):
+        with pytest.raises(ValueError, match="does not fork"):
+            ask("fork")
+        with pytest.raises(ValueError, match="cannot find context for 'sprawn'"):
+            ask("sprawn")
+    with pytest.raises(ValueError, match="concrete context"):
+        ropewalk.get_context().set_start_method("spawn")
+
+
+def test_another_interpreter_is_refused_and_preloads_are_checked() -> None:
+    ropewalk.set_executable(sys.executable)
+    with pytest.raises(ValueError, match="option `python`"):
+        ropewalk.set_executable("/usr/bin/python9")
+    with pytest.raises(TypeError, match="list of names"):
+        ropewalk.set_forkserver_preload("json")
+
+
+def say(queue: Queue, value: int) -> None:
+    queue.put((value, ropewalk.current_process().name))
+
+
+def test_a_context_is_bound_to_its_session() -> None:
+    with ropewalk.Session() as session:
+        mp = ropewalk.get_context(session=session)
+        assert mp.session is session
+        queue = mp.Queue()
+        process = mp.Process(target=say, args=(queue, 4), name="speaker")
+        process.start()
+        assert queue.get() == (4, "speaker")
+        process.join()
+        assert process.exitcode == 0
+        with mp.Pool(1) as pool:
+            assert pool.apply(abs, (-3,)) == 3
+        with mp.Executor(1) as executor:
+            assert executor.submit(abs, -3).result() == 3
+        lock, (left, right) = mp.RLock(), mp.Pipe()
+        with lock, mp.Condition(lock):
+            left.send("hello")
+            assert right.recv() == "hello"
+        with mp.Manager() as manager:
+            assert manager.list([1, 2])[1] == 2
+        assert mp.Value("i", 3).value == 3
+        assert list(mp.Array("i", [1, 2])) == [1, 2]
+        assert pickle.loads(pickle.dumps(queue)).empty()
+        assert len(session.hosts()) == 1
+
+
+def test_a_context_says_its_engine_and_checks_it_at_once() -> None:
+    assert repr(ropewalk.get_context(engine="local")) == "<ropewalk context, engine='local'>"
+    assert isinstance(ropewalk.get_context(), Context)
+    with pytest.raises(ropewalk.errors.SettingsError):
+        ropewalk.get_context(hosts=-1)
