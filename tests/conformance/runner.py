@@ -86,6 +86,7 @@ class Verdicts(unittest.TextTestResult):
 
     lines: IO[str]
     limit_s: float
+    _errors_before = _failures_before = 0
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
