@@ -97,7 +97,7 @@ class Connection(SharedObject):
             loop = member_of_run(self._reference.run_id).loop
             readiness = self._readiness = Readiness(self._reference.target, loop)
         if self._readable:
-            readiness.refresh(self._conversation(), lambda: self._ask("poll", timeout=0.0))
+            readiness.refresh(self._conversation, lambda: self._ask("poll", timeout=0.0))
         return readiness.fileno()
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ class Connection(SharedObject):
         finally:
             readiness = self._readiness
             if readiness and readiness.pid == os.getpid() and not self._closed:
-                readiness.again(self._conversation())
+                readiness.again(self._conversation)
 
     def _check_closed(self) -> None:
         if self._closed:

@@ -52,17 +52,17 @@ class Readiness:
         """The descriptor."""
         return self._signal.fd
 
-    def refresh(self, conversation: Conversation, poll: Callable[[], bool]) -> None:
+    def refresh(self, converse: Callable[[], Conversation], poll: Callable[[], bool]) -> None:
         """See to it that the descriptor says what is true now.
 
         Args:
-            conversation: with the depot.
+            converse: gives the conversation with the depot.
             poll: asks the depot whether there is a message.
         """
         with self._asking:
-            while not (self._certain and self._stands(conversation)):
+            while not (self._certain and self._stands):
                 try:
-                    standing = self._stand(conversation)
+                    standing = self._stand(converse)
                     is_ready = poll()  # on the same link: the depot has the other poll before this one
                 except (Lost, PeerLost):
                     is_ready, standing = True, None
@@ -75,16 +75,16 @@ class Readiness:
                         self._signal.show(False)
                         self._certain = True
 
-    def again(self, conversation: Conversation) -> None:
+    def again(self, converse: Callable[[], Conversation]) -> None:
         """A message was taken: look out for the next one."""
         with self._asking:
-            if self._stands(conversation):
+            if self._stands:
                 return  # the message went past it
             with self._lock:
                 self._signal.show(False)
             try:
-                self._stand(conversation)
-            except Lost:
+                self._stand(converse)
+            except (Lost, PeerLost):
                 with self._lock:
                     self._signal.show(True)
 
@@ -113,21 +113,22 @@ class Readiness:
         else:
             self._loop.call_soon(self.close)
 
-    def _stands(self, conversation: Conversation) -> bool:
-        standing = self._standing
-        return standing is not None and not standing.answered and conversation is self._conversation
+    @property
+    def _stands(self) -> bool:
+        return self._standing is not None and not self._standing.answered
 
-    def _stand(self, conversation: Conversation) -> _StandingPoll:
+    def _stand(self, converse: Callable[[], Conversation]) -> _StandingPoll:
         """Have a poll stand at the depot.
 
         Raises:
-            Lost: the link has ended.
+            Lost, PeerLost: the link has ended.
             OSError: there are too many.
         """
+        standing = self._standing
+        if standing and self._stands:
+            return standing
+        conversation = converse()
         with self._lock:
-            standing = self._standing
-            if standing and self._stands(conversation):
-                return standing
             if conversation.num_pending >= _MOST:
                 raise OSError(
                     errno.EMFILE,
