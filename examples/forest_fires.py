@@ -201,6 +201,7 @@ def answer(link: Any) -> None:
         try:
             density, seed = link.recv()
         except EOFError:
+            print("the ranger says good night")
             return
         try:
             link.send(burn(density, seed))
