@@ -214,6 +214,9 @@ class ManagerProcess:
             return
         self._link = None
         self.exitcode = code
+        if self.address:
+            how = self.failure
+            ends[self.address] = lambda: how  # and forget the rest of this object
         self._fail(StartFailed(f"{self.name} could not be started: {self.failure}"), None)
         self._ended.set()
         self.session.release()

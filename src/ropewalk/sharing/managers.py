@@ -258,7 +258,7 @@ class BaseManager:
         """Call the manager itself."""
         self._check_started()
         reference = Reference(self._run_id, self._address, CABINET_TARGET, f"manager {self._name}")
-        return ObjectCalls(reference).call(facts_of(method), args, {})
+        return ObjectCalls(reference, self._name).call(facts_of(method), args, {})
 
     def _check_initial(self) -> None:
         if self._state is State.STARTED:

@@ -36,15 +36,16 @@ class ObjectCalls(Replica):
 
     Args:
         reference: where the object is.
+        manager: what people call its manager.
 
     Raises:
         PeerLost: it belongs to another run.
     """
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, reference: Reference, manager: str) -> None:
         member = member_of_run(reference.run_id)
         super().__init__(member.caller, reference.label, 0)
-        self._where = _Where(member, reference)
+        self._where = _Where(member, reference, manager)
         self._target = reference.target
 
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -77,8 +78,9 @@ def facts_of(method: str) -> MethodFacts:
 class _Where(Whereabouts):
     """Where the object is, and what to raise if that is nowhere."""
 
-    def __init__(self, member: Member, reference: Reference) -> None:
+    def __init__(self, member: Member, reference: Reference, manager: str) -> None:
         super().__init__(member.caller, reference.label, 0)
+        self._manager = manager
         self._member = member
         self._reference = reference
 
@@ -96,6 +98,7 @@ class _Where(Whereabouts):
             conversation = self._member.converse(reference.address)
         except PeerLost as error:
             raise self._lost(f"the {reference.label} is gone", str(error)) from None
+        conversation.where = self._manager
         made = self.connection = Connection(conversation, self._member.place(reference.address, reference.target))
         return made
 

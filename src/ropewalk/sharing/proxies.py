@@ -156,7 +156,7 @@ class BaseProxy(SharedObject):
         calls = self._calls
         if calls is None or self._pid != os.getpid():
             self._conversation()  # in a forked child: it has no link yet, and counts anew
-            calls = self._calls = ObjectCalls(self._reference)
+            calls = self._calls = ObjectCalls(self._reference, self._token.manager)
         return calls
 
     def _call_specially(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> Any:
