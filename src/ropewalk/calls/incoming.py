@@ -218,7 +218,7 @@ class Errand(Turn):
 
 
 #: Left out of the tracebacks that callers see.
-_OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching")
+_OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching", "ropewalk.sharing.cabinet")
 
 
 __all__ = ["Errand", "Incoming", "Reply", "Served", "Turn", "Way"]

@@ -9,6 +9,7 @@ The names at the top level of `ropewalk` are those of the default context, whose
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -91,11 +92,13 @@ class Context:
         **options: Any,
     ) -> Pool:
         """See `ropewalk.Pool`."""
-        return Pool(processes, initializer, initargs, maxtasksperchild, **{"session": self.session} | options)
+        options.setdefault("session", self.session)
+        return Pool(processes, initializer, initargs, maxtasksperchild, **options)
 
     def Executor(self, max_workers: int | None = None, **options: Any) -> Executor:
         """See `ropewalk.Executor`."""
-        return Executor(max_workers, **{"session": self.session} | options)
+        options.setdefault("session", self.session)
+        return Executor(max_workers, **options)
 
     def Queue(self, maxsize: int = 0) -> Queue:
         """See `ropewalk.Queue`."""
@@ -188,7 +191,7 @@ class Context:
         """See `ropewalk.get_all_start_methods`."""
         return get_all_start_methods()
 
-    def set_executable(self, executable: str) -> None:
+    def set_executable(self, executable: str | bytes | os.PathLike[str]) -> None:
         """See `ropewalk.set_executable`."""
         set_executable(executable)
 
@@ -267,16 +270,16 @@ def get_all_start_methods() -> list[str]:
     return list(START_METHODS)
 
 
-def set_executable(executable: str) -> None:
+def set_executable(executable: str | bytes | os.PathLike[str]) -> None:
     """Accept the interpreter that runs this program, which is the one that our processes run on this host.
 
     Raises:
         ValueError: it is another one.
     """
-    if str(executable) != sys.executable:
+    if os.fsdecode(executable) != sys.executable:
         raise ValueError(
-            f"processes run the interpreter of this program ({sys.executable}), not {executable!r}; for other hosts "
-            "set the engine's option `python`"
+            f"processes run the interpreter of this program ({sys.executable}), not {os.fsdecode(executable)!r}; "
+            "for other hosts set the engine's option `python`"
         )
 
 

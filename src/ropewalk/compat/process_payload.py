@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 from collections.abc import Iterator, Sequence
+from multiprocessing import util
 from multiprocessing.process import AuthenticationString, BaseProcess  # type: ignore[attr-defined]  # not in the stubs
 from typing import Any, cast
 
@@ -33,6 +34,9 @@ class Up(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """process ──▶ owner: I am here. Without it, descriptors could come before a dialler takes any."""
 
 
+_util: Any = util  # whose private facts `multiprocessing` itself hands on to its processes
+
+
 class Begin(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """owner ──▶ process: be this. The parts: the process object with its buffers, then each definition likewise."""
 
@@ -45,6 +49,9 @@ class Begin(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """Names of `__main__`, with the number of their buffers."""
     shared: tuple[int, ...]
     """Lengths of the parts if they are in a memory file."""
+    log_level: int | None = None
+    """Of the logger of `multiprocessing`, if the owner uses that."""
+    logs_to_stderr: bool = False
 
 
 PROCESS = Codec(Begin | Up)
@@ -81,6 +88,8 @@ class Packed:
             num_buffers=len(code.payload.buffers),
             definitions=[(name, len(payload.buffers)) for name, payload in code.definitions.items()],
             shared=(),
+            log_level=_util._logger.getEffectiveLevel() if _util._logger else None,
+            logs_to_stderr=_util._log_to_stderr,
         )
 
     def send(self, link: Link) -> None:
@@ -126,6 +135,10 @@ def unpack(received: Received) -> BaseProcess:
     # Before anything is unpickled: proxies of managers look for the key here, and log lines for the name.
     current = multiprocessing.current_process()
     current.name, current.authkey = begin.name, authkey
+    if begin.log_level is not None:
+        util.get_logger().setLevel(begin.log_level)
+    if begin.logs_to_stderr:
+        util.log_to_stderr()
     MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts)).install(definitions)
     process = loads(pickled, buffers)
     process._config["authkey"] = authkey

@@ -142,6 +142,7 @@ class Session:
         self._parent = bootstrap.current
         self._lock = threading.RLock()
         self._users = 0
+        self._num_leases = 0
         self._kept_open = False
         self._opened = False
         self._closed = False
@@ -219,6 +220,7 @@ class Session:
                 raise PoolClosed("this session has ended (or belongs to the process this one was forked from)")
             self._check_gives_processes()
             self._users += 1
+            self._num_leases += 1
             if not self._opened:
                 try:
                     self._open()
@@ -232,7 +234,9 @@ class Session:
         with interrupts_deferred, self._lock:
             self._users -= 1
             if self._users == 0 and not self._kept_open and not self.closed:
-                self._loop.call_soon(lambda: self._loop.call_later(self.settings.session_idle_s, self._end_if_idle))
+                last = self._num_leases
+                idle_s = self.settings.session_idle_s
+                self._loop.call_soon(lambda: self._loop.call_later(idle_s, lambda: self._end_if_idle(last)))
 
     def start(self, spec: ProcessSpec, owner: Owner) -> str:
         """Ask for a process; returns its id at once. The owner hears what becomes of it.
@@ -540,9 +544,10 @@ class Session:
             project = find_project(Path(main) if main else None, Path(_working_folder()))
             self._code = make_bundle(project, self.settings.code_limit)
 
-    def _end_if_idle(self) -> None:
+    def _end_if_idle(self, last: int) -> None:
+        """End if nobody has used it since a lease was given back; `last` is its number."""
         with self._lock:
-            if self._users == 0 and not self._kept_open and not self.closed:
+            if self._users == 0 and last == self._num_leases and not self._kept_open and not self.closed:
                 self._retired = True
                 threading.Thread(target=self.close, name="ropewalk-session-end", daemon=True).start()
 

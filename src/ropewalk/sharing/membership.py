@@ -15,7 +15,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.caller import Caller
@@ -24,7 +24,7 @@ from ropewalk.calls.directory import Place
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
-from ropewalk.errors import PeerLost, TransportError
+from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.session import Session, default_session, leased
 from ropewalk.sharing.depot import DEPOT_TARGET
@@ -173,11 +173,15 @@ class Member:
                     self.ask(address, "ping")
 
     def used(self) -> None:
-        """One more handle is here: the session of the run stays open."""
+        """One more handle is here: the session of the run stays open.
+
+        Raises:
+            PoolClosed: it has ended.
+        """
         with self._lock:
-            self._num_users += 1
-            if self._num_users == 1 and self.session:
+            if not self._num_users and self.session:
                 self.session.lease()
+            self._num_users += 1
 
     def unused(self) -> None:
         """One handle less."""
@@ -282,6 +286,27 @@ def member_of(session: Session | None = None) -> Member:
         session.release()
 
 
+@contextlib.contextmanager
+def using(session: Session | None = None) -> Generator[Member]:
+    """As `member_of`, with the session held open; by default the one that there is, or a new one.
+
+    Raises:
+        StartFailed, PoolClosed: as `member_of`.
+    """
+    while True:
+        member = member_of(session)
+        try:
+            member.used()
+            break
+        except PoolClosed:  # it ended for idleness just now: the next one will be new
+            if session:
+                raise
+    try:
+        yield member
+    finally:
+        member.unused()
+
+
 def member_of_run(run_id: str) -> Member:
     """This process in a run, of which something came here.
 
@@ -339,4 +364,4 @@ os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_settle_all)
 
 
-__all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "shown", "who_we_are"]
+__all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "shown", "using", "who_we_are"]

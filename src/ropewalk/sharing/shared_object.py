@@ -23,9 +23,9 @@ from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments, pack_item
 from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.calls.replica import Replica
-from ropewalk.errors import PeerLost
+from ropewalk.errors import PeerLost, PoolClosed
 from ropewalk.processes.session import Session
-from ropewalk.sharing.membership import Member, member_of, member_of_run, on_fork, shown
+from ropewalk.sharing.membership import Member, member_of_run, on_fork, shown, using
 
 #: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
@@ -187,8 +187,8 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
     if args and isinstance(args[0], Reference):
         lock = args[0]
         return create_at(member_of_run(lock.run_id), lock.address, kind, lock.target, label=label)
-    member = member_of(session)
-    return create_at(member, member.depot(), kind, *args, label=label)
+    with using(session) as member:
+        return create_at(member, member.depot(), kind, *args, label=label)
 
 
 def create_at(member: Member, address: str, kind: str, *args: Any, label: str = "") -> list[Reference]:
@@ -214,13 +214,13 @@ _dropped: deque[Reference] = deque()
 
 def _hold(reference: Reference, *, is_new: bool) -> None:
     """One more handle is here; the depot hears of the first one."""
-    with contextlib.suppress(PeerLost):  # whoever uses the handle hears of it
+    with contextlib.suppress(PeerLost, PoolClosed):  # whoever uses the handle hears of it
         member = member_of_run(reference.run_id)
         conversation = member.converse(reference.address)
         with _held_lock:  # what is said of an object shall arrive in this order
-            _held[reference] += 1
-            if _held[reference] == 1:
+            if not _held[reference]:
                 member.used()
+            _held[reference] += 1
             if not is_new:
                 member.tell(conversation, "hold", reference.target, reference.ticket)
 

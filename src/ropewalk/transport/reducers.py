@@ -15,6 +15,7 @@ import functools
 import importlib
 import pickle
 import sys
+import types
 import typing
 import weakref
 from collections.abc import Callable
@@ -158,9 +159,18 @@ def _reduce_param_spec(spec: Any) -> Any:
     return type(spec), (spec.__name__,)
 
 
+def _reduce_method(method: types.MethodType) -> Any:
+    """One of an object's methods as pickle does it, by name, where that leads to it; else by its function."""
+    owner, name = method.__self__, method.__func__.__name__
+    if isinstance(owner, type) and getattr(owner, name, None) == method:
+        return getattr, (owner, name)  # cloudpickle would take the function apart, though its class travels as a name
+    return types.MethodType, (method.__func__, owner)
+
+
 #: Reducers for `copyreg`-like tables, by exact type.
 BY_TYPE: dict[type, Callable[[Any], Any]] = {
     functools.cached_property: _reduce_cached_property,
+    types.MethodType: _reduce_method,
     weakref.WeakKeyDictionary: _reduce_weak_dict,
     weakref.WeakValueDictionary: _reduce_weak_dict,
 }
