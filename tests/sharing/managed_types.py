@@ -150,3 +150,11 @@ def connect_and_step(address: str, authkey: bytes) -> int:
 
 def make_and_step(manager: Any) -> int:
     return manager.Simulator().step(7)
+
+
+def start_and_wait(pids: Any) -> None:
+    manager = SimulatorManager()
+    manager.start()
+    assert manager._process
+    pids.append((os.getpid(), manager._process.pid))
+    time.sleep(60)

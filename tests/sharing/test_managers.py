@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.compat.process import Process
 from ropewalk.errors import InitializerFailed, NotPicklable, PeerLost
 from ropewalk.managers import BaseManager, Manager, RemoteError, SyncManager
 from ropewalk.pool.pool import Pool
@@ -77,6 +79,7 @@ def test_methods_named_in_method_to_typeid_return_proxies(manager: Any) -> None:
 
 def test_a_derived_manager_has_the_types_of_its_base_and_the_base_not_its_own() -> None:
     assert not hasattr(types.SimulatorManager, "Counter")
+    assert "Counter" not in types.SimulatorManager._registry
     with types.CounterManager() as manager:
         counter: Any = manager.Counter()  # type: ignore[attr-defined]
         assert type(counter) is types.CounterProxy
@@ -188,6 +191,13 @@ def test_a_manager_ends_when_nobody_has_it_any_more() -> None:
     assert process.exitcode == 0
 
 
+def test_a_queue_keeps_its_manager() -> None:
+    items = Manager().Queue()
+    gc.collect()
+    items.put("x")
+    assert items.get(timeout=5) == "x"
+
+
 def test_a_manager_that_is_killed_ends_calls_with_its_name_and_the_cause() -> None:
     manager: Any = types.SimulatorManager()
     manager.start()
@@ -216,18 +226,15 @@ def test_calls_that_run_at_the_shutdown_end() -> None:
 
 
 def test_a_manager_ends_with_the_process_that_started_it() -> None:
-    script = """
-        import ropewalk as rw, os
-        from ropewalk.managers import Manager
-        manager = Manager()
-        print(manager._process.pid, flush=True)
-        os.kill(os.getpid(), 9)
-    """
-    run = subprocess.run(  # our own interpreter
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False, timeout=60
-    )
-    pid = int(run.stdout)
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+    with Manager() as manager:
+        pids: Any = manager.list()  # type: ignore[attr-defined]
+        starter = Process(target=types.start_and_wait, args=(pids,))
+        starter.start()
+        wait_until(lambda: len(pids) == 1)
+        (starters_pid, managers_pid) = pids[0]
+        os.kill(starters_pid, signal.SIGKILL)
+        starter.join()
+        wait_until(lambda: not os.path.exists(f"/proc/{managers_pid}"))
 
 
 def test_classes_of_main_go_along_also_to_processes_that_never_heard_of_them() -> None:

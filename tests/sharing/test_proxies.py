@@ -31,6 +31,13 @@ def manager() -> Iterator[Any]:
 
 
 @pytest.fixture
+def simulator() -> Iterator[Any]:
+    manager: Any = types.SimulatorManager()
+    with manager:
+        yield manager.Simulator(0.2)
+
+
+@pytest.fixture
 def simulators() -> Iterator[list[Any]]:
     managers: list[Any] = [types.SimulatorManager() for _ in range(4)]
     for each in managers:
@@ -156,15 +163,15 @@ def test_a_proxy_that_is_under_way_keeps_its_object(manager: Any) -> None:
     assert pickle.loads(pickled)[0] == 1  # our own
 
 
-def test_proxies_go_to_other_processes_and_to_nested_ones(manager: Any, simulators: list[Any]) -> None:
+def test_proxies_go_to_other_processes_and_to_nested_ones(manager: Any, simulator: Any) -> None:
     results = manager.list()
-    children = [Process(target=types.step_and_put, args=(simulators[0], results)) for _ in range(2)]
+    children = [Process(target=types.step_and_put, args=(simulator, results)) for _ in range(2)]
     for child in children:
         child.start()
     for child in children:
         child.join()
     with Pool(1) as pool:
-        pool.apply(types.step_and_put, (simulators[0], results))
+        pool.apply(types.step_and_put, (simulator, results))
     assert len({pid for pid, _ in results}) == 3
     assert sorted(total for _, total in results) == [1, 2, 3]
 
@@ -194,31 +201,29 @@ def test_many_simulators_step_at_once(simulators: list[Any]) -> None:
 
 def test_calls_can_be_awaited_in_both_ways(simulators: list[Any]) -> None:
     async def step_all() -> list[int]:
-        ahead = await asyncio.gather(*(simulator.step.aio(0) for simulator in simulators))
-        assert ahead == [await simulators[0].step.future(0), *ahead[1:]]
-        return ahead
+        return [*await asyncio.gather(*(each.step.aio(1) for each in simulators)), await simulators[0].step.future(1)]
 
-    assert len(asyncio.run(step_all())) == 4
+    assert asyncio.run(step_all()) == [1, 1, 1, 1, 2]
 
 
-def test_a_failure_is_in_the_future(simulators: list[Any]) -> None:
-    future = simulators[0].fail.future("gear")
+def test_a_failure_is_in_the_future(simulator: Any) -> None:
+    future = simulator.fail.future("gear")
     assert isinstance(future.exception(), types.SimulatorBroken)
     with pytest.raises(types.SimulatorBroken, match="gear"):
-        asyncio.run(_awaited(simulators[0].fail.future("gear")))
+        asyncio.run(_awaited(simulator.fail.future("gear")))
 
 
-def test_a_call_that_is_sent_is_made_and_not_waited_for(simulators: list[Any]) -> None:
-    total = simulators[1].step(0)
+def test_a_call_that_is_sent_is_made_and_not_waited_for(simulator: Any) -> None:
+    total = simulator.step(0)
     start = time.monotonic()
-    simulators[1].step.send(10)
+    simulator.step.send(10)
     assert time.monotonic() - start < 0.2
-    wait_until(lambda: simulators[1].step(0) == total + 10)
+    wait_until(lambda: simulator.step(0) == total + 10)
 
 
-def test_several_calls_of_one_object_run_at_once(simulators: list[Any]) -> None:
+def test_several_calls_of_one_object_run_at_once(simulator: Any) -> None:
     start = time.monotonic()
-    for future in [simulators[2].step.future(0) for _ in range(4)]:
+    for future in [simulator.step.future(0) for _ in range(4)]:
         future.result()
     assert time.monotonic() - start < 0.6  # one after the other: 0.8 s
 
