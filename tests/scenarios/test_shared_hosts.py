@@ -1,0 +1,247 @@
+"""Queues, pipes, managers and locks between processes on three hosts, of which one is cut off or lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+from tests.lab import Lab
+from tests.scenarios.hosts import cluster_of
+from tests.scenarios.sites import SITES
+
+
+def test_what_hosts_pass_to_each_other_does_not_pass_through_the_launcher(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(
+            SITES
+            + """
+    import numpy as np
+
+    NUM, NUM_LARGE = 2000, 4
+
+    def produce(items, large, first, step):
+        for number in range(first, NUM, step):
+            items.put((number, bytes([number % 256]) * 10_000))
+        for number in range(first, NUM_LARGE, step):
+            large.put(np.arange(number, number + 10_000_000 // 8))
+
+    def consume(items, seen):
+        while (item := items.get()) is not None:
+            number, words = item
+            assert words == bytes([number % 256]) * 10_000
+            seen.put((number, socket.gethostname()))
+
+    def take_large(large):
+        array = large.get()
+        assert array.nbytes == 10_000_000 and (np.diff(array) == 1).all()
+        array += 1
+        return int(array[0]) - 1
+
+    with session(hosts=3) as here:
+        sites = Sites(here, 3)
+        a, b, c = sites
+        items, large, seen = Queue(100, session=here), Queue(session=here), Queue(session=here)
+        for site in sites:
+            site.do(len, "warm")
+        say(a.name, b.name, c.name)
+        assert sys.stdin.readline().strip() == "go"
+        making = [a.begin(produce, items, large, first, 2) for first in (0, 1)]
+        using = [site.begin(consume, items, seen) for site in (b, c, b, c)]
+        whole = [site.begin(take_large, large) for site in (b, c, b, c)]
+        [made.result(30) for made in making]
+        [items.put(None) for _ in using]
+        [used.result(30) for used in using]
+        arrays = sorted(taken.result(30) for taken in whole)
+        say("done")
+        assert sys.stdin.readline().strip() == "tell"
+        assert arrays == list(range(NUM_LARGE)), arrays
+        told = [seen.get() for _ in range(NUM)]
+        assert sorted(number for number, _ in told) == list(range(NUM)), "an item is missing, or came twice"
+        assert seen.empty() and items.empty()
+        per_host = [sum(host == site.name for _, host in told) for site in (b, c)]
+        assert min(per_host) > NUM / 5, f"fair between the hosts: {per_host}"
+        sites.end()
+        [process.join() for process in sites.processes]
+        """,
+            slots=1,
+        )
+        keeper, b, _ = (cluster.host(name) for name in script.line().split())
+        before = [machine.bytes_received() + machine.bytes_sent() for machine in (cluster.head, keeper, b)]
+        script.tell("go")
+        assert script.line() == "done"
+        after = [machine.bytes_received() + machine.bytes_sent() for machine in (cluster.head, keeper, b)]
+        head, depot, reader = (late - early for late, early in zip(after, before, strict=True))
+        assert head < 1e6, f"{head:,} bytes crossed the launcher's wire"
+        assert depot > 50e6, "the test looks at the wrong wire"
+        assert reader > 20e6
+        script.tell("tell")
+        code, _, errors = script.end()
+        assert code == 0, errors
+
+
+#: Two of three sites are lost, while calls wait at objects of their hosts, and elsewhere for what they hold.
+LOSING = """
+    import numpy as np
+
+    class Things:
+        # One of each, in the depot of the site where they are made.
+        def __init__(self):
+            self.items, self.full, self.lock, self.event = Queue(), Queue(1), Lock(), Event()
+            self.condition, self.barrier, self.semaphore = Condition(), Barrier(3), Semaphore(0)
+            self.ends = rw.Pipe()
+            self.full.put("there is no room beside this")
+            self.rounds = Queue()
+
+    def wait_at(condition):
+        condition.acquire()
+        condition.wait()
+
+    def take_lock(lock):
+        with lock:
+            return [text for text in WARNINGS if text.startswith(lock._reference.label + " ")]
+
+    def rounds(items, what, over):
+        # The longest that any of many rounds through a queue took.
+        longest = 0.0
+        while not over():
+            begun = time.monotonic()
+            items.put(what)
+            items.get()
+            longest = max(longest, time.monotonic() - begun)
+        return longest
+
+    def put_until_it_fails(items):
+        while True:
+            items.put(1)
+
+    def noted():
+        return os.path.exists(os.path.join(FOLDER, "over"))
+
+    def never():
+        return False
+
+    def waits(far):
+        # For what does not come.
+        return (
+            ("get", far.items.get), ("put", far.full.put, 1), ("acquire", far.lock.acquire),
+            ("event", far.event.wait), ("condition", wait_at, far.condition), ("barrier", far.barrier.wait, 60),
+            ("semaphore", far.semaphore.acquire), ("recv", far.ends[0].recv), ("poll", far.ends[1].poll, None),
+            ("large items", rounds, far.rounds, np.zeros(500_000), never),
+        )
+
+    def outcomes(waiting, lost_at):
+        for name, future in waiting.items():
+            error = future.exception(30)
+            yield name, future.ended - lost_at, type(error).__name__, str(error)
+
+    def begin_held(site, near):
+        # What a site that will be lost holds elsewhere, and who waits for that.
+        assert site.do(near.lock.acquire)
+        assert near.lock.holder().endswith(f"on {site.name})")
+        mine, its = keeper.do(rw.Pipe)
+        held = [site.begin(near.items.get), site.begin(near.barrier.wait), site.begin(its.recv)]
+        its.close()
+        released = {
+            "lock": keeper.begin(take_lock, near.lock), "lock here": sites.begin_here(take_lock, near.lock),
+            "barrier": keeper.begin(near.barrier.wait), "pipe": keeper.begin(mine.recv),
+        }
+        return held, released
+
+    keep_warnings()
+    with session(hosts=3) as here:
+        sites = Sites(here, 3)
+        keeper, *gone = sites
+        far, near = [site.do(Things) for site in gone], [keeper.do(Things) for site in gone]
+        rounds_here = Queue(session=here)
+        going_on = {
+            "launcher": sites.begin_here(rounds, rounds_here, 1, noted),
+            "keeper": keeper.begin(rounds, near[0].rounds, 1, noted),
+        }
+        held, released = zip(*map(begin_held, gone, near))
+        waiting = {}
+        for site, things in zip(gone, far):
+            site.do(things.lock.acquire)
+            for place, begin in (("keeper", keeper.begin), ("launcher", sites.begin_here)):
+                for name, act, *args in waits(things):
+                    waiting[site.name, f"{name} by {place}"] = begin(act, *args)
+        time.sleep(1.0)  # nobody can see from here whether they wait yet
+        for future in (*going_on.values(), *released[0].values(), *released[1].values(), *waiting.values()):
+            assert not future.done(), future
+        say(*(site.name for site in gone))
+
+        lost_at = float(sys.stdin.readline())
+        for site, things, rest in zip(gone, near, released):
+            rest["item"] = keeper.begin(things.items.get)
+            things.items.put("once")  # it goes to who waits longest, who is not there any more
+        for site, things in zip(gone, far):
+            waiting[site.name, "acquire by launcher, too late"] = sites.begin_here(things.lock.acquire)
+            waiting[site.name, "puts by keeper"] = keeper.begin(put_until_it_fails, things.items)
+            waiting[site.name, "puts by launcher"] = sites.begin_here(put_until_it_fails, things.items)
+        say(json.dumps(list(outcomes(waiting, lost_at))))
+        for rest in released:
+            assert rest["item"].result(10) == "once"
+            warned = rest["lock"].result(10) + rest["lock here"].result(10)
+            say(json.dumps([warned, str(rest["barrier"].exception(10)), str(rest["pipe"].exception(10))]))
+        # Nobody comes back to them; to dial in vain takes its time.
+        begun = time.monotonic()
+        later = {
+            (site.name, place): begin(things.items.qsize)
+            for site, things in zip(gone, far)
+            for place, begin in (("keeper", keeper.begin), ("launcher", sites.begin_here))
+        }
+        say(json.dumps(list(outcomes(later, begun))))
+
+        assert sys.stdin.readline().strip() == "go on"
+        for things in near:
+            for number in range(10):
+                things.items.put(number)
+            assert [keeper.do(things.items.get) for _ in range(10)] == list(range(10))
+            assert things.items.empty() and not things.lock.locked()
+        assert not any(one.done() for some in held for one in some)
+        for one in (keeper.do(Queue), Queue(session=here)):
+            one.put(5)
+            assert keeper.do(one.get) == 5
+        assert not any(future.done() for future in going_on.values())
+        note("over", "")
+        say(json.dumps([(name, future.result(10)) for name, future in going_on.items()]))
+        sites.end(keeper)
+        [process.join() for process in sites.processes]
+        say(json.dumps(sorted(process.exitcode for process in sites.processes)))
+"""
+
+
+def test_calls_to_hosts_that_are_gone_end_by_name_and_all_others_go_on(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(SITES + LOSING, slots=1)
+        gone = script.line().split()
+        cut, lost = map(cluster.host, gone)
+        cluster.spool.deaf.add(cut)
+        lab.cut(cut)
+        lab.plug(lost)
+        script.tell(f"{time.monotonic()}")
+        waited = json.loads(script.line())
+        assert len(waited) == 46
+        for (name, what), took_s, kind, text in waited:
+            assert kind == "PeerLost", f"{what} ended with {kind}: {text}"
+            assert f" on {name} is gone" in text, f"{what} does not name {name}: {text}"
+            assert took_s < 7.0, f"{what} of {name} took {took_s:.1f} s"
+        for name in gone:
+            warned, barrier, pipe = json.loads(script.line())
+            site = rf"site\.\d \(pid \d+ on {name}\)"
+            assert len(warned) == 1, f"only the next owner is told: {warned}"
+            assert re.search(rf"held by {site}, which is gone", warned[0])
+            assert re.search(site, barrier)
+            assert re.search(rf"{site}, which is gone", pipe)
+        for (name, place), took_s, kind, text in json.loads(script.line()):
+            assert kind == "PeerLost"
+            assert f" on {name} is gone" in text
+            assert took_s < 11.0, f"{place} took {took_s:.1f} s"
+        lab.heal(cut)
+        script.tell("go on")
+        for what, longest_s in json.loads(script.line()):
+            assert longest_s < 1.0, f"{what}: a call took {longest_s:.1f} s"
+        assert json.loads(script.line()) == [-9, -9, 0]
+        code, _, errors = script.end()
+        assert code == 0, errors
