@@ -147,9 +147,32 @@ class FrameReader:
                     self._dry = True
                     raise BlockingIOError
             else:
+                was_empty = not self._end
                 self._end += count
+                if was_empty and not self._fds and (frame := self._parse_alone(count)):
+                    return frame
             frame = self._parse()
         return frame
+
+    def _parse_alone(self, count: int) -> Frame | None:
+        """The frame that is all there is, with one small part at most: what most calls and answers are; else None."""
+        if count < _PREFIX.size:
+            return None
+        magic, version, num_fds, num_parts, header_size = _PREFIX.unpack_from(self._buffer)
+        if magic != MAGIC or version != PROTOCOL or num_fds or header_size > self.limits.header_bytes:
+            return None
+        if num_parts == 0 and count == _PREFIX.size + header_size:
+            parts: list[Part] = []
+            body = _PREFIX.size
+        elif num_parts == 1 <= self.limits.num_parts and count >= _PREFIX_OF_ONE.size + header_size:
+            body = _PREFIX_OF_ONE.size
+            if count != body + header_size + _SIZE.unpack_from(self._buffer, _PREFIX.size)[0]:
+                return None
+            parts = [bytes(self._view[body + header_size : count])]
+        else:
+            return None
+        self._start = self._end = 0
+        return Frame(self._view[body : body + header_size], parts, [])
 
     @property
     def may_hold_more(self) -> bool:
