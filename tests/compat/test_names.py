@@ -87,7 +87,7 @@ def test_another_interpreter_is_refused_and_preloads_are_checked() -> None:
     ropewalk.set_executable(sys.executable)
     with pytest.raises(ValueError, match="option `python`"):
         ropewalk.set_executable("/usr/bin/python9")
-    with pytest.raises(TypeError, match="list of names"):
+    with pytest.raises(TypeError, match="must be a list of strings"):
         ropewalk.set_forkserver_preload("json")
 
 

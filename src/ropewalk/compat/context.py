@@ -290,7 +290,7 @@ def set_forkserver_preload(module_names: Sequence[str]) -> None:
         TypeError: it is not a list of names.
     """
     if isinstance(module_names, str) or not all(isinstance(name, str) for name in module_names):
-        raise TypeError(f"module_names must be a list of names of modules, not {module_names!r}")
+        raise TypeError(f"module_names must be a list of strings, names of modules, not {module_names!r}")
     Process._preload = tuple(name for name in module_names if name != "__main__")  # pyright: ignore[reportPrivateUsage]
 
 
