@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Any, cast
 
 from ropewalk.engines.engine import Engine
@@ -30,7 +29,9 @@ _GROUP = "ropewalk.engines"
 
 def known_engines() -> dict[str, str]:
     """Every engine that can be named here: ours, and those that installed packages add."""
-    others = {entry.name: entry.value for entry in entry_points(group=_GROUP)}
+    # Imported here: it takes 20 ms, which every agent and every program would pay for the sake of a few.
+    metadata = importlib.import_module("importlib.metadata")
+    others: dict[str, str] = {entry.name: entry.value for entry in metadata.entry_points(group=_GROUP)}
     return others | ENGINES
 
 
