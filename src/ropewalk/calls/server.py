@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ropewalk.calls.batching import Gathering
-from ropewalk.calls.incoming import Errand, Incoming, Served, Turn
+from ropewalk.calls.incoming import Errand, Incoming, Served, Turn, Way
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call, Cancel, Gone, Item, More, Raised, Taken, TakenPageHere
 from ropewalk.calls.payloads import Packed, own_descriptors
@@ -176,6 +176,9 @@ class CallServer:
         if way is not None and not way.in_thread:
             # The short way of most calls: an unmarked method whose turn it is.
             assert served
+            if way.facts.free:
+                self._call_free(served, way, link, message, received)
+                return
             call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
             lane, loop = way.lane, self._loop
             with served.lock:
@@ -186,7 +189,6 @@ class CallServer:
             entered = loop.enter()
             self._run(call)
             if not loop.leave(entered):
-                way.lasts = way.facts.free
                 link.flush()  # the turn of the loop in which its answer was held is over
             return
         if served is None or served.closed:
@@ -211,6 +213,19 @@ class CallServer:
                 self._finish(call, call.failed(error))
         else:
             self._begin(call)
+
+    def _call_free(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
+        """Run a method that takes no turns, in this very thread."""
+        call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
+        if call.deadline is not None:
+            call.since = time.monotonic()
+        loop = self._loop
+        entered = loop.enter()
+        for reply in call.run():
+            self._finish(*reply)
+        if not loop.leave(entered):
+            way.lasts = True
+            link.flush()  # the turn of the loop in which its answer was held is over
 
     def _cancel(self, link: Link, number: int) -> None:
         call = self._calls.get(link, {}).pop(number, None)
