@@ -24,7 +24,7 @@ from ropewalk.calls.directory import Place
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
-from ropewalk.errors import PeerLost, PoolClosed, TransportError
+from ropewalk.errors import LinkClosed, PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.session import Session, default_session, leased
 from ropewalk.sharing.depot import DEPOT_TARGET
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 DEPOT = "ropewalk.sharing.depot_process:main"
 #: A depot on another host that has not even answered a ping for so long is gone.
 SILENT_S = 5.0
+#: Nobody dials it again for so long.
+_SHUN_S = 10.0
 #: Words that nobody waits for are kept back while so many calls are under way.
 _MOST_IN_FLIGHT = 512
 #: A depot that nobody needs ends; who finds it in that moment tries again.
@@ -73,6 +75,7 @@ class Member:
         self._lock = threading.Lock()
         """Held for moments, by the loop as well."""
         self._introduced: dict[Conversation, tuple[int, float]] = {}
+        self._silent: dict[str, tuple[float, str]] = {}
         self._num_users = 0
         self.loop.call_soon(self._look)
         self.loop.start("ropewalk-sharing")
@@ -91,9 +94,15 @@ class Member:
         Raises:
             PeerLost: nobody answers there.
         """
+        now = time.monotonic()
+        until, why = self._silent.get(address, (0.0, ""))
+        if now < until:
+            raise PeerLost(f"the {wanted} is gone: nobody answers at {shown(address)}: {why}", peer=address)
         try:
             conversation = self.caller.converse(f"the depot at {address}", self.place(address, DEPOT_TARGET))
         except TransportError as error:
+            if time.monotonic() - now > 1.0:
+                self._shun(address, str(error))
             problem = f"the {wanted} is gone: nobody answers at {shown(address)}: {error}"
             raise PeerLost(problem, peer=address) from error
         if conversation not in self._introduced:
@@ -222,11 +231,22 @@ class Member:
             elif link.received_bytes != num_bytes:
                 self._introduced[conversation] = (link.received_bytes, now)
             elif now - heard > SILENT_S:
-                conversation.close(f"nothing was heard of its host for {now - heard:.0f} s")
+                why = f"nothing was heard of its host for {now - heard:.0f} s"
+                for address, silent in self.caller.conversations():
+                    if silent is conversation:
+                        self._shun(address, why)
+                conversation.close(why)
                 continue
-            if conversation.num_pending < _MOST_IN_FLIGHT:  # this thread must not wait for room
+            if conversation.num_pending < _MOST_IN_FLIGHT:
                 self.tell(conversation, "ping")
+            else:  # this thread must not wait for room: an answer that belongs to no call is dropped
+                with contextlib.suppress(LinkClosed):
+                    link.send(Call(0, DEPOT_TARGET, "ping", False, None, (), (), 0))
         self.loop.call_later(1.0, self._look)
+
+    def _shun(self, address: str, why: str) -> None:
+        """Do not dial a silent host again at once: each attempt takes seconds."""
+        self._silent[address] = (time.monotonic() + _SHUN_S, why)
 
 
 class Places:
