@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing import shared_object
+from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
 from tests.scenarios.tasks import wait_until
@@ -266,3 +268,39 @@ def test_an_item_brings_the_class_that_its_reader_has_never_heard_of() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.stdout == "Point(x=15) True\n", done.stderr
+
+
+def test_a_forked_child_uses_the_queue_of_its_parent(session: rw.Session) -> None:
+    items, answers = Queue(session=session), Queue(session=session)
+    items.put(20)
+    child = os.fork()
+    if not child:
+        try:
+            answers.put(items.get(timeout=10) + 1)
+            answers.close()
+            answers.join_thread()
+        finally:
+            os._exit(0)
+    assert answers.get(timeout=10) == 21
+    os.waitpid(child, 0)
+    items.put("still here")
+    assert items.get(timeout=10) == "still here"
+
+
+def hold_and_sleep(lock: Lock, held: Queue) -> None:
+    lock.acquire()
+    held.put(os.getpid())
+    time.sleep(60)
+
+
+def test_what_is_struck_off_is_heard_no_more(session: rw.Session) -> None:
+    lock, held = Lock(session=session), Queue(session=session)
+    process = rw.Process(target=hold_and_sleep, args=(lock, held))
+    process.start()
+    held.get(timeout=20)
+    id = cast("Any", process)._popen._id
+    session._loop.call_soon(lambda: session._services.retired(id))
+    assert lock.acquire(timeout=5)  # though its holder lives
+    assert process.is_alive()
+    process.kill()
+    process.join()

@@ -10,6 +10,7 @@ could have, and end by themselves when nobody needs them.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,8 +39,14 @@ class ServiceUp(msgspec.Struct, tag=1, array_like=True, frozen=True):
     address: str
 
 
+class Retired(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """What the launcher tells services of a process that is gone, or struck off: it may not speak any more."""
+
+    id: str
+
+
 #: The protocol between such a service and the launcher.
-SERVICE = Codec(ServiceUp)
+SERVICE = Codec(ServiceUp | Retired)
 
 #: Told the address of a service, or why there is none.
 Then = Callable[[str, str], object]
@@ -52,6 +59,7 @@ class _Service:
     entry: str
     agent: Agent
     address: str = ""
+    link: Link | None = None
     asking: list[Then] = field(default_factory=list[Then])
 
 
@@ -92,6 +100,13 @@ class HostServices:
             return
         self._services[id] = _Service(entry, host, asking=[then])
 
+    def retired(self, id: str) -> None:
+        """A process is gone, or struck off."""
+        for service in self._services.values():
+            if service.address and service.link:
+                with contextlib.suppress(LinkClosed):
+                    service.link.send(Retired(id))
+
     def agent_is_up(self) -> None:
         """An agent came up: who takes any can have it."""
         anywhere, self._anywhere = self._anywhere, []
@@ -101,7 +116,9 @@ class HostServices:
     # As the owner of these processes
 
     def on_link(self, id: str, link: Link) -> None:
-        """It is up, and says where in a moment."""
+        service = self._services.get(id)
+        if service:
+            service.link = link
 
     def on_message(self, id: str, received: Received) -> None:
         service = self._services.get(id)
@@ -169,4 +186,4 @@ def _group(entry: str) -> str:
     return entry.partition(":")[0].rpartition(".")[2].removesuffix("_process")
 
 
-__all__ = ["SERVICE", "HostServices", "ServiceUp", "find_through_agent"]
+__all__ = ["SERVICE", "HostServices", "Retired", "ServiceUp", "find_through_agent"]

@@ -649,6 +649,7 @@ class Session:
             process = self._processes.pop(id, None)
         if process and process.agent:
             self._fleet.release(process.agent, id)
+            self._services.retired(id)
 
     def _unlink(self, id: str) -> None:
         process = self._processes.get(id)
@@ -862,6 +863,13 @@ def leased(session: Session | None = None, *, engine: str | None = None, setting
         with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
             session.lease()
             return session
+
+
+def session_of_run(run_id: str) -> Session | None:
+    """The session of this process that has that run, if it is open."""
+    with _registry_lock:
+        found = [session for session in _sessions.values() if session.run_id == run_id and not session.closed]
+    return found[0] if found else None
 
 
 def close_all() -> None:

@@ -16,7 +16,7 @@ from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
 from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.host_listener import HostListener
-from ropewalk.transport.link import Link
+from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 
 #: A depot without objects and callers ends after so long, so that its host can be given back.
@@ -38,13 +38,14 @@ class Hall:
         self.loop = Loop()
         self.server = CallServer(self.loop)
         self.depot = Depot(self.loop, self.server, context.host)
+        self._members = TokenList(context.member_key)
         self._heard: dict[Link, tuple[int, int]] = {}
         self._listener = HostListener(
             self.loop,
             os.path.join(context.folder, name),
             context.passport,
             context.credentials.run_id,
-            TokenList(context.member_key),
+            self._members,
             CALLS,
             self._attend,
         )
@@ -52,6 +53,13 @@ class Hall:
         """Where it is reached."""
         self.loop.call_soon(self._listener.open)
         self.loop.call_soon(self._look)
+
+    def retire(self, id: str) -> None:
+        """Refuse a process from now on, after what it has said; from the loop's thread."""
+        self._members.retire(id)
+        for link in [link for link in self.depot.desk.callers if link.peer == id]:
+            self.loop.drain(link)
+            self.server.hang_up(link)
 
     def close(self) -> None:
         """Hear nobody any more; from the loop's thread."""
@@ -91,7 +99,10 @@ def main(context: ProcessContext) -> None:
             hall.loop.stop()
         hall.loop.call_later(1.0, look)
 
-    hall.loop.call_soon(lambda: hall.loop.add_link(link, lambda _received: None, lambda _why: hall.loop.stop()))
+    def hear(received: Received) -> None:
+        hall.retire(received.message.id)
+
+    hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     hall.loop.call_soon(look)
     with contextlib.suppress(LinkClosed):  # the loop notices at once
         link.send(ServiceUp(hall.address))

@@ -26,7 +26,8 @@ from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.errors import LinkClosed, PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
-from ropewalk.processes.session import Session, default_session, leased
+from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.session import Session, default_session, leased, session_of_run
 from ropewalk.sharing.depot import DEPOT_TARGET
 from ropewalk.transport.credentials import token_of
 from ropewalk.transport.loop import Loop
@@ -40,7 +41,7 @@ DEPOT = "ropewalk.sharing.depot_process:main"
 SILENT_S = 5.0
 #: Nobody dials it again for so long.
 _SHUN_S = 10.0
-#: Words that nobody waits for are kept back while so many calls are under way.
+#: While so many calls are under way, words that nobody waits for are not counted among them: there might be no room.
 _MOST_IN_FLIGHT = 512
 #: A depot that nobody needs ends; who finds it in that moment tries again.
 _ATTEMPTS, _PAUSE_S = 5, 0.1
@@ -62,6 +63,8 @@ class Member:
     def __init__(
         self, run_id: str, process_id: str, key: str, passport: Passport | None, session: Session | None
     ) -> None:
+        self.identity = run_id, process_id, key, passport
+        """By which a forked child makes its own."""
         self.run_id = run_id
         self.session = session
         self.loop = Loop()
@@ -126,9 +129,13 @@ class Member:
             raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
 
     def tell(self, conversation: Conversation, method: str, *args: object) -> None:
-        """Call a depot itself without waiting; what cannot be sent any more is dropped."""
+        """Call a depot itself without waiting, not even for room; what cannot be sent any more is dropped."""
         packed = pack_arguments(None, args, {}, keep=True) if args else Packed(())
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
+        if conversation.num_pending >= _MOST_IN_FLIGHT:
+            with contextlib.suppress(LinkClosed), interrupts_deferred:
+                conversation.link.send(message, packed.parts)  # the answer belongs to no call, and is dropped
+            return
         with contextlib.suppress(Lost, TimeoutError):
             conversation.begin(message, packed, Dropped(conversation.where))
             conversation.flush()
@@ -166,13 +173,8 @@ class Member:
     def let_go(self, address: str, target: int) -> None:
         """This process has no handle of an object any more."""
         conversation = self.caller.known(address)
-        if conversation is None:
-            return
-        if conversation.num_pending < _MOST_IN_FLIGHT:  # the loop's thread must not wait for room
+        if conversation:
             self.tell(conversation, "drop", target)
-        else:
-            again = lambda: self.let_go(address, target)  # noqa: E731
-            self.loop.call_soon(lambda: self.loop.call_later(_PAUSE_S, again))
 
     def settle(self) -> None:
         """Wait until everything that was sent has arrived, where anybody is there to receive it."""
@@ -237,11 +239,7 @@ class Member:
                         self._shun(address, why)
                 conversation.close(why)
                 continue
-            if conversation.num_pending < _MOST_IN_FLIGHT:
-                self.tell(conversation, "ping")
-            else:  # this thread must not wait for room: an answer that belongs to no call is dropped
-                with contextlib.suppress(LinkClosed):
-                    link.send(Call(0, DEPOT_TARGET, "ping", False, None, (), (), 0))
+            self.tell(conversation, "ping")
         self.loop.call_later(1.0, self._look)
 
     def _shun(self, address: str, why: str) -> None:
@@ -276,6 +274,8 @@ class Places:
 
 
 _members: dict[str, Member] = {}
+_inherited: dict[str, tuple[str, str, str, Passport | None]] = {}
+"""In a forked child: what its parent was in each run. It can use what is there, and make nothing new."""
 _lock = threading.Lock()
 
 
@@ -336,7 +336,13 @@ def member_of_run(run_id: str) -> Member:
     here = bootstrap.current
     if here is not None and here.credentials.run_id == run_id:
         return member_of()
-    member = _members.get(run_id)
+    with _lock:
+        if run_id in _inherited and run_id not in _members:
+            _members[run_id] = Member(*_inherited[run_id], None)
+        member = _members.get(run_id)
+    if member is None:
+        session = session_of_run(run_id)  # something that others made, before this process made anything
+        member = member_of(session) if session else None
     if member is None or member.has_ended:
         raise PeerLost(
             "this object belongs to another run, or to a session that has ended; make it in the run that uses it "
@@ -362,6 +368,7 @@ def who_we_are() -> str:
 
 def _forget_all() -> None:
     for member in list(_members.values()):
+        _inherited[member.run_id] = member.identity
         member.forget()
     _members.clear()
     who_we_are.cache_clear()
