@@ -513,6 +513,18 @@ def test_the_end_is_ready_for_ever(session: rw.Session, pool: Pool) -> None:
             ours.recv()
 
 
+def test_the_next_message_is_ready_as_soon_as_the_first_is_taken(session: rw.Session) -> None:
+    one, other = Pipe(session=session)
+    for number in range(100):
+        one.send(number)
+        one.send(number)
+        assert wait([other], 0) == [other]
+        assert other.recv() == number
+        assert wait([other], 0) == [other]
+        assert other.recv() == number
+        assert wait([other], 0) == []
+
+
 def test_messages_that_another_holder_takes_are_not_ready_any_more(session: rw.Session) -> None:
     one, other = Pipe(session=session)
     again = pickle.loads(pickle.dumps(other))

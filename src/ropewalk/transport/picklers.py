@@ -19,6 +19,7 @@ import functools
 import inspect
 import itertools
 import opcode
+import operator
 import pickle
 import re
 import sys
@@ -192,7 +193,7 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         if reduced is not NotImplemented and _is_class(obj):
             self._note_annotations(obj, self._main)
             if type(obj).__module__ == "_ctypes":
-                return _with_structure(*reduced)
+                return _reduce_ctypes_class(obj, *reduced)
         return reduced
 
     def _bound(self, name: str, obj: Any) -> Any:
@@ -220,10 +221,15 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
             self.note(types_named)
 
 
-def _with_structure(_: Any, arguments: Any, state: Any, *rest: Any) -> Any:
-    """The reduction of a ctypes structure: ctypes makes its fields, and its metaclass cannot be imported."""
+def _reduce_ctypes_class(obj: Any, _: Any, arguments: Any, state: Any, *rest: Any) -> Any:
+    """The reduction of a class of ctypes, whose metaclass cannot be imported."""
+    length = getattr(obj, "_length_", None)
+    if length is not None and obj.__name__ == f"{obj._type_.__name__}_Array_{length}":
+        return operator.mul, (obj._type_, obj._length_)
     attributes, slots = state
     kept = {name: value for name, value in attributes.items() if type(value).__name__ != "CField"}
+    if "_fields_" in kept:
+        kept["_fields_"] = kept.pop("_fields_")  # last: it makes the fields, as what stands before it wants them
     return make_structure, arguments[1:], (kept, slots), *rest
 
 
