@@ -242,7 +242,8 @@ def make_value(number: int) -> Any:
     return RawValue("i", number)
 
 
-def count_in_forked_children(value: Any) -> int:
+def count_in_forked_children(value: Any) -> tuple[int, int]:
+    before = RawValue("i", 5)
     for _ in range(3):
         pid = os.fork()
         if pid == 0:
@@ -250,12 +251,12 @@ def count_in_forked_children(value: Any) -> int:
             own = RawValue("i", 100)
             os._exit(own.value != 100)
         assert os.waitpid(pid, 0)[1] == 0
-    return RawValue("i").value
+    return before.value, RawValue("i").value
 
 
 def test_forked_children_share_what_their_parent_had_and_make_their_own(session: rw.Session, pool: Pool) -> None:
     value = RawValue("i", session=session)
-    assert pool.apply(count_in_forked_children, (value,)) == 0
+    assert pool.apply(count_in_forked_children, (value,)) == (5, 0)
     assert value.value == 3
 
 
