@@ -248,6 +248,7 @@ def count_in_forked_children(value: Any) -> tuple[int, int]:
         pid = os.fork()
         if pid == 0:
             value.value += 1
+            member_of().depot()  # it has a link of its own from now on
             own = RawValue("i", 100)
             os._exit(own.value != 100)
         assert os.waitpid(pid, 0)[1] == 0
