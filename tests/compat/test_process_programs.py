@@ -134,3 +134,87 @@ def test_who_catches_ctrl_c_in_join_finds_the_children_interrupted(tmp_path: Pat
     )
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "out"), [("process.join(); print(process.exitcode)", 0, "1\n"), ("sys.exit(130)", 130, "")]
+)
+def test_who_catches_ctrl_c_anywhere_finds_the_children_interrupted(
+    tmp_path: Path, then: str, code: int, out: str
+) -> None:
+    # The terminal tells all processes of multiprocessing's; programs that catch it and then wait for them rely on it.
+    process = program(
+        tmp_path,
+        f"""
+        process = Process(target=time.sleep, args=(60,))
+        process.start()
+        process.pid
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            {then}
+        """,
+    )
+    assert process.communicate(timeout=20)[0] == out
+    assert process.returncode == code
+
+
+def test_children_hear_of_a_ctrl_c_once(tmp_path: Path) -> None:
+    # A second one would end what a child does about the first, such as saving its state.
+    process = program(
+        tmp_path,
+        """
+        def save():
+            try:
+                time.sleep(60)
+            except KeyboardInterrupt:
+                time.sleep(0.5)
+                print("saved")
+        process = Process(target=save)
+        process.start()
+        process.pid
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        process.join()
+        """,
+    )
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (-signal.SIGINT, "saved\n")
+
+
+def test_a_handler_of_the_user_is_left_alone(tmp_path: Path) -> None:
+    process = program(
+        tmp_path,
+        """
+        signal.signal(signal.SIGINT, lambda *_: print("mine"))
+        process = Process(target=time.sleep, args=(0.7,))
+        process.start()
+        process.pid
+        os.kill(os.getpid(), signal.SIGINT)
+        process.join()
+        print(process.exitcode)
+        """,
+    )
+    assert process.communicate(timeout=20)[0] == "mine\n0\n"
+
+
+def test_ctrl_c_ends_a_program_that_had_shared_objects_before_its_first_process(tmp_path: Path) -> None:
+    # multiprocessing's end, which waits for all children, was called before ours, which tells them.
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import ropewalk as mp
+            ours, theirs = mp.Pipe()
+            import os, signal, time
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            process = mp.Process(target=time.sleep, args=(60,))
+            process.start()
+            process.pid
+            signal.signal(signal.SIGINT, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))  # nobody passes it on
+            os.kill(os.getpid(), signal.SIGINT)
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=20)
+    assert done.returncode == -signal.SIGINT

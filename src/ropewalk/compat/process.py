@@ -17,9 +17,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any, cast
 
 from ropewalk.compat.meta import resources_of
@@ -94,6 +97,7 @@ class Process(BaseProcess):
         """Start a process; called by `start`."""
         ours = cast(Process, process)
         packed = Packed(ours)
+        _hook_interrupts()
         with interrupts_deferred:
             try:
                 session = ours._source.lease()
@@ -128,15 +132,14 @@ class Process(BaseProcess):
     def join(self, timeout: float | None = None) -> None:
         """Wait until the process has ended, for so many seconds at most.
 
-        Ctrl-C in this wait is passed on to the children, which no terminal tells of it.
-
         Raises:
             StartFailed: it could not be started.
         """
         try:
             super().join(timeout)
         except KeyboardInterrupt:
-            _interrupt_children()
+            if not _interrupts_are_passed_on():
+                _interrupt_children()
             raise
         if self._running and not util.is_exiting():  # type: ignore[attr-defined]  # then nobody could do anything
             self._running.check_started()
@@ -202,6 +205,27 @@ def _interrupt_children() -> None:
         cast(Any, child)._popen.interrupt()
 
 
+def _hook_interrupts() -> None:
+    """Have Ctrl-C passed on to the children, which no terminal tells of it; whoever has a handler of his own keeps it.
+
+    Programs that catch it anywhere, and then join their processes or exit, rely on these having heard of it.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _pass_on)
+
+
+def _pass_on(number: int, frame: FrameType | None) -> None:
+    for child in _children():
+        cast(Any, child)._popen.interrupt_soon()
+    signal.default_int_handler(number, frame)
+
+
+def _interrupts_are_passed_on() -> bool:
+    """Whether the children have heard of a Ctrl-C before us: a second one would end what they do about it."""
+    return signal.getsignal(signal.SIGINT) is _pass_on
+
+
 _hooked = False
 
 
@@ -216,7 +240,8 @@ def _hook_exit() -> None:
 def _end_children() -> None:
     """As multiprocessing does it: daemonic children are ended, the others waited for."""
     children = _children()
-    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+    died_of_interrupt = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
+    if died_of_interrupt and not _interrupts_are_passed_on():
         _interrupt_children()  # the terminal would have told them as well
     for child in children:
         if child.daemon:

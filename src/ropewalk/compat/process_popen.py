@@ -103,6 +103,10 @@ class Popen:
         """Send SIGINT, as the terminal does to all processes of a program."""
         self._end_with(signal.SIGINT)
 
+    def interrupt_soon(self) -> None:
+        """The same, from the handler of a signal: the thread that it came to may hold any lock."""
+        self._session.loop.call_soon(self.interrupt)
+
     def wait_for_pid(self) -> int | None:
         """The process id on its host, as soon as it is known; None if it was ended before it had one.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import importlib
 import itertools
 import logging
 import os
@@ -910,6 +911,9 @@ def _registry_add(session: Session) -> None:
     with _registry_lock:
         _sessions[id(session)] = session
         if not _hooked:
+            # What is registered later is called earlier: multiprocessing's own end, which waits for children of ours
+            # that have to be told of ours, shall find them gone.
+            importlib.import_module("multiprocessing.util")
             atexit.register(_end)
             os.register_at_fork(after_in_child=_forget_all)
             _hooked = True
