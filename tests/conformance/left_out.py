@@ -34,7 +34,6 @@ LEFT_OUT: dict[str, str] = {
     "Ropewalk none outlives the one that started it",
     "WithProcessesTestQueue.test_queue_feeder_donot_stop_onexc": _PUT,
     "WithProcessesTestQueue.test_queue_feeder_on_queue_feeder_error": _PUT,
-    "WithProcessesTestSharedCTypes": _INSIDE + "multiprocessing.sharedctypes",
     "_TestImportStar": _INSIDE + "each of its modules by name",
 }
 

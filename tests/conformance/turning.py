@@ -31,7 +31,7 @@ MODULE = os.environ.get("CONFORMANCE_MODULE", "ropewalk")
 #: The modules under test. Which of their names are MODULE's own is told by a test of `ropewalk.compat.names`.
 TURNED = {
     ORIGINAL,
-    *(f"{ORIGINAL}.{name}" for name in ("connection", "managers", "pool", "queues", "shared_memory")),
+    *(f"{ORIGINAL}.{name}" for name in ("connection", "managers", "pool", "queues", "shared_memory", "sharedctypes")),
 }
 
 

@@ -78,6 +78,14 @@ HOMES: dict[str, dict[str, str]] = {
         "Queue": _QUEUES,
         "SimpleQueue": _QUEUES,
     },
+    "multiprocessing.sharedctypes": {
+        "Array": _MEMORY,
+        "RawArray": _MEMORY,
+        "RawValue": _MEMORY,
+        "Value": _MEMORY,
+        "copy": _MEMORY,
+        "synchronized": "ropewalk.sharing.synchronized",
+    },
     "multiprocessing.shared_memory": {
         "ShareableList": "multiprocessing.shared_memory",
         "SharedMemory": "multiprocessing.shared_memory",

@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from ropewalk.sharing.locks import RLock
+
 
 class SynchronizedBase:
     """A ctypes object and its lock; `with` holds the lock.
@@ -87,8 +89,9 @@ class SynchronizedString(SynchronizedArray):
     raw = _Field("raw")
 
 
-def synchronized(obj: Any, lock: Any) -> Any:
-    """Put a lock around a ctypes object, in the way that its type needs."""
+def synchronized(obj: Any, lock: Any = None) -> Any:
+    """Put a lock, by default a new one, around a ctypes object, in the way that its type needs."""
+    lock = lock or RLock()
     has_raw = hasattr(obj, "raw")  # as arrays of c_char, and perhaps a structure
     if isinstance(obj, ctypes.Array):
         return SynchronizedString(obj, lock) if has_raw else SynchronizedArray(obj, lock)
