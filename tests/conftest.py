@@ -37,6 +37,8 @@ IGNORED_THREADS = re.compile(r"hypothesis|matplotlib|tqdm|pytest", re.IGNORECASE
 #: Files that other libraries open once and keep.
 IGNORED_FILES = re.compile(r"^/dev/|^/proc/|^/sys/|/\.hypothesis/|/site-packages/|/matplotlib/|\.pyc$")
 #: multiprocessing's own folder of a process; it removes it at the process's end.
+#: Folders of tests that make machines, clusters or whole programs.
+ON_MACHINES = ("cli", "engines", "lab", "scenarios")
 IGNORED_ENTRIES = ("pymp-",)
 
 
@@ -60,12 +62,26 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        _share_out(items)
     if "soak" in str(config.getoption("markexpr")):
         return
     reason = pytest.mark.skip(reason="runs for minutes; `make soak` runs it")
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(reason)
+
+
+def _share_out(items: list[pytest.Item]) -> None:
+    """For `pytest -n 2 --dist loadgroup`: what makes machines runs in one worker, one after the other, and begins first.
+
+    Such tests measure time. All others run beside them, and mostly wait for something.
+    """
+    root = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(root).parts[0] in ON_MACHINES:
+            item.add_marker(pytest.mark.xdist_group("machines"))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------
