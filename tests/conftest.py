@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _share_out(items: list[pytest.Item]) -> None:
-    """For `pytest -n 2 --dist loadgroup`: what makes machines runs in one worker, one after the other, and begins first.
+    """For `pytest -n 2 --dist loadgroup`: what makes machines runs in one worker, one after the other, and first.
 
     Such tests measure time. All others run beside them, and mostly wait for something.
     """
