@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs from Debian's packages what the tests of engines run for real: Slurm, Docker, sshd and the network tools.
+# Installs from Debian's packages what tests run for real: Slurm, Docker, sshd, the network tools, CPython's own tests.
 #
 #   tests/lab/install.sh
 #
@@ -17,11 +17,22 @@ declare -A package_of=(
     [sshd]=openssh-server [ssh]=openssh-client [ps]=procps [nsenter]=util-linux
 )
 
+# CPython's own tests, which Debian keeps apart from its Python.
+has_tests_of_python() {
+    local python
+    for python in python3 python3.{11..14} "$HOME"/.pyenv/versions/*/bin/python; do
+        "$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("test.test_concurrent_futures"))' \
+            2>/dev/null && return
+    done
+    return 1
+}
+
 missing_packages() {
     local program
     for program in "${!package_of[@]}"; do
         command -v "$program" >/dev/null || echo "${package_of[$program]}"
     done | sort
+    has_tests_of_python || echo libpython3-testsuite
 }
 
 fail() {
