@@ -159,6 +159,9 @@ LOSING = """
             "launcher": sites.begin_here(rounds, rounds_here, 1, noted),
             "keeper": keeper.begin(rounds, near[0].rounds, 1, noted),
         }
+        # So many that no other call has room beside them, and pings must have it all the same.
+        event = Event(session=here)
+        many = [event._future("wait") for _ in range(600)]
         held, released = zip(*map(begin_held, gone, near))
         waiting = {}
         for site, things in zip(gone, far):
@@ -184,7 +187,7 @@ LOSING = """
             assert rest["item"].result(10) == "once"
             warned = rest["lock"].result(10) + rest["lock here"].result(10)
             say(json.dumps([warned, str(rest["barrier"].exception(10)), str(rest["pipe"].exception(10))]))
-        # Nobody comes back to them; to dial in vain takes its time.
+        # Nobody comes back to them, and nobody dials in vain each time.
         begun = time.monotonic()
         later = {
             (site.name, place): begin(things.items.qsize)
@@ -203,7 +206,9 @@ LOSING = """
         for one in (keeper.do(Queue), Queue(session=here)):
             one.put(5)
             assert keeper.do(one.get) == 5
-        assert not any(future.done() for future in going_on.values())
+        assert not any(future.done() for future in (*going_on.values(), *many))
+        event.set()
+        assert all(future.result(10) for future in many)
         note("over", "")
         say(json.dumps([(name, future.result(10)) for name, future in going_on.items()]))
         sites.end(keeper)
@@ -237,7 +242,7 @@ def test_calls_to_hosts_that_are_gone_end_by_name_and_all_others_go_on(lab: Lab,
         for (name, place), took_s, kind, text in json.loads(script.line()):
             assert kind == "PeerLost"
             assert f" on {name} is gone" in text
-            assert took_s < 11.0, f"{place} took {took_s:.1f} s"
+            assert took_s < 1.0, f"{place} took {took_s:.1f} s"
         lab.heal(cut)
         script.tell("go on")
         for what, longest_s in json.loads(script.line()):

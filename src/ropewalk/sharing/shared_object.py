@@ -188,6 +188,8 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
         lock = args[0]
         return create_at(member_of_run(lock.run_id), lock.address, kind, lock.target, label=label)
     with using(session) as member:
+        with contextlib.suppress(PeerLost):  # the depot died just now, which is noticed here; another one will do
+            return create_at(member, member.depot(), kind, *args, label=label)
         return create_at(member, member.depot(), kind, *args, label=label)
 
 
