@@ -67,7 +67,8 @@ def test_the_page_lists_every_name() -> None:
 
 def test_start_methods_that_promise_what_we_do_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ropewalk.compat.context._method", None)
-    assert ropewalk.get_context("spawn") is ropewalk.get_context() is ropewalk.get_context("forkserver")
+    assert ropewalk.get_context("spawn") is ropewalk.get_context().get_context("spawn")
+    assert ropewalk.get_context("forkserver").get_start_method() == "forkserver"
     assert ropewalk.get_start_method() == "spawn"
     ropewalk.set_start_method("forkserver")
     assert ropewalk.get_start_method() == "forkserver"

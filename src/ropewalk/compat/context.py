@@ -41,6 +41,7 @@ class Context:
         hosts: how many hosts; by default as many as the processes need.
         engine_options: the engine's own options, on top of those in the settings.
         advertise: the IP address by which other hosts reach this one, if there are several.
+        method: what its `get_start_method` says; it changes nothing.
 
     Raises:
         SettingsError: a setting has a value that it cannot have.
@@ -65,10 +66,12 @@ class Context:
         hosts: int | None = None,
         engine_options: Mapping[str, object] | None = None,
         advertise: str | None = None,
+        method: str | None = None,
     ) -> None:
         facts = {"engine": engine, "hosts": hosts, "engine_options": engine_options, "advertise": advertise}
         settings = current_settings(**facts) if any(value is not None for value in facts.values()) else None
         self._source = Source(settings, session)
+        self._method = method
         self.engine = session.settings.engine if session else settings.engine if settings else None
         """The name of its engine; None for the one of the settings."""
         self.Process: type[Process] = type(
@@ -173,11 +176,11 @@ class Context:
     def get_context(self, method: str | None = None) -> Context:
         """This context, whichever of the start methods is asked for; see `ropewalk.get_context`."""
         _check_method(method)
-        return self
+        return _by_method[method] if method and self is _default else self
 
     def get_start_method(self, allow_none: bool = False) -> str:
         """See `ropewalk.get_start_method`."""
-        return get_start_method(allow_none)
+        return self._method or get_start_method(allow_none)
 
     def set_start_method(self, method: str | None, force: bool = False) -> None:
         """Refuse, as the contexts of `multiprocessing` do: a context has its start method.
@@ -209,6 +212,7 @@ class Context:
 
 
 _default = Context()
+_by_method = {method: Context(method=method) for method in START_METHODS}
 _method: str | None = None
 
 
@@ -242,7 +246,7 @@ def get_context(
     """
     _check_method(method)
     if engine is session is hosts is engine_options is advertise is None:
-        return _default
+        return _default.get_context(method)
     return Context(engine, session=session, hosts=hosts, engine_options=engine_options, advertise=advertise)
 
 
