@@ -158,6 +158,7 @@ def test_readers_and_writers_that_are_killed_lose_at_most_what_they_held(
             return False
         return True
 
+    assert see(100, 20.0)
     while see(500, 1.0):
         victim = readers.pop(chance.randrange(len(readers)))
         os.kill(victim.pid or 0, signal.SIGKILL)
