@@ -81,6 +81,121 @@ def test_what_hosts_pass_to_each_other_does_not_pass_through_the_launcher(lab: L
         assert code == 0, errors
 
 
+def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path) as cluster:
+        script = cluster.launch(
+            SITES
+            + """
+    from ropewalk.sharing.managers import BaseManager, SyncManager
+
+    class Simulator:
+        def __init__(self, number):
+            self.number, self.state = number, 0
+        def step(self, by):
+            time.sleep(0.3)
+            self.state += by
+            if self.state > 10**6:
+                raise OverflowError(f"simulator {self.number} has left its range")
+            return self.state, socket.gethostname()
+
+    class Simulators(SyncManager):
+        pass
+
+    Simulators.register("Simulator", Simulator)
+    KEPT = []
+
+    def start_manager():
+        manager = Simulators()
+        manager.start()
+        KEPT.append(manager)  # it lives as long as this
+        return [manager.Simulator(number) for number in range(8)], manager.dict(), manager.Lock()
+
+    def step_all(simulators):
+        begun = time.monotonic()
+        futures = [one.step.future(1) for one in simulators]
+        return [future.result(20) for future in futures], time.monotonic() - begun
+
+    def count(table, lock, name):
+        for _ in range(50):
+            with lock:
+                table[name] = table.get(name, 0) + 1
+                table["all"] = table.get("all", 0) + 1
+
+    def turns(condition, barrier, line, number, num):
+        # Each waits for its turn: the sites write their numbers in a ring.
+        barrier.wait(20)
+        for turn in range(num):
+            with condition:
+                assert condition.wait_for(lambda: line.qsize() == turn * 3 + number, 20)
+                line.put(number)
+                condition.notify_all()
+        return barrier.wait(20)
+
+    def talk(connection, num):
+        for number in range(num):
+            connection.send((number, socket.gethostname()))
+            assert connection.recv()[0] == number
+        connection.close()
+
+    def hear(connection):
+        hosts = set()
+        try:
+            while True:
+                number, host = connection.recv()
+                hosts.add(host)
+                connection.send((number, socket.gethostname()))
+        except EOFError as error:
+            return sorted(hosts), str(error)
+
+    def depot_of(object):
+        return object._reference.label.rpartition(" on ")[2]
+
+    with session(hosts=3) as here:
+        sites = Sites(here, 3)
+        a, b, c = sites
+
+        # Made on b, used from all.
+        made = b.do(Queue), b.do(Condition), b.do(Barrier, 3), b.do(rw.Pipe)
+        line, condition, barrier, (mine, its) = made
+        assert [depot_of(one) for one in (line, condition, barrier, mine, its)] == [b.name] * 5
+        ring = [site.begin(turns, condition, barrier, line, number, 5) for number, site in enumerate((a, b, c))]
+        assert sorted(future.result(30) for future in ring) == [0, 1, 2]
+        assert [line.get() for _ in range(15)] == [0, 1, 2] * 5
+
+        # A pipe between a and c, which lives on b; its end is heard when the last handle is closed.
+        heard, talked = c.begin(hear, its), a.begin(talk, mine, 200)
+        mine.close()
+        its.close()
+        hosts, ended = heard.result(20)
+        assert talked.result(20) is None and hosts == [a.name], hosts
+        assert f"on {a.name})" in ended, ended
+
+        # A manager that a has started.
+        simulators, table, lock = a.do(start_manager)
+        for site in (b, c, sites):
+            stepped, took_s = site.do(step_all, simulators) if site is not sites else step_all(simulators)
+            assert took_s < 8 * 0.3, f"they are to step at once, and took {took_s:.1f} s"
+            assert len({host for _, host in stepped}) == 1
+        assert [state for state, _ in stepped] == [3] * 8
+        try:
+            c.do(simulators[5].step, 10**7)
+            raise AssertionError("it is out of range")
+        except OverflowError as error:
+            assert str(error) == "simulator 5 has left its range"
+        counting = [site.begin(count, table, lock, site.name) for site in sites]
+        [future.result(30) for future in counting]
+        assert dict(table.items()) == {"all": 150, a.name: 50, b.name: 50, c.name: 50}
+        sites.end()
+        [process.join() for process in sites.processes]
+        say("fine")
+        """,
+            slots=2,
+        )
+        assert script.line() == "fine"
+        code, _, errors = script.end()
+        assert code == 0, errors
+
+
 #: Two of three sites are lost, while calls wait at objects of their hosts, and elsewhere for what they hold.
 LOSING = """
     import numpy as np
