@@ -19,6 +19,7 @@ LEFT_OUT: dict[str, str] = {
     "TestPoolNotLeakOnFailure": _INSIDE + "how its Pool asks a context for processes",
     "TestResourceTracker": _INSIDE + "its resource tracker",
     "TestSimpleQueue.test_closed": _INSIDE + "the two connections of its SimpleQueue",
+    "TestStartMethod.test_context": _START_METHOD,
     "TestStartMethod.test_get_all": _START_METHOD,
     "TestStartMethod.test_mixed_startmethod": _START_METHOD,
     "TestStartMethod.test_set_get": _START_METHOD,
