@@ -261,3 +261,15 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_a_plain_lock_may_be_released_once_for_an_owner_that_died_with_it() -> None:
+    lock = LockState(False)
+    first, second = Waiter(Party("a", "A")), Waiter(Party("b", "B"))
+    lock.acquire(first)
+    lock.taken(first)
+    lock.party_gone("a", "A")
+    assert lock.release(second) == [Outcome(second)]
+    (refused,) = lock.release(second)
+    assert isinstance(refused.error, ValueError)
+    assert lock.abandoned == ["held by A, which is gone"]

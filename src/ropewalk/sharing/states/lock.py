@@ -66,10 +66,13 @@ class LockState:
         return self.claim(Claim(waiter, lent=True))
 
     def release(self, waiter: Waiter) -> list[Outcome]:
-        """Own the lock once less. Anybody may release a plain lock that somebody owns."""
+        """Own the lock once less. Anybody may release a plain lock that somebody owns, or died with."""
         if self._recursive and not self.owned_by(waiter.party):
             error = AssertionError("attempt to release recursive lock not owned by thread")
             return [Outcome(waiter, error=error)]
+        if self._owner is None and self._untold and not self._recursive:
+            self._untold.pop()  # it is meant for the dead one: with multiprocessing the lock would still be held
+            return [Outcome(waiter)]
         if self._owner is None:
             return [Outcome(waiter, error=ValueError("semaphore or lock released too many times"))]
         return [Outcome(waiter), *self._release()]
