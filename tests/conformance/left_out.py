@@ -23,7 +23,6 @@ LEFT_OUT: dict[str, str] = {
     "TestStartMethod.test_get_all": _START_METHOD,
     "TestStartMethod.test_mixed_startmethod": _START_METHOD,
     "TestStartMethod.test_set_get": _START_METHOD,
-    "TestSyncManagerTypes.test_lock": "releases the lock of a process that has ended, which is free by then",
     "WithManagerTestPool.test_make_pool": "expects a RemoteError; here what a constructor raises keeps its type",
     "WithProcessesTestConnection.test_fd_transfer": _DESCRIPTOR,
     "WithProcessesTestConnection.test_large_fd_transfer": _DESCRIPTOR,
