@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import pickle
 import queue
@@ -285,6 +286,16 @@ def test_a_forked_child_uses_the_queue_of_its_parent(session: rw.Session) -> Non
     os.waitpid(child, 0)
     items.put("still here")
     assert items.get(timeout=10) == "still here"
+
+
+def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end(session: rw.Session) -> None:
+    # Such a child ends without atexit, and what it had only sent ahead went with it.
+    items = Queue(session=session)
+    child = multiprocessing.get_context("fork").Process(target=put_some, args=(items, 0, 20))
+    child.start()
+    child.join(timeout=20)
+    assert child.exitcode == 0
+    assert [items.get(timeout=5) for _ in range(20)] == list(range(20))
 
 
 def hold_and_sleep(lock: Lock, held: Queue) -> None:

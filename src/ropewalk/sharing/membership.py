@@ -16,6 +16,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Generator
+from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.caller import Caller
@@ -389,6 +390,8 @@ def _settle_all() -> None:
 
 os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_settle_all)
+# A child that multiprocessing has forked ends without atexit, and knows only what it has registered itself.
+util.register_after_fork(_settle_all, lambda settle: util.Finalize(None, settle, exitpriority=0))
 
 
 __all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "shown", "using", "who_we_are"]
