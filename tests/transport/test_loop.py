@@ -318,3 +318,17 @@ def test_many_long_calls_at_once_leave_no_more_threads_than_calls() -> None:
         if thread.name.startswith("served"):
             thread.join(DEADLINE_S)
     assert threading.active_count() == before
+
+
+def test_timers_that_were_cancelled_do_not_stay_until_they_would_have_been_due(loop: Loop) -> None:
+    due = threading.Event()
+
+    def set_many() -> bool:
+        loop.call_later(0.05, due.set)
+        for _ in range(20_000):
+            loop.call_later(3600.0, lambda: None).cancel()
+        return True
+
+    on_loop(loop, set_many)
+    assert len(loop._timers) < 1000
+    assert due.wait(DEADLINE_S)

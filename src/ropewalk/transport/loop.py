@@ -45,6 +45,8 @@ _MOST_LOOKS = 20
 DEPUTY_S = 0.002
 #: After so many looks at a loop that makes no calls, the deputy sleeps until there is one.
 _IDLE_LOOKS = 20
+#: Among fewer timers nobody looks for those that were cancelled.
+_FEW_TIMERS = 256
 
 
 class Timer:
@@ -71,6 +73,7 @@ class Loop:
         self._events: dict[int, int] = {}
         self._calls: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
+        self._many_timers = _FEW_TIMERS
         self._order = itertools.count()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._awake = False
@@ -134,6 +137,10 @@ class Loop:
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
         """Have the loop make a call after a delay; from the loop's thread."""
+        if len(self._timers) >= self._many_timers:  # many may be cancelled, and due only in hours
+            self._timers = [entry for entry in self._timers if entry[2].call]
+            heapq.heapify(self._timers)
+            self._many_timers = max(_FEW_TIMERS, 2 * len(self._timers))
         timer = Timer(time.monotonic() + delay_s, call)
         heapq.heappush(self._timers, (timer.due, next(self._order), timer))
         return timer
