@@ -317,3 +317,11 @@ def test_a_session_whose_agents_do_not_stay_up_refuses_at_once_what_it_could_nev
     assert session.has_failed and default_session() is not session
     session.release()
     session.close()
+
+
+def test_who_waits_for_a_service_hears_of_the_end_of_the_session() -> None:
+    session = Session()
+    session.lease()
+    session.close()  # right before the question: nobody is left to answer it
+    with pytest.raises(StartFailed, match="session"):
+        session.find_service("tests.processes.entries:nothing")

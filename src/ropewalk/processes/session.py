@@ -93,6 +93,8 @@ _GATHERINGS = 25
 _END_S = 6.0
 #: A process whose link has closed but which does not die is ended after this long.
 _SILENT_S = 2.0
+#: Who waits for a service looks this often whether the session has ended.
+_LOOK_UP_S = 1.0
 
 
 @dataclass(slots=True)
@@ -385,7 +387,13 @@ class Session:
             found.put((address, problem))
 
         self._loop.call_soon(lambda: self._services.ask(entry, None, tell))
-        address, problem = found.get()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                address, problem = found.get(timeout=_LOOK_UP_S)
+                break
+            self._check_gives_processes()  # one that has ended meanwhile answers nobody
+            if self.closed:
+                raise StartFailed("this session has ended")
         if problem:
             raise StartFailed(problem)
         return address
