@@ -17,19 +17,30 @@ def test_what_a_process_noted_before_it_was_killed_stands_there() -> None:
     child = os.fork()
     if not child:
         theirs = TakenPage(fd)
-        theirs.note(7)
-        theirs.note(8200)
+        assert theirs.note(7)
+        assert theirs.note(8200)
         os.kill(os.getpid(), signal.SIGSTOP)
     deadline = time.monotonic() + 10
-    while not page.has(8200) and time.monotonic() < deadline:
+    while not page.see(8200) and time.monotonic() < deadline:
         time.sleep(0.001)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert page.has(7)
-    assert page.has(8200)
-    assert not page.has(8)  # shares its slot with 8200
+    assert page.see(7)
     page.close()
     page.close()
+    os.close(fd)
+
+
+def test_a_slot_is_taken_until_the_other_side_has_seen_it() -> None:
+    fd = TakenPage.create()
+    ours, theirs = TakenPage(fd), TakenPage(fd)
+    assert ours.note(8)
+    assert not ours.note(8200)  # they share a slot
+    assert not theirs.see(8200)
+    assert theirs.see(8)
+    assert not theirs.see(8)
+    assert ours.note(8200)
+    assert theirs.see(8200)
     os.close(fd)
 
 

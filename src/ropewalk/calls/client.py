@@ -10,9 +10,9 @@
 A client finds its service through the directory when it has no link to it, so it
 follows a service that was restarted elsewhere.
 
-From one process to another at most 1024 calls are under way (`MAX_IN_FLIGHT`); a
-further one waits, also `future` and `send`, which is how a slow service slows its
-callers down. They are counted by number and not by bytes: whoever sends arguments of
+From one process to another at most 1024 calls that nobody waits for (`future`, `send`)
+are under way (`MAX_IN_FLIGHT`); a further one waits, which is how a slow service slows
+its callers down. They are counted by number and not by bytes: whoever sends arguments of
 10 MB without waiting for answers may have 10 GB of them on the way.
 """
 

@@ -29,7 +29,7 @@ import time
 from collections import deque
 from typing import Any, cast
 
-from ropewalk.calls.messages import Call, Cancel, End, Item, More, Taken, TakenPageHere
+from ropewalk.calls.messages import Answer, Call, Cancel, End, Item, More, Taken, TakenPageHere
 from ropewalk.calls.payloads import Packed, own_descriptors
 from ropewalk.calls.pending import Busy, Lost, Pending, value_of
 from ropewalk.errors import FrameError, LinkClosed
@@ -38,7 +38,8 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.taken_page import TakenPage
 
-#: So many calls of one link may be under way; a further one waits, which is how a slow service slows its callers down.
+#: So many calls that nobody waits for may be under way over one link; a further one waits, which is how a slow service
+#: slows its callers down. Threads that wait hold themselves back, and may wait for what a further call brings about.
 MAX_IN_FLIGHT = 1024
 #: Calls that nobody waits for are read, and sent if they were held, after this long.
 _ALONE_S = 0.001
@@ -141,7 +142,7 @@ class Conversation:
             raise
         return received, pending
 
-    def exchange(self, message: Call, packed: Packed, *, lends: bool = False) -> Any:
+    def exchange(self, message: Call, packed: Packed) -> Any:
         """Call, and wait for the answer without a deadline; Ctrl-C never tears the link.
 
         To the peer of such calls this link is this process: it would take an end of the link for an end of the process,
@@ -150,26 +151,26 @@ class Conversation:
         Args:
             message: the call.
             packed: its arguments.
-            lends: whether the peer lends the value until it hears that it is here.
 
         Raises:
             Lost, NotServed, Exception: as `ask`.
         """
         with interrupts_deferred:
             received = self._exchange(message, packed)
+            lent = type(received.message) is Answer and received.message.lent
             try:
                 with interrupts_allowed:
                     value = value_of(received, self.where)
             except Exception:  # what arrived and cannot be unpickled is nobody else's either
-                if lends:
-                    self.took(message.number)
+                if lent:
+                    self._took(message.number)
                 raise
             except BaseException:
-                if lends:
+                if lent:
                     self._send(Cancel(message.number))
                 raise
-            if lends:
-                self.took(message.number)
+            if lent:
+                self._took(message.number)
             return value
 
     def _exchange(self, message: Call, packed: Packed) -> Received:
@@ -192,15 +193,21 @@ class Conversation:
                 raise Lost(pending.why_lost)
         return received
 
-    def begin(self, message: Call, packed: Packed, pending: Pending) -> None:
+    def begin(self, message: Call, packed: Packed, pending: Pending, *, wait_for_room: bool = True) -> None:
         """Send a call; `pending` is answered with its answer.
+
+        Args:
+            message: the call.
+            packed: its arguments.
+            pending: stands for it here.
+            wait_for_room: whether to wait while too many are under way; never on the loop, or with a lock it needs.
 
         Raises:
             Lost: the link has ended; the call was not sent.
             TimeoutError: too many calls were under way until `pending.due`.
         """
-        if len(self._pending) >= MAX_IN_FLIGHT:
-            self._wait_for_room(pending.due)
+        if pending.alone and wait_for_room and len(self._alone) >= MAX_IN_FLIGHT:
+            self.wait_for_room(pending.due)
         number = pending.number = message.number = next(self._numbers)
         hold = pending.alone and bool(self._pending) and not self._armed and not packed.fds
         try:
@@ -274,13 +281,12 @@ class Conversation:
                 finally:
                     os.close(fd)
 
-    def took(self, number: int) -> None:
+    def _took(self, number: int) -> None:
         """The answer to a call, which was only lent, is here."""
-        if self._page:
-            with contextlib.suppress(ValueError):  # it was closed with the link
-                self._page.note(number)
-        else:
-            self._send(Taken(number))
+        with contextlib.suppress(ValueError):  # it was closed with the link
+            if self._page and self._page.note(number):
+                return
+        self._send(Taken(number))
 
     def ask_for_more(self, pending: Pending, credit: int) -> None:
         """Let a stream send so many more items."""
@@ -414,7 +420,7 @@ class Conversation:
         if kind is not End:
             pending.received = received
         self._answer(pending)
-        if self._for_room and len(self._pending) < MAX_IN_FLIGHT:
+        if self._for_room and len(self._alone) < MAX_IN_FLIGHT:
             self._answer(self._for_room.popleft())
 
     def _answer(self, pending: Pending) -> None:
@@ -513,17 +519,17 @@ class Conversation:
                 if _release(lock):
                     return
 
-    def _wait_for_room(self, due: float | None) -> None:
-        """Wait until fewer calls are under way.
+    def wait_for_room(self, due: float | None = None) -> None:
+        """Wait until one more call that nobody waits for may be under way.
 
         Raises:
             TimeoutError: not until `due`.
         """
-        while len(self._pending) >= MAX_IN_FLIGHT and not self.closed:
+        while len(self._alone) >= MAX_IN_FLIGHT and not self.closed:
             room = Pending(self.where)
             self._for_room.append(room)
             try:
-                if len(self._pending) >= MAX_IN_FLIGHT and not self.wait(room, due):
+                if len(self._alone) >= MAX_IN_FLIGHT and not self.wait(room, due):
                     raise TimeoutError(f"{MAX_IN_FLIGHT} calls to {self.where} were under way and none was answered")
             finally:
                 with contextlib.suppress(ValueError):

@@ -76,6 +76,8 @@ class Answer(msgspec.Struct, tag=10, array_like=True, frozen=True):
 
     number: int
     shared: Lengths
+    lent: bool = False
+    """Whether it counts as taken only when the server hears so: by `Taken`, or in the shared page."""
 
 
 class Raised(msgspec.Struct, tag=11, array_like=True, frozen=True):

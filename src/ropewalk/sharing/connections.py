@@ -41,7 +41,6 @@ class Connection(SharedObject):
         writable: whether it sends.
     """
 
-    _LENDS = frozenset({"recv"})
     _readiness: Readiness | None = None
     _closed = False
     _readable = True

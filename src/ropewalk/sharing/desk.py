@@ -248,13 +248,13 @@ class WaitingDesk:
                 packed = packed.unfolded()
             if packed.fds:
                 with contextlib.suppress(LinkClosed):
-                    caller.link.send(Answer(asking.number, packed.shared), (), packed.fds)
+                    caller.link.send(Answer(asking.number, packed.shared, outcome.lent), (), packed.fds)
             else:
-                self._reply(caller.link, Answer(asking.number, ()), packed.parts)
+                self._reply(caller.link, Answer(asking.number, (), outcome.lent), packed.parts)
         elif value is None:
             self._reply(caller.link, Answer(asking.number, ()))
         else:
-            self._reply(caller.link, Answer(asking.number, ()), (pickle.dumps(value, 5),))
+            self._reply(caller.link, Answer(asking.number, (), outcome.lent), (pickle.dumps(value, 5),))
 
     def _reply(self, link: Link, answer: Any, parts: Sequence[Any] = ()) -> None:
         with contextlib.suppress(LinkClosed):  # the loop notices by itself
@@ -271,7 +271,7 @@ class WaitingDesk:
         """See what a caller has taken."""
         page = caller.page
         if page:
-            for number in [number for number in caller.lent if page.has(number)]:
+            for number in [number for number in caller.lent if page.see(number)]:
                 asking = caller.lent.pop(number)
                 self.end_all(asking.state.taken(asking))
 

@@ -42,8 +42,6 @@ class Synchronizer(SharedObject):
 class _Acquirable(Synchronizer):
     """What is acquired and released, also by `with`."""
 
-    _LENDS = frozenset({"acquire"})
-
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Wait until it can be had, and have it.
 

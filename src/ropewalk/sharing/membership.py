@@ -25,9 +25,8 @@ from ropewalk.calls.directory import Place
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
-from ropewalk.errors import LinkClosed, PeerLost, PoolClosed, TransportError
+from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
-from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session, default_session, leased, session_of_run
 from ropewalk.sharing.depot import DEPOT_TARGET
 from ropewalk.transport.credentials import token_of
@@ -42,8 +41,6 @@ DEPOT = "ropewalk.sharing.depot_process:main"
 SILENT_S = 5.0
 #: Nobody dials it again for so long.
 _SHUN_S = 10.0
-#: While so many calls are under way, words that nobody waits for are not counted among them: there might be no room.
-_MOST_IN_FLIGHT = 512
 #: A depot that nobody needs ends; who finds it in that moment tries again.
 _ATTEMPTS, _PAUSE_S = 5, 0.1
 #: The loop is waited for so long at the end; it never lasts.
@@ -109,10 +106,12 @@ class Member:
                 self._shun(address, str(error))
             problem = f"the {wanted} is gone: nobody answers at {shown(address)}: {error}"
             raise PeerLost(problem, peer=address) from error
-        if conversation not in self._introduced:
-            self._introduced[conversation] = (0, time.monotonic())
+        mine = (0, time.monotonic())
+        if conversation not in self._introduced and self._introduced.setdefault(conversation, mine) is mine:
             conversation.share_page()
             self.tell(conversation, "introduce", who_we_are())
+            for call in on_dialled:
+                call(self, address, conversation)
         return conversation
 
     def ask(self, address: str, method: str, *args: object) -> Any:
@@ -130,15 +129,11 @@ class Member:
             raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
 
     def tell(self, conversation: Conversation, method: str, *args: object) -> None:
-        """Call a depot itself without waiting, not even for room; what cannot be sent any more is dropped."""
+        """Call a depot itself without waiting, also not for room; what cannot be sent any more is dropped."""
         packed = pack_arguments(None, args, {}, keep=True) if args else Packed(())
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
-        if conversation.num_pending >= _MOST_IN_FLIGHT:
-            with contextlib.suppress(LinkClosed), interrupts_deferred:
-                conversation.link.send(message, packed.parts)  # the answer belongs to no call, and is dropped
-            return
-        with contextlib.suppress(Lost, TimeoutError):
-            conversation.begin(message, packed, Dropped(conversation.where))
+        with contextlib.suppress(Lost):
+            conversation.begin(message, packed, Dropped(conversation.where), wait_for_room=False)
             conversation.flush()
 
     def depot(self) -> str:
@@ -159,7 +154,8 @@ class Member:
 
     def _is_up(self, address: str) -> bool:
         try:
-            self.converse(address)
+            if self.caller.known(address) is None:  # it may just be ending, and hear nobody any more
+                self.ask(address, "ping")
         except PeerLost:
             return False
         return True
@@ -353,6 +349,11 @@ def member_of_run(run_id: str) -> Member:
     return member
 
 
+def known_member(run_id: str) -> Member | None:
+    """This process in a run, if it has taken part in it; takes no lock, and so may be called anywhere."""
+    return _members.get(run_id)
+
+
 def shown(address: str) -> str:
     """An address for people: the way for other hosts if there is one, without the fingerprint."""
     way = address.rpartition("|")[2]
@@ -381,6 +382,8 @@ def _forget_all() -> None:
 
 #: What else has to be forgotten in a forked child.
 on_fork: list[Callable[[], object]] = []
+#: Told of each new link to a depot: the member, the address, the link.
+on_dialled: list[Callable[[Member, str, Conversation], object]] = []
 
 
 def _settle_all() -> None:
@@ -394,4 +397,15 @@ atexit.register(_settle_all)
 util.register_after_fork(_settle_all, lambda settle: util.Finalize(None, settle, exitpriority=0))
 
 
-__all__ = ["DEPOT", "Member", "member_of", "member_of_run", "on_fork", "shown", "using", "who_we_are"]
+__all__ = [
+    "DEPOT",
+    "Member",
+    "known_member",
+    "member_of",
+    "member_of_run",
+    "on_dialled",
+    "on_fork",
+    "shown",
+    "using",
+    "who_we_are",
+]

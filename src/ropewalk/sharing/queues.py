@@ -27,7 +27,6 @@ class Queue(SharedObject):
         StartFailed: there is no process that could hold it, and none can be started.
     """
 
-    _LENDS = frozenset({"get"})
     _JOINABLE = False
     _closed = False
     _maxsize = 0

@@ -14,7 +14,7 @@ import os
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.conversation import Conversation
@@ -25,7 +25,7 @@ from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.calls.replica import Replica
 from ropewalk.errors import PeerLost, PoolClosed
 from ropewalk.processes.session import Session
-from ropewalk.sharing.membership import Member, member_of_run, on_fork, shown, using
+from ropewalk.sharing.membership import Member, known_member, member_of_run, on_dialled, on_fork, shown, using
 
 #: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
@@ -53,17 +53,18 @@ class SharedObject:
         is_new: whether this process has just made it, so that the depot knows of the handle already.
     """
 
-    _LENDS: ClassVar[frozenset[str]] = frozenset()
-    """The methods whose values count as taken when they have arrived."""
-
     def __init__(self, reference: Reference, *, is_new: bool = False) -> None:
         self._reference = reference
-        self._pid = os.getpid()
-        _hold(reference, is_new=is_new)
+        self._pid = 0  # of the process in which this handle is counted
+        self._count(is_new=is_new)
 
     def __del__(self) -> None:
-        if "_pid" in self.__dict__ and self._pid == os.getpid():
+        if self.__dict__.get("_pid") == os.getpid():
             _let_go(self._reference)
+
+    def _count(self, *, is_new: bool = False) -> None:
+        if _hold(self._reference, is_new=is_new):
+            self._pid = os.getpid()
 
     def __reduce__(self) -> Any:
         return _rebuild, (type(self), self._lend(), self._facts())
@@ -143,8 +144,7 @@ class SharedObject:
 
     def _conversation(self) -> Conversation:
         if self._pid != os.getpid():  # forked since: this process has no link yet, and counts anew
-            self._pid = os.getpid()
-            _hold(self._reference, is_new=False)
+            self._count()
         return member_of_run(self._reference.run_id).converse(self._reference.address, self._reference.label)
 
     def _call(self, method: str, packed: Packed, timeout: float | None) -> Any:
@@ -152,10 +152,10 @@ class SharedObject:
         if packed.fds and not conversation.link.stream.carries_fds:
             packed = packed.unfolded()
         if timeout is not None:
-            timeout = max(0.0, timeout)
+            timeout = max(0.0, float(timeout))  # no other number can be sent; what is none counts as zero
         message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 0)
         try:
-            return conversation.exchange(message, packed, lends=method in self._LENDS)
+            return conversation.exchange(message, packed)
         except (Lost, NotServed) as error:
             raise self._lost(error, conversation) from None
 
@@ -214,32 +214,38 @@ _held_lock = threading.Lock()
 _dropped: deque[Reference] = deque()
 
 
-def _hold(reference: Reference, *, is_new: bool) -> None:
-    """One more handle is here; the depot hears of the first one."""
+def _hold(reference: Reference, *, is_new: bool) -> bool:
+    """One more handle is here, of which the depot hears; False if it cannot be counted: nobody answers there."""
     with contextlib.suppress(PeerLost, PoolClosed):  # whoever uses the handle hears of it
         member = member_of_run(reference.run_id)
         conversation = member.converse(reference.address)
+        conversation.wait_for_room()  # not with the lock, which the loop takes: it is the loop that makes room
         with _held_lock:  # what is said of an object shall arrive in this order
             if not _held[reference]:
                 member.used()
             _held[reference] += 1
             if not is_new:
                 member.tell(conversation, "hold", reference.target, reference.ticket)
+        return True
+    return False
 
 
 def _lend(reference: Reference) -> None:
     """A handle is being pickled: the object must live until it has arrived."""
     with contextlib.suppress(PeerLost):
         member = member_of_run(reference.run_id)
-        member.tell(member.converse(reference.address), "lend", reference.target, reference.ticket)
+        conversation = member.converse(reference.address)
+        conversation.wait_for_room()
+        member.tell(conversation, "lend", reference.target, reference.ticket)
 
 
 def _let_go(reference: Reference) -> None:
     """A handle is gone. This may run between any two steps of any thread, so the loop does the rest."""
-    with contextlib.suppress(Exception):  # the run, or this interpreter, has ended
-        member = member_of_run(reference.run_id)
-        _dropped.append(reference)
-        member.loop.call_soon(_drop_some)
+    with contextlib.suppress(Exception):  # this interpreter has ended
+        member = known_member(reference.run_id)  # without a lock, which this very thread may hold
+        if member:
+            _dropped.append(reference)
+            member.loop.call_soon(_drop_some)
 
 
 def _drop_some() -> None:
@@ -270,6 +276,17 @@ def _forget_all() -> None:
 
 
 on_fork.append(_forget_all)
+
+
+def _hold_again(member: Member, address: str, conversation: Conversation) -> None:
+    """There is a new link to a depot. It has dropped what was held over the old one, if there was one."""
+    with _held_lock:
+        for reference in _held:
+            if (reference.run_id, reference.address) == (member.run_id, address):
+                member.tell(conversation, "hold", reference.target, 0)
+
+
+on_dialled.append(_hold_again)
 
 
 def _rebuild(cls: type[SharedObject], reference: Reference, facts: dict[str, Any]) -> SharedObject:

@@ -185,8 +185,6 @@ class Barrier(Synchronizer):
         StartFailed: there is no process that could hold it, and none can be started.
     """
 
-    _LENDS = frozenset({"wait"})
-
     def __init__(
         self,
         parties: int,

@@ -3,7 +3,7 @@
 A store into memory costs nothing, and it stands there also after SIGKILL: so the other side knows of every value that
 it lent whether it has arrived, without a message for each.
 
-    number 8193 ─▶ slot 8193 % 8192: 8193
+    number 8193 ─▶ slot 8193 % 8192: 8193 ─ the other side has seen it ─▶ 0
 """
 
 from __future__ import annotations
@@ -47,13 +47,21 @@ class TakenPage:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         return fd
 
-    def note(self, number: int) -> None:
-        """The answer to this call has arrived."""
-        self._slots[number % _NUM_SLOTS] = number
+    def note(self, number: int) -> bool:
+        """Note that the answer to this call has arrived; False if its slot has another one that was not seen yet."""
+        slot = number % _NUM_SLOTS
+        if self._slots[slot]:
+            return False
+        self._slots[slot] = number
+        return True
 
-    def has(self, number: int) -> bool:
-        """Whether it has."""
-        return self._slots[number % _NUM_SLOTS] == number
+    def see(self, number: int) -> bool:
+        """Whether it has arrived; true once, and its slot is free again."""
+        slot = number % _NUM_SLOTS
+        if self._slots[slot] != number:
+            return False
+        self._slots[slot] = 0
+        return True
 
     def close(self) -> None:
         """Give the memory back; may be called twice."""
