@@ -298,6 +298,12 @@ def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end
     assert [items.get(timeout=5) for _ in range(20)] == list(range(20))
 
 
+@pytest.mark.parametrize("maxsize", [1.5, "8", None])
+def test_a_bound_that_is_no_number_is_refused(session: rw.Session, maxsize: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        Queue(maxsize, session=session)
+
+
 def hold_and_sleep(lock: Lock, held: Queue) -> None:
     lock.acquire()
     held.put(os.getpid())

@@ -9,6 +9,7 @@ Items go to readers in the order in which these asked; what was on its way to a 
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import Any, ClassVar, cast
 
@@ -32,6 +33,7 @@ class Queue(SharedObject):
     _maxsize = 0
 
     def __init__(self, maxsize: int = 0, *, session: Session | None = None) -> None:
+        maxsize = operator.index(maxsize)
         (reference,) = create("queue", maxsize, self._JOINABLE, label=type(self).__name__, session=session)
         self._attach(reference, maxsize)
 
