@@ -212,6 +212,28 @@ def test_a_missing_import_inside_a_module_is_the_scripts_error(tmp_path: Path) -
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_processes_of_a_script_that_catches_it(tmp_path: Path, number: signal.Signals) -> None:
+    source = """
+        import time, ropewalk as mp
+        process = mp.Process(target=time.sleep, args=(40,))
+        process.start()
+        process.pid
+        try:
+            print("ready", flush=True)
+            time.sleep(40)
+        except KeyboardInterrupt:
+            process.join()
+            print(process.exitcode)
+    """
+    write(tmp_path, "s.py", source)
+    with start_ropewalk("run", "s.py", folder=tmp_path) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=20)
+    assert output == "1\n"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_first_signal_lets_the_script_clean_up(tmp_path: Path, number: signal.Signals, code: int) -> None:
     source = """

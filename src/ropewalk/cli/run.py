@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 from ropewalk.cli import placing, script
 from ropewalk.cli.dry_run import describe_jobs
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
+from ropewalk.processes import interrupts
 from ropewalk.settings import Settings
 
 # How long the second signal waits for the processes to be killed. Should the interrupted code hold a lock that this
@@ -133,6 +134,7 @@ class Signals:
 
     def install(self) -> None:
         """Take over SIGINT and SIGTERM, unless whoever started us wants them ignored (nohup, `&` in a script)."""
+        interrupts.telling_handlers.append(self._handle)
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
@@ -159,6 +161,7 @@ class Signals:
         self._received = number
         name, again = ("Ctrl-C", "press it again") if number == signal.SIGINT else ("SIGTERM", "send it again")
         _say_beside_display(f"{name} received, stopping; {again} to kill everything at once")
+        interrupts.tell_of_interrupt()
         raise KeyboardInterrupt
 
 

@@ -29,7 +29,7 @@ from ropewalk.compat.meta import resources_of
 from ropewalk.compat.process_payload import PROCESS, Packed
 from ropewalk.compat.process_popen import Popen
 from ropewalk.errors import StartFailed
-from ropewalk.processes import bootstrap
+from ropewalk.processes import bootstrap, interrupts
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.owner import ProcessSpec
@@ -212,18 +212,26 @@ def _hook_interrupts() -> None:
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _pass_on)
+        signal.signal(signal.SIGINT, _tell_and_raise)
 
 
-def _pass_on(number: int, frame: FrameType | None) -> None:
+def _tell_and_raise(number: int, frame: FrameType | None) -> None:
+    interrupts.tell_of_interrupt()
+    signal.default_int_handler(number, frame)
+
+
+def _interrupt_children_soon() -> None:
     for child in _children():
         cast(Any, child)._popen.interrupt_soon()
-    signal.default_int_handler(number, frame)
+
+
+interrupts.telling_handlers.append(_tell_and_raise)
+interrupts.before_interrupt.append(_interrupt_children_soon)
 
 
 def _interrupts_are_passed_on() -> bool:
     """Whether the children have heard of a Ctrl-C before us: a second one would end what they do about it."""
-    return signal.getsignal(signal.SIGINT) is _pass_on
+    return signal.getsignal(signal.SIGINT) in interrupts.telling_handlers
 
 
 _hooked = False

@@ -100,6 +100,19 @@ class _Allowance:
 #: `with interrupts_deferred: ... with interrupts_allowed: wait()`.
 interrupts_allowed = _Allowance()
 
+#: Called right before KeyboardInterrupt is raised, by the handlers below; must take no lock.
+before_interrupt: list[Callable[[], object]] = []
+
+#: The handlers of signals that do so.
+telling_handlers: list[object] = []
+
+
+def tell_of_interrupt() -> None:
+    """Make the calls of `before_interrupt`."""
+    for call in before_interrupt:
+        call()
+
+
 #: Signals whose handlers programs use to raise in the main thread, such as time limits by SIGALRM.
 _RAISING = [
     int(getattr(_signal, name))
