@@ -179,6 +179,30 @@ def test_a_handle_may_go_in_any_moment_of_any_thread(session: rw.Session) -> Non
     assert done.wait(10)
 
 
+@pytest.mark.parametrize("put", ["with a lambda", "with what cannot be pickled", "into what is full"])
+def test_a_handle_in_a_pickle_that_is_not_sent_is_not_under_way(session: rw.Session, put: str) -> None:
+    items = Queue(1, session=session)
+    inner = Queue(session=session)
+    if put == "with a lambda":  # a second pickler has to be tried
+        items.put((inner, lambda: None))
+        items.get()
+    elif put == "with what cannot be pickled":
+        with pytest.raises(rw.NotPicklable):
+            items.put((inner, threading.Lock()))
+    else:
+        items.put(1)
+        with pytest.raises(queue.Full):
+            items.put(inner, timeout=0.01)
+    del inner
+    member = member_of(session)
+
+    def only_items_are_left() -> bool:
+        gc.collect()
+        return member.ask(member.depot(), "num_objects") == 1
+
+    wait_until(only_items_are_left)
+
+
 # What was taken
 
 

@@ -75,6 +75,12 @@ class Packed:
         assert self.fds
         return Packed(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
 
+    def copied(self) -> Packed:
+        """As `unfolded`, in this process's own memory; the memory file is closed."""
+        copy = Packed([bytes(part) for part in self.unfolded().parts])
+        self.close()
+        return copy
+
 
 _EMPTY_CALL = Packed(())
 

@@ -30,7 +30,7 @@ from ropewalk.transport.loop import Loop
 DEPOT_TARGET = 1
 #: How often the depot looks for references that have expired.
 _LOOK_S = 5.0
-_WHICH = ("create", "introduce", "hold", "drop", "lend", "num_objects", "ping")
+_WHICH = ("create", "introduce", "hold", "drop", "lend", "take_back", "num_objects", "ping")
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +131,14 @@ class Depot:
             stored = self.stored.get(target)
             if stored:
                 stored.kept.lend(caller, ticket)
+
+    def take_back(self, target: int, ticket: int) -> None:
+        """The caller has given up a pickle of a handle: it never arrives."""
+        with self.lock:
+            stored = self.stored.get(target)
+            if stored:
+                stored.kept.arrive(ticket, time.monotonic())
+                self._reap(target, stored)
 
     def num_objects(self) -> int:
         """How many objects it holds."""

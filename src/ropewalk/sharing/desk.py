@@ -14,6 +14,8 @@ import contextlib
 import itertools
 import os
 import pickle
+import resource
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -134,6 +136,8 @@ class WaitingDesk:
         if caller is None:
             party = Party(f"{link.peer}/{next(self._numbers)}", link.peer.partition("#")[0])
             caller = self.callers[link] = Caller(link, party)
+            if link.closed:  # one of its calls has outlasted it; this is heard after its end, or together with it
+                self._loop.call_soon(lambda: self.gone(link))
         return caller
 
     # As the desk of a server; on the loop
@@ -199,6 +203,8 @@ class WaitingDesk:
             asking = Asking(caller.party, caller, message.number, state)
             packed = Packed(received.parts, message.shared, received.fds or None)  # type: ignore[arg-type]
             size = sum(packed.shared) if packed.fds else total_bytes(packed.parts)
+            if packed.fds and packed.fds[0] > _most_descriptors():
+                packed = packed.copied()
             outcomes = method(asking, *way.place, Item(packed, size))
         else:
             thread, *args = unpack(received, message.shared)
@@ -281,6 +287,12 @@ class WaitingDesk:
                 if caller.lent:
                     self._look_at(caller)
         self._loop.call_later(_LOOK_S, self._look)
+
+
+def _most_descriptors() -> int:
+    """Items keep their memory files while no more descriptors are open; without any left, no link could be heard."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft // 2
 
 
 __all__ = ["Asking", "Caller", "Item", "WaitingDesk"]

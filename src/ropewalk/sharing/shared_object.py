@@ -26,6 +26,7 @@ from ropewalk.calls.replica import Replica
 from ropewalk.errors import PeerLost, PoolClosed
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import Member, known_member, member_of_run, on_dialled, on_fork, shown, using
+from ropewalk.transport.given_up import Trial, if_given_up
 
 #: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
@@ -113,6 +114,10 @@ class SharedObject:
         Raises:
             NotPicklable: it cannot be sent.
         """
+        with Trial():  # of what is not taken, nothing is under way
+            return self._send_item(method, item, timeout, wait)
+
+    def _send_item(self, method: str, item: Any, timeout: float | None, wait: bool) -> Any:
         conversation = self._conversation()
         packed = pack_item(conversation.link, item)
         if not wait and len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES:
@@ -237,6 +242,7 @@ def _lend(reference: Reference) -> None:
         conversation = member.converse(reference.address)
         conversation.wait_for_room()
         member.tell(conversation, "lend", reference.target, reference.ticket)
+        if_given_up(lambda: member.tell(conversation, "take_back", reference.target, reference.ticket))
 
 
 def _let_go(reference: Reference) -> None:

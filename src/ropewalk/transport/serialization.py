@@ -29,6 +29,7 @@ import cloudpickle.cloudpickle
 
 from ropewalk.errors import NotPicklable
 from ropewalk.transport.culprits import find_culprit, kind_of
+from ropewalk.transport.given_up import Trial
 from ropewalk.transport.main_namespace import main_globals
 from ropewalk.transport.picklers import ByValue, CodePickler, FastPickler, ResultPickler, root_in_main
 from ropewalk.transport.standard_objects import not_by_inheritance, take_instead
@@ -221,7 +222,8 @@ def _dump(make: Callable[..., Any], value: Any) -> Payload:
     buffers: list[memoryview] = []
     file = io.BytesIO()
     pickler = make(file, _PROTOCOL, buffer_callback=functools.partial(_take, buffers))
-    pickler.dump(value)
+    with Trial():
+        pickler.dump(value)
     return Payload(file.getvalue(), tuple(buffers), frozenset(pickler.names) if pickler.names else _NO_NAMES)
 
 
@@ -281,7 +283,8 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
 
     def attempt(part: Any) -> Exception | None:
         try:
-            _dump(make, part)
+            with Trial(keep=False):
+                _dump(make, part)
         except Exception as failure:
             return failure
         return None
