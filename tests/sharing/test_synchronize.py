@@ -309,10 +309,10 @@ def test_conditions_have_the_errors_of_multiprocessing(session: rw.Session) -> N
             notify()
 
 
-@pytest.mark.parametrize("lock", [threading.Lock(), threading.RLock(), multiprocessing.Lock(), "lock"], ids=repr)
-def test_a_lock_of_the_standard_library_is_refused_with_what_to_use(lock: Any) -> None:
+@pytest.mark.parametrize("make", [threading.Lock, threading.RLock, multiprocessing.get_context("fork").Lock, str])
+def test_a_lock_of_the_standard_library_is_refused_with_what_to_use(make: Callable[[], Any]) -> None:
     with pytest.raises(TypeError, match=r"ropewalk\.Lock\(\) or ropewalk\.RLock\(\)"):
-        Condition(lock)
+        Condition(make())
 
 
 def test_a_wait_whose_time_is_over_owns_the_lock_as_often_as_before(session: rw.Session) -> None:
