@@ -68,3 +68,12 @@ def test_a_service_takes_no_room_of_other_processes(session: Session) -> None:
     (agent,) = session.hosts()
     assert not agent.processes
     assert len(agent.services) == 1
+
+
+def test_a_host_that_is_about_to_be_taken_away_has_one_service_as_well(session: Session) -> None:
+    with Pool(2, session=session) as pool:
+        pool.map(abs, range(4), chunksize=1)
+        (agent,) = session.hosts()
+        agent.draining = "its machine is about to go"
+        assert len(set(pool.map(find_from_here, [ENTRY] * 6, chunksize=1))) == 1
+        assert len(agent.services) == 1

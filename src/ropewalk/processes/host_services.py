@@ -81,7 +81,8 @@ class HostServices:
             then: called with its address and "", or "" and why it cannot be had.
         """
         for service in self._services.values():
-            if service.entry == entry and agent in (None, service.agent) and not service.agent.draining:
+            fits = service.agent is agent if agent else not service.agent.draining  # who is there has no other host
+            if service.entry == entry and fits:
                 if service.address:
                     then(service.address, "")
                 else:
