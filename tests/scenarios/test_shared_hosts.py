@@ -86,6 +86,8 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         script = cluster.launch(
             SITES
             + """
+    import signal
+    import numpy as np
     from ropewalk.sharing.managers import BaseManager, SyncManager
 
     class Simulator:
@@ -147,6 +149,51 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         except EOFError as error:
             return sorted(hosts), str(error)
 
+    def answer(connection, num):
+        # Each of several that hold one end answers some.
+        for _ in range(num):
+            question = connection.recv()
+            connection.send((question, socket.gethostname()))
+        return num
+
+    def stop_in_recv(connection):
+        # A process beside the site, which is killed before it takes anything.
+        pid = os.fork()
+        if pid == 0:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+            connection.recv()
+            os._exit(0)
+        while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        return pid
+
+    def end_it(pid):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    def wait_for(connection):
+        from multiprocessing.connection import wait
+        assert wait([connection], 20) == [connection]
+        return connection.recv()
+
+    def ask_with_array(connection, array):
+        connection.send(array)
+        return connection.recv()
+
+    def answer_sum(connection):
+        array = connection.recv()
+        array += 1
+        connection.send(float(array.sum()))
+
+    def send_bytes(connection, num_bytes, times):
+        for number in range(times):
+            connection.send_bytes(bytes([number]) * num_bytes)
+
+    def recv_bytes(connection):
+        data = connection.recv_bytes()
+        assert data == data[:1] * len(data)
+        return data[0], len(data)
+
     def depot_of(object):
         return object._reference.label.rpartition(" on ")[2]
 
@@ -169,6 +216,36 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         hosts, ended = heard.result(20)
         assert talked.result(20) is None and hosts == [a.name], hosts
         assert f"on {a.name})" in ended, ended
+
+        # One end of a pipe on two hosts, that of its depot among them.
+        mine, its = b.do(rw.Pipe)
+        answering = [site.begin(answer, its, 50) for site in (a, b)]
+        for number in range(100):
+            mine.send(number)
+        answers = [mine.recv() for _ in range(100)]
+        assert sorted(number for number, _ in answers) == list(range(100))
+        assert {host for _, host in answers} == {a.name, b.name}
+        assert [one.result(20) for one in answering] == [50, 50]
+
+        # From the host of a pipe to another one, and back: arrays, bytes, and more of them than there is room for.
+        for there, here_ in ((b, c), (c, b)):
+            summing = here_.begin(answer_sum, its)
+            assert there.do(ask_with_array, mine, np.arange(1_000_000.0)) == 500_000_500_000
+            summing.result(20)
+            for size in (0, 10, 100_000, 5_000_000):
+                sending = there.begin(send_bytes, mine, size or 1, 20)
+                assert [here_.do(recv_bytes, its) for _ in range(20)] == [(number, size or 1) for number in range(20)]
+                assert sending.result(20) is None
+            waiting = here_.begin(wait_for, its)
+            there.do(mine.send, "it comes")
+            assert waiting.result(20) == "it comes"
+
+        # What was on its way to a process of another host that is killed goes to the next one.
+        pid = c.do(stop_in_recv, its)
+        mine.send("once")
+        taking = c.begin(its.recv)
+        c.do(end_it, pid)
+        assert taking.result(20) == "once"
 
         # A manager that a has started.
         simulators, table, lock = a.do(start_manager)

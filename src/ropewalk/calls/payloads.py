@@ -164,7 +164,7 @@ def pack_arguments(
     return _packed(link, (dumps_with_code if with_code else dumps)(value, what="arguments"), keep)
 
 
-def pack_item(link: Link, item: Any) -> Packed:
+def pack_item(link: Link | None, item: Any) -> Packed:
     """Pickle what is sent on as it is, by processes that do not look into it, with what of `__main__` it needs.
 
     Its buffers are the item's own memory: the caller waits until they are sent.
@@ -193,12 +193,15 @@ def pack_value(link: Link, value: Any, *, with_code: bool = False) -> Packed:
 
 
 def unpack(received: Received, shared: tuple[int, ...]) -> Any:
-    """The value of a message; None if it has no parts. Arrays are the receiver's own and writable."""
+    """The value of a message. Arrays are the receiver's own and writable.
+
+    One without parts is a descriptor, which the caller closes, if there is one, and None if not.
+    """
     parts = received.parts
     if shared:
         parts = open_parts(received.fds.pop(), shared, writable=True)
     if not parts:
-        return None
+        return received.fds.pop() if received.fds else None
     if len(parts) == 1:
         return loads(parts[0])
     # Small frames come as bytes, and what lies in values may be written to.

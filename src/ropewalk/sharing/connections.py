@@ -1,30 +1,38 @@
 """Pipes between any processes of a run: `multiprocessing.Pipe` and its two connections.
 
-    end 0: send ─▶ depot: at most 16 MiB wait ─▶ recv: end 1        several processes may hold one end
+    on one host:      send ─▶ packet ═══ kernel ═══▶ packet ─▶ recv        the depot made the pair and keeps its ends
+    on another one:   send ─▶ link ─▶ depot ─▶ packet ═══▶ ...            several processes may hold one end
 
 A message is an object or bytes. As in the standard library both go through one stream: `recv` of bytes loads them as
-a pickle, and `recv_bytes` of an object returns a pickle of it. Three things differ. An object arrives with its arrays
-beside its pickle, so that pickle is made where it is asked for. A message counts as received when it has arrived: what
-was on its way to a process that dies goes to the next one that holds this end. And `fileno()` is not the way of the
-messages but tells only that there are some; whoever wants to read and write it has the standard library's `Pipe`.
+a pickle, and `recv_bytes` of an object returns a pickle of it. Two things differ. An object arrives with its arrays
+beside its pickle, so that pickle is made where it is asked for. And on a host that is not the pipe's, `fileno()` is not
+the way of the messages but tells only that there are some, and a message counts as received when it has arrived: what
+was on its way to a process that dies goes to the next one that asks there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
-import pickle
+import select
+import time
 import types
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 import cloudpickle
 
+from ropewalk.calls.payloads import Packed, pack_item
+from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.readiness import Readiness
 from ropewalk.sharing.shared_object import Reference, SharedObject, create
-from ropewalk.transport.serialization import OUT_OF_BAND_BYTES, dumps, loads
+from ropewalk.transport.frames import Part
+from ropewalk.transport.packets import LOOK_UP_S, PACKET_BYTES, Packets, Parcel
+from ropewalk.transport.serialization import dumps, loads
 
 _cloudpickle: Any = cloudpickle  # untyped
 
@@ -41,6 +49,10 @@ class Connection(SharedObject):
         writable: whether it sends.
     """
 
+    _packets: Packets | None = None
+    """This end itself, on the host of the pipe, from its first use on."""
+    _is_far = False
+    """Whether this is known to be another host."""
     _readiness: Readiness | None = None
     _closed = False
     _readable = True
@@ -62,6 +74,8 @@ class Connection(SharedObject):
         if self._readiness:
             with contextlib.suppress(Exception):  # this interpreter is ending
                 self._readiness.abandon()
+        if self._packets:
+            self._packets.close()
         super().__del__()
 
     @property
@@ -82,12 +96,15 @@ class Connection(SharedObject):
     def fileno(self) -> int:
         """A descriptor that can be read while `poll()` is true, for `select`, `wait` and asyncio; not for `os.read`.
 
-        It is made when it is first asked for, and closed with this handle.
+        It is there from the first use on, and closed with this handle.
 
         Raises:
             OSError: this handle is closed, or too many descriptors are open.
         """
         self._check_closed()
+        packets = self._packets or self._open()
+        if packets:
+            return packets.fileno()
         if self._readiness and self._readiness.pid != os.getpid():
             self._readiness.abandon()  # the one of the process that forked this one
             self._readiness = None
@@ -100,7 +117,7 @@ class Connection(SharedObject):
         return readiness.fileno()
 
     def close(self) -> None:
-        """Use this handle no more; if it is the last one, its end is closed at once. May be called twice."""
+        """Use this handle no more; if it is the last one, its end is closed when this returns. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -109,7 +126,16 @@ class Connection(SharedObject):
                 self._readiness.close()
             else:
                 self._readiness.abandon()
+        packets, self._packets = self._packets, None
+        if packets:
+            packets.close()
+        counts = self._pid == os.getpid()  # a forked child that only had the descriptor does not
         self._give_back()
+        if counts:
+            with contextlib.suppress(PeerLost):
+                member = member_of_run(self._reference.run_id)
+                if member.converse(self._reference.address).link.stream.carries_fds:
+                    self._settle()
 
     def send(self, obj: Any) -> None:
         """Send an object.
@@ -122,7 +148,15 @@ class Connection(SharedObject):
         """
         self._check_closed()
         self._check_writable()
-        self._ask_with("send", obj)
+        packets = self._packets or self._open()
+        if packets is None:
+            self._ask_with("send", obj)
+            return
+        packed = pack_item(None, obj)
+        try:
+            self._send(packets, packed)
+        finally:
+            packed.close()
 
     def send_bytes(self, buf: Any, offset: int = 0, size: int | None = None) -> None:
         """Send bytes.
@@ -152,7 +186,13 @@ class Connection(SharedObject):
             raise ValueError("size is negative")
         elif offset + size > num_bytes:
             raise ValueError(f"buffer length {num_bytes} < offset {offset} + size {size}")
-        self._ask_with("send", Bytes(view[offset : offset + size]))
+        view = view[offset : offset + size]
+        packed = Packed([view if view.contiguous else bytes(view)])
+        packets = self._packets or self._open()
+        if packets is None:
+            self._call("send", packed, None)
+        else:
+            self._send(packets, packed)
 
     def recv(self) -> Any:
         """Receive an object, waiting for one.
@@ -162,8 +202,8 @@ class Connection(SharedObject):
             OSError: this handle is closed, or only sends.
             PeerLost: where the pipe lived is gone, with what was in it.
         """
-        message = self._receive()
-        return loads(message.data) if type(message) is Bytes else message
+        parts = self._receive()
+        return loads(parts[0], parts[1:])
 
     def recv_bytes(self, maxlength: int | None = None) -> bytes:
         """Receive bytes, waiting for them.
@@ -179,7 +219,7 @@ class Connection(SharedObject):
         self._check_readable()
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
-        data = _bytes_of(self._receive())
+        data = bytes(_bytes_of(self._receive()))
         if maxlength is not None and len(data) > maxlength:
             if self._writable:
                 self._readable = False
@@ -208,7 +248,7 @@ class Connection(SharedObject):
                 raise ValueError(f"offset too large: {offset} in a buffer of {view.nbytes} bytes")
             data = _bytes_of(self._receive())
             if view.nbytes < offset + len(data):
-                raise multiprocessing.BufferTooShort(data)
+                raise multiprocessing.BufferTooShort(bytes(data))
             view[offset : offset + len(data)] = data
             return len(data)
 
@@ -223,7 +263,20 @@ class Connection(SharedObject):
         """
         self._check_closed()
         self._check_readable()
-        return self._ask("poll", timeout=timeout)
+        packets = self._packets or self._open()
+        if packets is None:
+            return self._ask("poll", timeout=timeout)
+        due = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left_s = LOOK_UP_S if due is None else due - time.monotonic()
+            events = self._poll_for(packets, min(left_s, LOOK_UP_S))
+            if events & select.POLLHUP and packets.is_at_end():
+                self._last_holders()  # if nobody can tell any more, this end knows nothing
+            if events:
+                return True
+            if left_s <= LOOK_UP_S and due is not None:
+                return False
+            self._check_closed()
 
     def __enter__(self) -> Connection:
         return self
@@ -237,15 +290,84 @@ class Connection(SharedObject):
 
     __class_getitem__: ClassVar[Any] = classmethod(cast("Any", types.GenericAlias))
 
-    def _receive(self) -> Any:
+    def _open(self) -> Packets | None:
+        """Have the depot hand out this end; None if it cannot, because it is on another host."""
+        if self._is_far:
+            return None
+        fd = self._ask("open")
+        if fd is None:
+            self._is_far = True
+            return None
+        opened = Packets(fd)
+        packets = self.__dict__.setdefault("_packets", opened)  # of two threads that do this, one was first
+        if packets is not opened or self._closed:
+            opened.close()
+            self._check_closed()
+        return packets
+
+    def _send(self, packets: Packets, packed: Packed) -> None:
+        """Send a message over the wire."""
+        parts = packed.parts
+        try:
+            if len(parts) == 1 and type(parts[0]) is bytes and len(parts[0]) < PACKET_BYTES:
+                while not packets.send_one(parts[0]):
+                    self._check_closed()
+                return
+            parcel = Parcel(parts, packed.shared, packed.fds[0] if packed.fds else None)
+            try:
+                while not packets.send(parcel):
+                    self._check_closed()
+            finally:
+                parcel.close()
+        except BrokenPipeError:
+            self._check_closed()
+            problem = f"nobody holds the other end of this pipe{self._last_holders()}"
+            raise BrokenPipeError(errno.EPIPE, problem) from None
+        except OSError:
+            self._check_closed()
+            raise
+
+    def _receive(self) -> Sequence[Part]:
+        """The parts of the next message."""
         self._check_closed()
         self._check_readable()
+        packets = self._packets or self._open()
+        if packets is None:
+            return self._receive_from_afar()
         try:
-            return self._ask("recv")
+            while True:
+                parts = packets.receive()
+                if parts is not None:
+                    return parts
+                self._check_closed()
+        except EOFError:
+            raise EOFError(f"nobody holds the other end of this pipe{self._last_holders()}") from None
+        except OSError:
+            self._check_closed()
+            raise
+
+    def _receive_from_afar(self) -> Sequence[Part]:
+        try:
+            return self._ask("recv").parts
         finally:
             readiness = self._readiness
             if readiness and readiness.pid == os.getpid() and not self._closed:
                 readiness.again(self._conversation)
+
+    def _poll_for(self, packets: Packets, timeout_s: float) -> int:
+        try:
+            return packets.poll(timeout_s)
+        except ValueError:  # it has no descriptor any more
+            self._check_closed()
+            raise
+
+    def _last_holders(self) -> str:
+        """Who held the other end, as the end of a sentence.
+
+        Raises:
+            PeerLost: nobody can tell, because where the pipe lived is gone.
+        """
+        return self._ask("last_holders")
 
     def _check_closed(self) -> None:
         if self._closed:
@@ -260,22 +382,10 @@ class Connection(SharedObject):
             raise OSError("connection is read-only")
 
 
-class Bytes:
-    """A message of `send_bytes`, as it travels."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __reduce__(self) -> Any:
-        view = self.data
-        if view.nbytes < OUT_OF_BAND_BYTES or not view.contiguous:
-            return Bytes, (bytes(view),)
-        return Bytes, (pickle.PickleBuffer(view),)
-
-
-def _bytes_of(message: Any) -> bytes:
-    if type(message) is Bytes:
-        return bytes(message.data)
+def _bytes_of(parts: Sequence[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    message = loads(parts[0], parts[1:])
     payload = dumps(message, what="message")
     return _cloudpickle.dumps(message, 5) if payload.buffers else payload.pickle
 

@@ -24,6 +24,7 @@ from ropewalk.sharing.states import KINDS
 from ropewalk.sharing.states.memory import MemoryState
 from ropewalk.sharing.states.pipe import PipeState
 from ropewalk.sharing.states.waiting import State
+from ropewalk.sharing.wires import make_pipe
 from ropewalk.transport.loop import Loop
 
 #: The depot itself, among its targets.
@@ -88,7 +89,11 @@ class Depot:
         """
         with self.lock:
             needs = self.stored[args[0]] if kind == "condition" else None
-            state = KINDS[kind](needs.state) if needs else KINDS[kind](*args)
+            state: State
+            if kind == "pipe":
+                state = make_pipe(self._loop, self.desk, *args)
+            else:
+                state = KINDS[kind](needs.state) if needs else KINDS[kind](*args)
             ends = (0, 1) if isinstance(state, PipeState) else (None,)
             return self._host, [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
 

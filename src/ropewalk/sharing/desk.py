@@ -25,7 +25,7 @@ from ropewalk.calls.messages import Answer, Call, Raised
 from ropewalk.calls.payloads import Packed, unpack
 from ropewalk.calls.server import CallServer
 from ropewalk.errors import LinkClosed
-from ropewalk.sharing.states.waiting import Outcome, Party, State, Waiter
+from ropewalk.sharing.states.waiting import Outcome, Party, Passed, State, Waiter
 from ropewalk.transport.blobs import total_bytes
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
@@ -257,7 +257,10 @@ class WaitingDesk:
                     caller.link.send(Answer(asking.number, packed.shared, outcome.lent), (), packed.fds)
             else:
                 self._reply(caller.link, Answer(asking.number, (), outcome.lent), packed.parts)
-        elif value is None:
+        elif type(value) is Passed and caller.link.stream.carries_fds:
+            with contextlib.suppress(LinkClosed):
+                caller.link.send(Answer(asking.number, ()), (), [value.fd])
+        elif value is None or type(value) is Passed:
             self._reply(caller.link, Answer(asking.number, ()))
         else:
             self._reply(caller.link, Answer(asking.number, (), outcome.lent), (pickle.dumps(value, 5),))

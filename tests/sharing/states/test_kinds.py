@@ -11,8 +11,14 @@ from ropewalk.sharing.states import KINDS
 from ropewalk.sharing.states.lock import LockState
 from ropewalk.sharing.states.waiting import State, Waiter
 from tests.sharing.states.desk import party
+from tests.sharing.states.test_pipe import pretend_wires
 
-ARGUMENTS: dict[str, tuple[object, ...]] = {"condition": (LockState(),), "barrier": (2,), "memory": (100,)}
+ARGUMENTS: dict[str, tuple[object, ...]] = {
+    "pipe": (pretend_wires(),),
+    "condition": (LockState(),),
+    "barrier": (2,),
+    "memory": (100,),
+}
 
 
 @pytest.fixture(params=KINDS)

@@ -1,56 +1,110 @@
-"""A pipe: two ends, and one line of messages in each direction.
+"""A pipe: two ends of a wire, which processes of the depot's host hold themselves, and others reach through here. Pure.
 
-    end 0 ── send ─▶ [ at most 16 MiB ] ─▶ recv ── end 1
-    end 0 ◀─ recv ◀─ [ at most 16 MiB ] ◀─ send ── end 1        only this one if the pipe is not duplex
+    process here ─ end 0 ═══ wire ═══ end 1 ─ process here
+                     └── PipeState ──┘
+                      recv ▲  ▼ send ── processes on other hosts
 
 An end is closed when nobody holds it any more. The other end then reads what is left, and hears at last who held it.
+A message is lent to a process on another host until it has arrived there; if it does not, it goes to the next one that
+asks here.
 """
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from ropewalk.sharing.states.line import Line
-from ropewalk.sharing.states.waiting import Item, Outcome, Waiter
+from ropewalk.sharing.states.waiting import Item, Outcome, Passed, Waiter
 
-ROOM_BYTES = 16 << 20
-"""What one direction holds before senders wait. A socket pair holds 200 KiB; this is enough for two large arrays on
-their way and little beside the memory of a depot."""
+
+class Wire(Protocol):
+    """One end of the way that messages take; nothing here waits."""
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor."""
+        ...
+
+    @property
+    def at_end(self) -> bool:
+        """Whether `receive` has found that nothing comes any more."""
+        ...
+
+    def receive(self) -> Item | None:
+        """The next message; None if there is none now."""
+        ...
+
+    def is_readable(self) -> bool:
+        """Whether `receive` would find a message, or the end."""
+        ...
+
+    def send(self, item: Item) -> bool:
+        """Send a message, if there is room; BrokenPipeError if nobody has the other end."""
+        ...
+
+    def watch(self, reading: bool, writing: bool) -> None:
+        """Have `PipeState.ready` called when there is something to read, or room."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; processes that have it still have it."""
+        ...
 
 
 class PipeState:
     """What the two connections of `multiprocessing.Pipe` do.
 
     Args:
+        wires: both ends of the way that messages take.
         duplex: whether both ends send and receive; if not, end 0 only receives and end 1 only sends.
     """
 
-    METHODS: ClassVar = frozenset({"send", "recv", "poll"})
+    METHODS: ClassVar = frozenset({"open", "last_holders", "send", "recv", "poll"})
     SEALED: ClassVar = frozenset({"send"})
 
-    def __init__(self, duplex: bool = True) -> None:
+    def __init__(self, wires: tuple[Wire, Wire], duplex: bool = True) -> None:
         self._duplex = duplex
-        self._towards = (_Direction(), _Direction())  # What is on its way to end 0, and to end 1.
+        self._ends = (_End(wires[0]), _End(wires[1]))
+
+    def open(self, waiter: Waiter, end: int) -> list[Outcome]:
+        """Give a process of this host its own descriptor of this end, with which it needs the other methods no more."""
+        return [Outcome(waiter, Passed(self._ends[end].wire.fd))]
+
+    def last_holders(self, waiter: Waiter, end: int) -> list[Outcome]:
+        """Tell who held the other end last, for an error; "" if nobody did, or somebody still does."""
+        return [Outcome(waiter, self._ends[end].held_by)]
 
     def send(self, waiter: Waiter, end: int, item: Item) -> list[Outcome]:
         """Send a message from this end, when there is room; BrokenPipeError if nobody holds the other end."""
         if end == 0 and not self._duplex:
             return [Outcome(waiter, error=OSError("connection is read-only"))]
-        return self._towards[1 - end].send(waiter, item)
+        this = self._ends[end]
+        this.senders.append((waiter, item))
+        outcomes = this.settle()
+        # Those that poll are told before the sender goes on, who may tell them by another way to look.
+        return self._ends[1 - end].settle() + outcomes
 
     def recv(self, waiter: Waiter, end: int) -> list[Outcome]:
         """Lend the next message for this end; EOFError if there is none and nobody holds the other end."""
         if end == 1 and not self._duplex:
             return [Outcome(waiter, error=OSError("connection is write-only"))]
-        return self._towards[end].recv(waiter)
+        this = self._ends[end]
+        this.readers.append(waiter)
+        return this.settle()
 
     def poll(self, waiter: Waiter, end: int) -> list[Outcome]:
         """Wait until `recv` would not wait: True, or False when the time is over."""
         if end == 1 and not self._duplex:
             return [Outcome(waiter, error=OSError("connection is write-only"))]
-        return self._towards[end].poll(waiter)
+        this = self._ends[end]
+        this.pollers.append(waiter)
+        return this.settle()
+
+    def ready(self, end: int) -> list[Outcome]:
+        """Hear that the wire of this end has something to read, or room."""
+        return self._ends[end].settle()
 
     def end_closed(self, end: int, names_of_last_holders: str) -> list[Outcome]:
         """Hear that nobody holds this end any more.
@@ -59,120 +113,116 @@ class PipeState:
             end: 0 or 1.
             names_of_last_holders: for people; "" if nobody ever held it.
         """
-        held_by = f", which was last held by {names_of_last_holders}" if names_of_last_holders else ""
-        return self._towards[1 - end].no_sender(held_by) + self._towards[end].no_reader(held_by)
+        this, other = self._ends[end], self._ends[1 - end]
+        other.held_by = f", which was last held by {names_of_last_holders}" if names_of_last_holders else ""
+        outcomes = this.close()
+        return outcomes + other.settle()
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
         """End a call without what it waited for, or take back what was lent to it."""
-        return [outcome for way in self._towards for outcome in way.give_up(waiter, timed_out)]
+        return [outcome for end in self._ends for outcome in end.give_up(waiter, timed_out)]
 
     def taken(self, waiter: Waiter) -> list[Outcome]:
         """Forget what was lent to this call: it has arrived. If it was the last message, others hear the end now."""
-        return [outcome for way in self._towards for outcome in way.taken(waiter)]
+        return [outcome for end in self._ends for outcome in end.taken(waiter)]
 
     def party_gone(self, process: str, name: str) -> list[Outcome]:
         """Forget the calls of this process, and hand on what was lent to it."""
-        return [outcome for way in self._towards for outcome in way.party_gone(process)]
+        return [outcome for end in self._ends for outcome in end.party_gone(process)]
 
 
-class _Direction:
-    """One direction: who sends into it, the messages, and who waits for them."""
+class _End:
+    """One end: the calls of processes on other hosts that wait there, and messages that one of them has not taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.held_by = ""
+        """Who held the other end, once nobody does, as the end of a sentence."""
+        self.senders: deque[tuple[Waiter, Item]] = deque()
+        self.readers: deque[Waiter] = deque()
+        self.pollers: list[Waiter] = []
         self._line = Line()
-        self._senders: deque[tuple[Waiter, Item]] = deque()
-        self._readers: deque[Waiter] = deque()
-        self._pollers: list[Waiter] = []
-        self._no_sender: str | None = None  # Who held it, once nobody sends any more.
-        self._no_reader: str | None = None  # Who held it, once nobody reads any more.
+        self._closed = False
 
-    def send(self, waiter: Waiter, item: Item) -> list[Outcome]:
-        self._senders.append((waiter, item))
-        return self._settle()
+    def settle(self) -> list[Outcome]:
+        """Serve readers, let senders go on, and tell everybody what cannot come any more."""
+        if self._closed:
+            return []
+        outcomes: list[Outcome] = []
+        while self.readers and (outcome := self._read(self.readers[0])):
+            self.readers.popleft()
+            outcomes.append(outcome)
+        while self.senders and (outcome := self._write(*self.senders[0])):
+            self.senders.popleft()
+            outcomes.append(outcome)
+        if self.pollers and (self._line or self.wire.is_readable()):
+            outcomes[:0] = [Outcome(waiter, True) for waiter in self.pollers]
+            self.pollers.clear()
+        # What is lent may still come back, and belongs to another reader then: nothing to look out for but that.
+        self.wire.watch(bool(self.readers or self.pollers) and not self.wire.at_end, bool(self.senders))
+        return outcomes
 
-    def recv(self, waiter: Waiter) -> list[Outcome]:
-        self._readers.append(waiter)
-        return self._settle()
+    def _read(self, waiter: Waiter) -> Outcome | None:
+        if not self._line:
+            try:
+                item = self.wire.receive()
+            except OSError as error:  # there is no descriptor for it here
+                return Outcome(waiter, error=error)
+            if item is not None:
+                self._line.append(item)
+            elif self.wire.at_end and not self._line.num_lent:
+                return Outcome(waiter, error=EOFError(f"nobody holds the other end of this pipe{self.held_by}"))
+            else:
+                return None
+        return self._line.lend(waiter)
 
-    def poll(self, waiter: Waiter) -> list[Outcome]:
-        self._pollers.append(waiter)
-        return self._settle()
+    def _write(self, waiter: Waiter, item: Item) -> Outcome | None:
+        try:
+            return Outcome(waiter) if self.wire.send(item) else None
+        except BrokenPipeError:
+            problem = f"nobody holds the other end of this pipe{self.held_by}"
+            return Outcome(waiter, error=BrokenPipeError(errno.EPIPE, problem))
+        except OSError as error:  # there is no memory for it here
+            return Outcome(waiter, error=error)
 
-    def no_sender(self, held_by: str) -> list[Outcome]:
-        self._no_sender = held_by
-        closed = [Outcome(waiter, error=OSError("handle is closed")) for waiter, _ in self._senders]
-        self._senders.clear()
-        return closed + self._settle()
-
-    def no_reader(self, held_by: str) -> list[Outcome]:
-        self._no_reader = held_by
-        waiters = [*self._readers, *self._pollers]
-        self._readers.clear()
-        self._pollers.clear()
+    def close(self) -> list[Outcome]:
+        waiters = [*self.readers, *self.pollers, *(waiter for waiter, _ in self.senders)]
+        self._forget(set(waiters))
         self._line.clear()
-        return [Outcome(waiter, error=OSError("handle is closed")) for waiter in waiters] + self._settle()
+        self._closed = True
+        self.wire.close()
+        return [Outcome(waiter, error=OSError("handle is closed")) for waiter in waiters]
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
         if self._line.give_back(waiter):
-            return self._settle()
-        if waiter in self._pollers:
-            self._pollers.remove(waiter)
-            return [Outcome(waiter, False)] if timed_out else []
-        waits = waiter in self._readers or any(sender is waiter for sender, _ in self._senders)
+            return self.settle()
+        if waiter in self.pollers:
+            self.pollers.remove(waiter)
+            return ([Outcome(waiter, False)] if timed_out else []) + self.settle()
+        waits = waiter in self.readers or any(sender is waiter for sender, _ in self.senders)
+        if not waits:
+            return []
         self._forget({waiter})
         timeout = TimeoutError("the time for this message of a pipe is over")
-        # Settle in any case: a sender that leaves may have kept smaller messages behind it waiting.
-        return ([Outcome(waiter, error=timeout)] if waits and timed_out else []) + self._settle()
+        # A sender that leaves may have kept smaller messages behind it waiting.
+        return ([Outcome(waiter, error=timeout)] if timed_out else []) + self.settle()
 
     def taken(self, waiter: Waiter) -> list[Outcome]:
+        if not self._line.num_lent:
+            return []
         self._line.taken(waiter)
-        return self._settle()
+        return self.settle()
 
     def party_gone(self, process: str) -> list[Outcome]:
-        waiters = {*self._readers, *self._pollers, *(waiter for waiter, _ in self._senders)}
-        self._forget({waiter for waiter in waiters if waiter.party.process == process})
+        waiters = {*self.readers, *self.pollers, *(waiter for waiter, _ in self.senders)}
+        gone = {waiter for waiter in waiters if waiter.party.process == process}
+        if not gone and not self._line.num_lent:
+            return []
+        self._forget(gone)
         self._line.give_back_all_of(process)
-        return self._settle()
+        return self.settle()
 
     def _forget(self, waiters: set[Waiter]) -> None:
-        self._senders = deque(entry for entry in self._senders if entry[0] not in waiters)
-        self._readers = deque(waiter for waiter in self._readers if waiter not in waiters)
-        self._pollers = [waiter for waiter in self._pollers if waiter not in waiters]
-
-    def _settle(self) -> list[Outcome]:
-        """Serve readers, let senders in, and tell everybody what cannot come any more.
-
-        Those that poll are told before the sender goes on, who may tell them by another way to look.
-        """
-        outcomes: list[Outcome] = []
-        polled: list[Outcome] = []
-        while True:
-            if self._senders and self._no_reader is not None:
-                outcomes.append(Outcome(self._senders.popleft()[0], error=self._broken_pipe()))
-            elif self._readers and self._line:
-                outcomes.append(self._line.lend(self._readers.popleft()))
-            elif self._senders and self._fits(self._senders[0][1]):
-                waiter, item = self._senders.popleft()
-                self._line.append(item)
-                outcomes.append(Outcome(waiter))
-            elif self._readers and self._at_end:
-                outcomes.append(Outcome(self._readers.popleft(), error=self._end_of_file()))
-            elif self._pollers and (self._line or self._at_end):
-                polled.append(Outcome(self._pollers.pop(0), True))
-            else:
-                return polled + outcomes
-
-    def _fits(self, item: Item) -> bool:
-        # A message larger than the room goes alone.
-        return not self._line or self._line.size_bytes + item.size_bytes <= ROOM_BYTES
-
-    @property
-    def _at_end(self) -> bool:
-        # What is lent may still come back, and belongs to another reader then.
-        return self._no_sender is not None and not self._line and not self._line.num_lent
-
-    def _end_of_file(self) -> EOFError:
-        return EOFError(f"nobody holds the other end of this pipe{self._no_sender}")
-
-    def _broken_pipe(self) -> BrokenPipeError:
-        return BrokenPipeError(errno.EPIPE, f"nobody holds the other end of this pipe{self._no_reader}")
+        self.senders = deque(entry for entry in self.senders if entry[0] not in waiters)
+        self.readers = deque(waiter for waiter in self.readers if waiter not in waiters)
+        self.pollers = [waiter for waiter in self.pollers if waiter not in waiters]

@@ -62,6 +62,13 @@ class Item(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A value that is a descriptor: callers on this host get a duplicate, and all others None."""
+
+    fd: int
+
+
 class State(Protocol):
     """What every state promises, beside its remote methods `method(waiter, *args) -> list[Outcome]`."""
 
