@@ -17,6 +17,7 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Sequence
 
@@ -31,6 +32,7 @@ PACKET_BYTES = 64 * 1024
 _BUFFER_BYTES = 208 * 1024
 #: Whoever waits looks this often whether the socket was closed by another thread.
 LOOK_UP_S = 1.0
+_LOOK_UP_MS = int(1000 * LOOK_UP_S)
 _LOOK_UP = struct.pack("ll", int(LOOK_UP_S), 0)
 
 # What a packet is, by its first byte.
@@ -105,10 +107,12 @@ class Packets:
         fd: its socket, now ours.
     """
 
-    __slots__ = ("_room", "_sock")
+    __slots__ = ("_poller", "_room", "_sock")
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
+        self._poller = select.poll()
+        self._poller.register(fd, select.POLLIN)
         self._room = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
     @staticmethod
@@ -170,7 +174,8 @@ class Packets:
         """Receive a message: its parts, of which all but a single one can be written to.
 
         Args:
-            wait: for one, for `LOOK_UP_S` at most.
+            wait: for one, for `LOOK_UP_S` at most. In the main thread Ctrl-C comes in the wait, and not when a message
+                has been taken already.
 
         Returns:
             None if there was none; there may be one at once.
@@ -179,6 +184,9 @@ class Packets:
             EOFError: nobody has the other end any more, and nothing is left.
             OSError: this end was closed here, or a message came for which this process has no descriptors left.
         """
+        if wait and threading.current_thread() is threading.main_thread():
+            wait = False
+            self._poller.poll(_LOOK_UP_MS)
         try:
             data, ancillary, _, _ = self._sock.recvmsg(PACKET_BYTES, _FD_SPACE, _RECEIVE if wait else _RECEIVE_NOW)
         except (BlockingIOError, ConnectionResetError):  # it is told once that the other end left messages unread
