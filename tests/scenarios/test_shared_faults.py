@@ -88,10 +88,12 @@ def test_all_that_wait_at_a_depot_that_is_killed_hear_of_it_and_a_new_one_takes_
         Event(session=session),
     )
     one, other = Pipe(session=session)
+    one.send("before")
+    assert other.recv() == "before"
     full.put(1)
     lock.acquire()
     waits: list[Callable[[], Any]] = [
-        items.get, lambda: full.put(2), lock.acquire, event.wait, one.recv, lambda: other.poll(None),
+        items.get, lambda: full.put(2), lock.acquire, event.wait,
         lambda: Barrier(2, session=session).wait(), Semaphore(0, session=session).acquire,
     ]  # fmt: skip
     inside = process_of(wait_and_exit, items, full)
@@ -111,6 +113,11 @@ def test_all_that_wait_at_a_depot_that_is_killed_hear_of_it_and_a_new_one_takes_
         assert time.monotonic() - begun < 3.0
     inside.join(5)
     assert inside.exitcode == 7
+    one.send("a pipe goes on between those who have it")
+    assert other.recv().startswith("a pipe")
+    one.close()
+    with pytest.raises(rw.PeerLost, match="Pipe"):
+        other.recv()
     with pytest.raises(rw.PeerLost, match="Lock"):
         lock.release()
 
