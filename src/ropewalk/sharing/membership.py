@@ -66,9 +66,7 @@ class Member:
         self.run_id = run_id
         self.session = session
         self.loop = Loop()
-        self.places = Places()
-        """Where its services are; the directory of its proxies."""
-        self.caller = Caller(self.loop, self.places, run_id, process_id, passport=passport)
+        self.caller = Caller(self.loop, Places(), run_id, process_id, passport=passport)
         self._token = token_of(key, process_id)
         self._depot = ""
         self._finding = threading.Lock()
@@ -245,22 +243,10 @@ class Member:
 
 
 class Places:
-    """The directory of a member's proxies: each name is one object of one manager, which does not move."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
-        self._lost: dict[str, str] = {}
-
-    def put(self, name: str, place: Place) -> None:
-        """Say where an object is."""
-        self._places[name] = place
-
-    def remove(self, name: str) -> None:
-        """Forget an object."""
-        self._places.pop(name, None)
+    """The directory of a member's proxies, which know themselves where their objects are: these do not move."""
 
     def find(self, name: str, replica: int) -> Place:
-        return self._places.get(name) or Place("failed", cause="it was given back")
+        return Place("failed", cause="it was given back")
 
     def replicas(self, name: str) -> int:
         return 1

@@ -137,7 +137,7 @@ class BaseProxy(SharedObject):
         """A copy of the referent."""
         return self._callmethod("#GETVALUE")
 
-    def _future(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> Future[Any]:  # type: ignore[override]
+    def _future(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> Future[Any]:
         """As `_callmethod`, without waiting."""
         if self._referent is not None:
             return _done(lambda: self._callmethod(method, args, kwds))

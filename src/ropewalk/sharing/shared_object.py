@@ -16,13 +16,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.conversation import Conversation
-from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Packed, pack_arguments, pack_item
 from ropewalk.calls.pending import Dropped, Lost, NotServed
-from ropewalk.calls.replica import Replica
 from ropewalk.errors import PeerLost, PoolClosed
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import Member, known_member, member_of_run, on_dialled, on_fork, shown, using
@@ -136,16 +133,6 @@ class SharedObject:
         """Wait until what was sent before has arrived."""
         reference = self._reference
         member_of_run(reference.run_id).ask(reference.address, "ping")
-
-    def _future(self, method: str, *args: Any) -> CallFuture:
-        """As `_ask`, without waiting: a `concurrent.futures.Future`."""
-        reference = self._reference
-        member = member_of_run(reference.run_id)
-        self._conversation()
-        name = f"{reference.label} #{reference.target} at {reference.address}"
-        member.places.put(name, member.place(reference.address, reference.target))
-        facts = MethodFacts(method)
-        return Replica(member.caller, name, 0).future(facts, (threading.get_ident(), *args), {})
 
     def _conversation(self) -> Conversation:
         if self._pid != os.getpid():  # forked since: this process has no link yet, and counts anew
