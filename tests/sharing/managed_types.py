@@ -28,6 +28,9 @@ class Simulator:
     def pid(self) -> int:
         return os.getpid()
 
+    def say(self, words: str) -> None:
+        print(words)
+
     def fail(self, *facts: object) -> None:
         raise SimulatorBroken(*facts)
 

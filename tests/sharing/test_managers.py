@@ -128,10 +128,25 @@ def test_a_manager_is_started_once_and_asked_for_nothing_before_and_after() -> N
 def test_an_address_for_strangers_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(ValueError, match="reached from within its run only"):
         BaseManager(address=("", 50000)).start()
-    with pytest.raises(ConnectionRefusedError, match=r"manager\.address"):
-        BaseManager(address=("localhost", 50000)).connect()
+    # Errors of a connection would be swallowed by loops that try again until the manager is there.
+    for address in (("localhost", 50000), "localhost:50000", "/tmp/manager.sock", None):
+        with pytest.raises(ValueError, match=r"reached from within its run only.*manager\.address"):
+            BaseManager(address=address).connect()
+
+
+def test_a_server_for_strangers_is_refused_when_it_is_asked_for_and_not_in_a_thread() -> None:
+    for address in (("", 50000), "/tmp/manager.sock", None):
+        with pytest.raises(ValueError, match=r"would serve strangers.*reached from within its run only"):
+            BaseManager(address=address).get_server()
+    server = BaseManager(address=("localhost", 0)).get_server()  # by programs that look for a free port
     with pytest.raises(ProcessError, match="would serve strangers"):
-        BaseManager().get_server().serve_forever()
+        server.serve_forever()
+
+
+def test_what_a_manager_prints_has_no_name_in_front_as_that_of_a_process(capfd: pytest.CaptureFixture[str]) -> None:
+    with types.SimulatorManager() as manager:
+        manager.Simulator().say("you called Foo.f()")  # type: ignore[attr-defined]
+    assert capfd.readouterr().out == "you called Foo.f()\n"
 
 
 def test_a_type_that_cannot_be_sent_fails_the_start_and_says_which() -> None:

@@ -83,7 +83,7 @@ class ManagerProcess:
         try:
             self._begin, self._parts = pack(contents, self.name, self.session.run_id, authkey)
             resources = resources or default_resources(self.session.settings)
-            self._id = self.session.start(ProcessSpec(group, 0, _ENTRY, MANAGER, resources), self)
+            self._id = self.session.start(ProcessSpec(group, 0, _ENTRY, MANAGER, resources, plain_output=True), self)
         except BaseException:
             self.session.release()
             raise

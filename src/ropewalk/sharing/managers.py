@@ -11,6 +11,7 @@ anywhere, and a lock whose holder dies is free again.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import multiprocessing.managers
 import weakref
@@ -30,6 +31,7 @@ from ropewalk.sharing.membership import member_of, member_of_run
 from ropewalk.sharing.object_calls import ObjectCalls, facts_of
 from ropewalk.sharing.proxies import AutoProxy, BaseProxy, MakeProxyType, Token
 from ropewalk.sharing.shared_object import Reference, SharedObject, create_at
+from ropewalk.transport.address import parse_address
 
 _standard: Any = multiprocessing.managers  # the stubs do not know all of it
 Value, Array = _standard.Value, _standard.Array
@@ -155,9 +157,8 @@ class BaseManager:
         self._check_initial()
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        address = self._address
-        if address is not None and not (isinstance(address, tuple) and cast("Any", address[1:]) == (0,)):
-            raise ValueError(f"address={address!r}: {_STRANGERS}")
+        if self._address is not None and not _leaves_port_open(self._address):
+            raise ValueError(f"address={self._address!r}: {_STRANGERS}")
         process = self._process = ManagerProcess(
             type(self).__name__,
             (self._registry, initializer, tuple(initargs)),
@@ -175,11 +176,12 @@ class BaseManager:
         """Use a manager that another process of the run has started, at the address that was given.
 
         Raises:
+            ValueError: the address is not one of a manager of Ropewalk.
             AuthenticationError: the authkey is not that of the manager.
             PeerLost: there is no manager at the address.
         """
-        if not isinstance(self._address, str):
-            raise ConnectionRefusedError(f"address={self._address!r}: {_STRANGERS}")
+        if not _is_ours(self._address):
+            raise ValueError(f"address={self._address!r}: {_STRANGERS}")
         member = member_of(self._session)
         self._use(self._address, self._name, member.run_id)
         try:
@@ -189,12 +191,15 @@ class BaseManager:
             raise
 
     def get_server(self) -> Server:
-        """What stands for the server in the standard library: it has an address, and serves nobody.
+        """What stands for the server in the standard library, for programs that look for a free port before `start`.
 
         Raises:
+            ValueError: the address is not one with port 0, so that strangers are to be served.
             ProcessError: the manager was started already, or has been shut down.
         """
         self._check_initial()
+        if not _leaves_port_open(self._address):  # at once: `serve_forever` would raise in a thread of the user's
+            raise ValueError(f"address={self._address!r}: a server would serve strangers, and {_STRANGERS}")
         return Server(self._address)
 
     def shutdown(self) -> None:
@@ -374,6 +379,18 @@ def Manager(*, engine: str | None = None, session: Session | None = None) -> Syn
     manager = SyncManager(engine=engine, session=session)
     manager.start()
     return manager
+
+
+def _leaves_port_open(address: Any) -> bool:
+    """Whether an address says no more than that a port has to be found."""
+    return isinstance(address, tuple) and cast("Any", address[1:]) == (0,)
+
+
+def _is_ours(address: Any) -> bool:
+    """Whether an address may be one that a manager has found."""
+    with contextlib.suppress(ValueError):
+        return isinstance(address, str) and bool(parse_address(address))
+    return False
 
 
 def _connected(kind: type[BaseManager], address: str, name: str, run_id: str, serializer: str) -> BaseManager:
