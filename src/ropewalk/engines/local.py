@@ -25,6 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+# Not in `kill`: an import at the end of a program can make Python forget that Ctrl-C ended it (its `eval` does), and
+# exit with 1 instead of by SIGINT, upon which the loop of a shell goes on with the next program.
+import psutil
+
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
@@ -178,9 +182,6 @@ class _Job:
         """End it, its group and its descendants at once; nothing if it has ended."""
         if self.exit_code() is not None:
             return
-        # It takes 15 ms to import, and the jobs of most launchers end by themselves.
-        import psutil
-
         descendants: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
             descendants = psutil.Process(self.process.pid).children(recursive=True)
