@@ -7,6 +7,7 @@ import os
 import pickle
 import queue
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -120,6 +121,29 @@ def test_all_that_wait_at_a_depot_that_is_killed_hear_of_it_and_a_new_one_takes_
         other.recv()
     with pytest.raises(rw.PeerLost, match="Lock"):
         lock.release()
+
+
+def test_the_death_of_a_depot_is_told_once_with_its_cause_and_its_silence_once_in_each_error(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock, depot = Lock(session=session), depot_of(session)
+    depot.kill()
+    depot.wait(5)
+    errors: set[str] = set()
+
+    def is_told() -> bool:
+        with pytest.raises(rw.PeerLost) as raised:
+            lock.acquire()
+        errors.add(str(raised.value))
+        return bool(caplog.messages)
+
+    wait_until(is_told)
+    (event,) = caplog.messages
+    assert re.match(
+        rf"the depot on host .* \(pid {depot.pid}\) was killed by SIGKILL after .*what it held is gone", event
+    )
+    for error in errors:
+        assert error.count("nobody answers") == 1 and error.count(".sock") == 1, error
 
 
 def wait_and_exit(items: Queue, full: Queue) -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -296,6 +297,26 @@ def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end
     child.join(timeout=20)
     assert child.exitcode == 0
     assert [items.get(timeout=5) for _ in range(20)] == list(range(20))
+
+
+def use_it(pickled: bytes, answers: Any) -> None:
+    try:
+        pickle.loads(pickled).get(timeout=5)
+    except rw.PeerLost as error:
+        answers.send(str(error))
+
+
+def test_a_process_that_multiprocessing_has_spawned_is_told_that_it_is_not_of_the_run(session: rw.Session) -> None:
+    # It was told that the queue belonged to another run.
+    items = Queue(session=session)
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        spawn = multiprocessing.get_context("spawn")
+        child = spawn.Process(target=use_it, args=(pickle.dumps(items), theirs))
+        child.start()
+        assert ours.poll(30)
+        assert re.search("multiprocessing has started it; start it with ropewalk.Process", ours.recv())
+        child.join()
 
 
 @pytest.mark.parametrize("maxsize", [1.5, "8", None])

@@ -133,7 +133,13 @@ class HostServices:
         """It has no tasks."""
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
-        self._gone(id, exited.ended_by or record_of(exited, name=id, host="").exit_phrase)
+        service = self._services.get(id)
+        host = service.agent.host if service else ""
+        record = record_of(exited, name=f"the {_group(service.entry)}" if service else id, host=host)
+        self._gone(id, exited.ended_by or record.exit_phrase)
+        if service and service.address and exited.exit_code and not host_lost and not self._session.closed:
+            why = f" ({exited.ended_by})" if exited.ended_by else ""
+            self._session.on_happened(f"{record.describe()}{why}; what it held is gone")
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         self._gone(id, failure.reason)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import multiprocessing
 import os
 import platform
 import threading
@@ -96,14 +97,13 @@ class Member:
         now = time.monotonic()
         until, why = self._silent.get(address, (0.0, ""))
         if now < until:
-            raise PeerLost(f"the {wanted} is gone: nobody answers at {shown(address)}: {why}", peer=address)
+            raise PeerLost(f"the {wanted} is gone: {_silence(address, why)}", peer=address)
         try:
             conversation = self.caller.converse(f"the depot at {address}", self.place(address, DEPOT_TARGET))
         except TransportError as error:
             if time.monotonic() - now > 1.0:
                 self._shun(address, str(error))
-            problem = f"the {wanted} is gone: nobody answers at {shown(address)}: {error}"
-            raise PeerLost(problem, peer=address) from error
+            raise PeerLost(f"the {wanted} is gone: {_silence(address, str(error))}", peer=address) from error
         mine = (0, time.monotonic())
         if conversation not in self._introduced and self._introduced.setdefault(conversation, mine) is mine:
             conversation.share_page()
@@ -314,7 +314,7 @@ def member_of_run(run_id: str) -> Member:
     """This process in a run, of which something came here.
 
     Raises:
-        PeerLost: it does not belong to that run, or the run has ended.
+        PeerLost: it does not belong to that run, or to none, or the run has ended.
     """
     here = bootstrap.current
     if here is not None and here.credentials.run_id == run_id:
@@ -326,6 +326,12 @@ def member_of_run(run_id: str) -> Member:
     if member is None:
         session = session_of_run(run_id)  # something that others made, before this process made anything
         member = member_of(session) if session else None
+    if member is None and here is None and multiprocessing.parent_process() and not _inherited:
+        raise PeerLost(
+            "this object belongs to a run of Ropewalk, and this process does not: multiprocessing has started it; "
+            "start it with ropewalk.Process (or ropewalk.Pool, ropewalk.Executor) to use the object in it",
+            peer="another run",
+        )
     if member is None or member.has_ended:
         raise PeerLost(
             "this object belongs to another run, or to a session that has ended; make it in the run that uses it "
@@ -344,6 +350,13 @@ def shown(address: str) -> str:
     """An address for people: the way for other hosts if there is one, without the fingerprint."""
     way = address.rpartition("|")[2]
     return way.partition("/")[0] if way.startswith("tls:") else way
+
+
+def _silence(address: str, why: str) -> str:
+    """That nobody answers at an address, said once: who dials says so as well."""
+    if why.startswith("nobody answers at "):
+        return why
+    return f"nobody answers at {shown(address)}: {why.removeprefix(f'{shown(address)} ')}"
 
 
 @functools.cache

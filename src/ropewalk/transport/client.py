@@ -119,7 +119,7 @@ def _greet(stream: Stream, address: str, credentials: Credentials, codec: Codec,
         except (LinkClosed, FrameError, OSError) as error:
             raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
         if answer is None:
-            raise LinkClosed(f"{address} closed the connection during the handshake; is the launcher still running?")
+            raise LinkClosed(f"{address} closed the connection during the handshake; it may just have ended")
         accept_answer(answer.message, address)
         on_error.pop_all()
     link.relabel(codec, MEMBER)
