@@ -217,6 +217,15 @@ def test_a_simple_queue_has_the_simple_signatures(session: rw.Session) -> None:
         items.put(1, False)  # type: ignore[call-arg]
 
 
+def test_a_closed_handle_of_a_simple_queue_raises_as_in_multiprocessing(session: rw.Session) -> None:
+    items = SimpleQueue(session=session)
+    items.close()
+    items.close()
+    for use in (items.empty, items.get, lambda: items.put(1)):
+        with pytest.raises(OSError, match="handle is closed"):
+            use()
+
+
 def test_an_object_is_reaped_with_its_last_handle(session: rw.Session) -> None:
     items = Queue(session=session)
     before = num_objects(session)

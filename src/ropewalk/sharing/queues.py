@@ -163,5 +163,18 @@ class SimpleQueue(Queue):
         """Take the first item, waiting for one; see `Queue.get`."""
         return Queue.get(self)
 
+    def empty(self) -> bool:
+        """Whether it holds nothing just now."""
+        self._check_open()
+        return Queue.empty(self)
+
+    def close(self) -> None:
+        """Use this handle no more: `put`, `get` and `empty` raise OSError. May be called twice."""
+        Queue.close(self)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OSError("handle is closed")
+
 
 __all__ = ["JoinableQueue", "Queue", "SimpleQueue"]
