@@ -115,7 +115,7 @@ def test_a_context_is_bound_to_its_session() -> None:
             left.send("hello")
             assert right.recv() == "hello"
         with mp.Manager() as manager:
-            assert manager.list([1, 2])[1] == 2
+            assert manager.list([1, 2])[1] == 2  # type: ignore[attr-defined]
         assert mp.Value("i", 3).value == 3
         assert list(mp.Array("i", [1, 2])) == [1, 2]
         assert pickle.loads(pickle.dumps(queue)).empty()
@@ -127,3 +127,9 @@ def test_a_context_says_its_engine_and_checks_it_at_once() -> None:
     assert isinstance(ropewalk.get_context(), Context)
     with pytest.raises(ropewalk.errors.SettingsError):
         ropewalk.get_context(hosts=-1)
+
+
+def test_our_contexts_and_processes_are_what_the_modules_call_so() -> None:
+    assert isinstance(ropewalk.get_context("spawn"), ropewalk.context.BaseContext)
+    assert isinstance(ropewalk.Process(), ropewalk.process.BaseProcess)
+    assert issubclass(ropewalk.context.Process, ropewalk.process.BaseProcess)

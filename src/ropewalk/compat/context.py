@@ -211,6 +211,9 @@ class Context:
         return multiprocessing.log_to_stderr(level)
 
 
+BaseContext = Context
+"""What `multiprocessing` calls the class of its contexts."""
+
 _default = Context()
 _by_method = {method: Context(method=method) for method in START_METHODS}
 _method: str | None = None
@@ -309,6 +312,7 @@ def _check_method(method: str | None) -> None:
 
 
 __all__ = [
+    "BaseContext",
     "Context",
     "get_all_start_methods",
     "get_context",

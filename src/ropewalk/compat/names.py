@@ -86,6 +86,30 @@ HOMES: dict[str, dict[str, str]] = {
         "copy": _MEMORY,
         "synchronized": "ropewalk.sharing.synchronized",
     },
+    "multiprocessing.synchronize": {
+        "Lock": _SYNCHRONIZE,
+        "RLock": _SYNCHRONIZE,
+        "Semaphore": _SYNCHRONIZE,
+        "BoundedSemaphore": _SYNCHRONIZE,
+        "Condition": _SYNCHRONIZE,
+        "Event": _SYNCHRONIZE,
+        "Barrier": _SYNCHRONIZE,
+    },
+    "multiprocessing.process": {
+        # Ours is one of these as well.
+        "BaseProcess": "multiprocessing.process",
+        "active_children": "multiprocessing.process",
+        "current_process": "multiprocessing.process",
+        "parent_process": "multiprocessing.process",
+    },
+    "multiprocessing.context": {
+        "BaseContext": _CONTEXT,
+        "Process": _PROCESS,
+        "AuthenticationError": "multiprocessing.context",
+        "BufferTooShort": "multiprocessing.context",
+        "ProcessError": "multiprocessing.context",
+        "TimeoutError": "multiprocessing.context",
+    },
     "multiprocessing.shared_memory": {
         "ShareableList": "multiprocessing.shared_memory",
         "SharedMemory": "multiprocessing.shared_memory",

@@ -1,0 +1,5 @@
+"""`multiprocessing.process`: what holds for the processes of both; `ropewalk.Process` is a `BaseProcess` too."""
+
+from multiprocessing.process import BaseProcess, active_children, current_process, parent_process
+
+__all__ = ["BaseProcess", "active_children", "current_process", "parent_process"]
