@@ -33,11 +33,10 @@ from ropewalk.processes.page import (
     STARTED_NS,
     VERSION,
     TaskPage,
-    can_fence,
     create_page,
-    join_barriers,
     results_of,
 )
+from ropewalk.transport.barriers import can_fence, join_barriers
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 ENTRIES = st.one_of(

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ropewalk.processes.page import CURRENT, FENCE_FROM, FENCE_TO, IDLE, TaskPage, can_fence, create_page
+from ropewalk.processes.page import CURRENT, FENCE_FROM, FENCE_TO, IDLE, TaskPage, create_page
+from ropewalk.transport.barriers import can_fence
 
 
 @pytest.fixture

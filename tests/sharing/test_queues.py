@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -57,6 +59,39 @@ def take_and_wait(items: Queue, taken: Queue) -> None:
 def wait_for_item(items: Queue, pids: Queue) -> object:
     pids.put(os.getpid())
     return items.get()
+
+
+def take_one_and_wait(items: Queue, taken: Queue) -> None:
+    """Be busy with the second item: with the first one come many others."""
+    taken.put((os.getpid(), [items.get(), items.get()]))
+    time.sleep(60)
+
+
+def take_some(items: Queue, taken: Queue) -> None:
+    """Take each item and say so, until there are no more."""
+    while (item := items.get()) is not None:
+        taken.put((os.getpid(), item))
+
+
+def wait_for_two(items: Queue, pids: Queue) -> list[object]:
+    pids.put(os.getpid())
+    return [items.get(), items.get()]
+
+
+def fork_between(items: Queue, answers: Queue) -> list[int]:
+    taken = [items.get(), items.get()]
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            answers.put([items.get(), items.get()])
+            answers.close()
+            answers.join_thread()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    return [*taken, items.get(), items.get()]
 
 
 def put_some(items: Queue, first: int, num: int) -> None:
@@ -195,6 +230,149 @@ def test_what_a_reader_has_taken_is_not_given_out_again(session: rw.Session) -> 
             failing.get(20)
     with pytest.raises(queue.Empty):
         items.get(timeout=0.2)
+
+
+def test_items_never_wait_at_a_reader_that_is_busy(session: rw.Session, pool: Pool) -> None:
+    items, taken = Queue(session=session), Queue(session=session)
+    for number in range(50):
+        items.put(number)
+    pool.apply_async(take_one_and_wait, (items, taken))
+    assert taken.get()[1] == [0, 1]
+    assert items.qsize() == 48
+    assert not items.empty()
+    began = time.monotonic()
+    assert [items.get_nowait() for _ in range(48)] == list(range(2, 50))
+    assert time.monotonic() - began < 5  # the other one sleeps for a minute
+    assert items.empty()
+    with pytest.raises(queue.Empty):
+        items.get_nowait()
+
+
+def test_a_killed_reader_leaves_what_it_had_not_begun(session: rw.Session) -> None:
+    items, taken = Queue(session=session), Queue(session=session)
+    for number in range(50):
+        items.put(number)
+    with Pool(1, session=session, max_deaths=1) as pool:
+        failing = pool.apply_async(take_one_and_wait, (items, taken))
+        pid, _ = taken.get()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(rw.TaskPoisoned):
+            failing.get(20)
+    assert [items.get(timeout=10) for _ in range(48)] == list(range(2, 50))
+    assert items.empty()
+
+
+def test_a_stopped_reader_keeps_nobody_waiting(session: rw.Session, pool: Pool) -> None:
+    items, taken = Queue(session=session), Queue(session=session)
+    for number in range(10):
+        items.put(number)
+    pool.apply_async(take_one_and_wait, (items, taken))
+    pid, _ = taken.get()
+    os.kill(pid, signal.SIGSTOP)
+    assert [items.get(timeout=2) for _ in range(8)] == list(range(2, 10))
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_each_item_is_taken_once_while_readers_are_killed(session: rw.Session) -> None:
+    items, taken = Queue(session=session), Queue(session=session)
+    num = 4000
+    with Pool(3, session=session, max_deaths=50) as pool:
+        readers = [pool.apply_async(take_some, (items, taken)) for _ in range(3)]
+        seen: list[tuple[int, int]] = []
+        for first in range(0, num, 500):
+            put_some(items, first, 500)
+            while len(seen) < first + 250:
+                seen.append(taken.get(timeout=20))
+            if first % 1000 == 0:
+                os.kill(seen[-1][0], signal.SIGKILL)
+        num_killed = num // 1000
+        with contextlib.suppress(queue.Empty):
+            while len(seen) < num:
+                seen.append(taken.get(timeout=3))
+        for _ in readers:
+            items.put(None)
+        for reader in readers:
+            reader.get(30)
+    numbers = [number for _, number in seen]
+    assert len(set(numbers)) == len(numbers), "an item was taken twice"
+    # A killed reader may have taken an item and not said so, or said so in words that it had not yet sent.
+    assert num - len(numbers) <= num_killed * 200
+
+
+def test_no_reader_sees_a_later_item_first(session: rw.Session, pool: Pool) -> None:
+    items, taken = Queue(session=session), Queue(session=session)
+    readers = [pool.apply_async(take_some, (items, taken)) for _ in range(3)]
+    put_some(items, 0, 3000)
+    seen = [taken.get(timeout=20) for _ in range(3000)]
+    for _ in readers:
+        items.put(None)
+    for reader in readers:
+        reader.get(30)
+    assert sorted(number for _, number in seen) == list(range(3000))
+    for pid in {pid for pid, _ in seen}:
+        mine = [number for by, number in seen if by == pid]
+        assert mine == sorted(mine)
+
+
+def test_threads_share_what_one_of_them_was_given(session: rw.Session) -> None:
+    items = Queue(session=session)
+    for number in range(2000):
+        items.put(number)
+    found: list[list[int]] = [[] for _ in range(4)]
+
+    def take(mine: list[int]) -> None:
+        while (item := items.get()) is not None:
+            mine.append(item)
+
+    threads = [threading.Thread(target=take, args=(mine,)) for mine in found]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        items.put(None)
+    for thread in threads:
+        thread.join(20)
+    assert sorted(itertools.chain(*found)) == list(range(2000))
+    assert all(mine == sorted(mine) for mine in found)
+
+
+def test_a_forked_child_does_not_take_what_its_parent_was_given(session: rw.Session, pool: Pool) -> None:
+    items, answers = Queue(session=session), Queue(session=session)
+    for number in range(20):
+        items.put(number)
+    assert pool.apply(fork_between, (items, answers)) == [0, 1, 4, 5]
+    assert answers.get(timeout=10) == [2, 3]
+    assert [items.get() for _ in range(14)] == list(range(6, 20))
+
+
+def test_handles_in_one_process_are_readers_like_others(session: rw.Session) -> None:
+    items = Queue(session=session)
+    for number in range(20):
+        items.put(number)
+    other = pickle.loads(pickle.dumps(items))
+    assert [items.get(), items.get(), other.get(), items.get(), other.get()] == [0, 1, 2, 3, 4]
+    del items
+    gc.collect()
+    again = pickle.loads(pickle.dumps(other))  # has the place of the one that is gone
+    assert [again.get(), other.get(), again.get()] == [5, 6, 7]
+
+
+def test_items_put_one_after_the_other_arrive_before_what_is_asked_next(session: rw.Session) -> None:
+    one, other = Queue(session=session), Queue(session=session)
+    for number in range(300):
+        one.put(number)
+        other.put(number)
+        if number % 7 == 0:
+            assert (one.qsize(), other.qsize()) == (number + 1, number + 1)
+    assert [one.get_nowait() for _ in range(300)] == [other.get_nowait() for _ in range(300)] == list(range(300))
+
+
+def test_an_item_that_is_put_alone_does_not_wait_for_others(session: rw.Session, pool: Pool) -> None:
+    items, pids = Queue(session=session), Queue(session=session)
+    waiting = pool.apply_async(wait_for_two, (items, pids))
+    pids.get()
+    items.put(1)
+    items.put(2)  # gathered, perhaps; and nothing comes after it
+    assert waiting.get(10) == [1, 2]
 
 
 def test_a_joinable_queue_is_waited_for(session: rw.Session, pool: Pool) -> None:

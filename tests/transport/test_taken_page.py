@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
+from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.taken_page import TakenPage
 
 
@@ -50,3 +54,67 @@ def test_a_file_that_could_be_truncated_is_refused() -> None:
     with pytest.raises(OSError, match="not as it should be"):
         TakenPage(fd)
     os.close(fd)
+
+
+@pytest.fixture
+def pages() -> Iterator[tuple[TakenPage, TakenPage]]:
+    fd = TakenPage.create()
+    with contextlib.closing(TakenPage(fd)) as mine, contextlib.closing(TakenPage(fd)) as theirs:
+        os.close(fd)
+        yield mine, theirs
+
+
+def test_values_that_were_begun_are_the_receivers_and_the_rest_the_lenders(pages: tuple[TakenPage, TakenPage]) -> None:
+    receiver, lender = pages[0].lot(3), pages[1].lot(3)
+    lender.open()
+    assert lender.num_begun == 1
+    assert [receiver.begin(1), receiver.begin(2)] == [True, True]
+    assert lender.num_begun == 3
+    assert lender.close() == 3
+    assert receiver.begin(2), "again has no effect"
+    assert receiver.begin(3) is False
+    assert lender.close() == lender.num_begun == 3
+
+
+def test_lots_lie_apart(pages: tuple[TakenPage, TakenPage]) -> None:
+    mine, theirs = pages
+    theirs.lot(0).open()
+    theirs.lot(1).open()
+    mine.lot(0).begin(7)
+    assert theirs.lot(0).num_begun == 8
+    assert theirs.lot(1).num_begun == 1
+    assert not theirs.see(7)
+
+
+def test_a_lot_says_that_its_page_was_closed(pages: tuple[TakenPage, TakenPage]) -> None:
+    lot = pages[0].lot(0)
+    lot.open()
+    pages[0].close()
+    with pytest.raises(ValueError, match="released"):
+        lot.begin(1)
+
+
+@pytest.mark.skipif(not can_fence(), reason="needs membarrier(2)")
+def test_each_value_has_one_owner_whenever_the_lender_closes(pages: tuple[TakenPage, TakenPage]) -> None:
+    lender = pages[1].lot(0)
+    dice = random.Random(1)
+    for _ in range(200):
+        lender.open()
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            receiver, num = pages[0].lot(0), 1
+            while (is_ours := receiver.begin(num)) or is_ours is None:
+                num += is_ours is not None
+            os.write(writing, num.to_bytes(8, "little"))
+            os._exit(0)
+        while lender.num_begun < 2:
+            pass
+        for _ in range(dice.randrange(300)):
+            pass
+        num_begun = lender.close()
+        told = int.from_bytes(os.read(reading, 8), "little")
+        os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)
+        assert told == num_begun

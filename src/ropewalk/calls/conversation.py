@@ -15,7 +15,8 @@ or leaves his sleep, for whatever reason, sees to it that a sleeper takes the ro
 the loop does not read.
 
 Small calls that begin while others are under way are held, and go out together: with
-the next one that does not wait, before somebody waits, or when the loop looks.
+the next one that does not wait, before somebody waits, or when the loop looks. Items of
+queues are gathered even into one call (posting.py), which goes before any other one.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ import time
 from collections import deque
 from typing import Any, cast
 
-from ropewalk.calls.messages import Answer, Call, Cancel, End, Item, More, Taken, TakenPageHere
-from ropewalk.calls.payloads import Packed, own_descriptors
+from ropewalk.calls.messages import Answer, Call, Cancel, End, Item, More, Several, Taken, TakenPageHere
+from ropewalk.calls.payloads import Keep, Packed, own_descriptors
 from ropewalk.calls.pending import Busy, Lost, Pending, value_of
+from ropewalk.calls.posting import Posting
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
+from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
-from ropewalk.transport.taken_page import TakenPage
+from ropewalk.transport.taken_page import NUM_LOTS, Lot, TakenPage
 
 #: So many calls that nobody waits for may be under way over one link; a further one waits, which is how a slow service
 #: slows its callers down. Threads that wait hold themselves back, and may wait for what a further call brings about.
@@ -81,6 +84,9 @@ class Conversation:
         self._next_due = float("inf")
         self._read_at = 0.0
         self._page: TakenPage | None = None
+        self._free_lots = list(range(NUM_LOTS))
+        self.posting = Posting(self, loop)
+        """Items for which nobody waits."""
         self._poll = select.poll()
         self._poll.register(link.stream.fileno(), select.POLLIN)
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
@@ -88,7 +94,7 @@ class Conversation:
     @property
     def num_pending(self) -> int:
         """Calls under way."""
-        return len(self._pending)
+        return len(self._pending) + bool(self.posting.has_some)
 
     # Calls
 
@@ -109,6 +115,8 @@ class Conversation:
 
     def _ask_alone(self, message: Call, packed: Packed) -> tuple[Received | None, Pending | None]:
         """Call and read the answer, or what stands for the call now that others have theirs; raises as `ask`."""
+        if self.posting.has_some:
+            self.posting.send()
         number = message.number = next(self._numbers)
         link, received, pending = self.link, None, None
         sent = torn = False
@@ -142,7 +150,7 @@ class Conversation:
             raise
         return received, pending
 
-    def exchange(self, message: Call, packed: Packed) -> Any:
+    def exchange(self, message: Call, packed: Packed, keep: Keep | None = None) -> Any:
         """Call, and wait for the answer without a deadline; Ctrl-C never tears the link.
 
         To the peer of such calls this link is this process: it would take an end of the link for an end of the process,
@@ -151,13 +159,17 @@ class Conversation:
         Args:
             message: the call.
             packed: its arguments.
+            keep: given the values that come with the answer, pickled; without it there are none.
 
         Raises:
             Lost, NotServed, Exception: as `ask`.
         """
         with interrupts_deferred:
             received = self._exchange(message, packed)
-            lent = type(received.message) is Answer and received.message.lent
+            kind = cast("type[Any]", type(received.message))
+            lent = kind is Several or (kind is Answer and received.message.lent)
+            if keep and kind is Several:
+                keep(received.parts[1:])
             try:
                 with interrupts_allowed:
                     value = value_of(received, self.where)
@@ -206,10 +218,26 @@ class Conversation:
             Lost: the link has ended; the call was not sent.
             TimeoutError: too many calls were under way until `pending.due`.
         """
+        if self.posting.has_some:
+            self.posting.send()
         if pending.alone and wait_for_room and len(self._alone) >= MAX_IN_FLIGHT:
             self.wait_for_room(pending.due)
-        number = pending.number = message.number = next(self._numbers)
         hold = pending.alone and bool(self._pending) and not self._armed and not packed.fds
+        self.begin_now(message, packed, pending, hold=hold)
+
+    def begin_now(self, message: Call, packed: Packed, pending: Pending, *, hold: bool = False) -> None:
+        """As `begin`, whatever else is under way.
+
+        Args:
+            message: the call.
+            packed: its arguments.
+            pending: answered with its answer.
+            hold: send it with others, soon.
+
+        Raises:
+            Lost: the link has ended; the call was not sent.
+        """
+        number = pending.number = message.number = next(self._numbers)
         try:
             self._pending[number] = pending
             if pending.alone:
@@ -288,6 +316,23 @@ class Conversation:
                 return
         self._send(Taken(number))
 
+    def lot(self) -> tuple[int, Lot] | None:
+        """A free place for values that come with an answer; None if they have to be asked for singly.
+
+        The place is the caller's until he gives it to `free_lot`.
+        """
+        page = self._page
+        if page is None or not can_fence():
+            return None
+        with contextlib.suppress(IndexError, ValueError):  # all are in use; it was closed with the link
+            place = self._free_lots.pop()
+            return place, page.lot(place)
+        return None
+
+    def free_lot(self, place: int) -> None:
+        """Let others use a place; may run at any moment."""
+        self._free_lots.append(place)
+
     def ask_for_more(self, pending: Pending, credit: int) -> None:
         """Let a stream send so many more items."""
         self._send(More(pending.number, credit))
@@ -301,7 +346,9 @@ class Conversation:
             self._loop.call_soon(self._arm)
 
     def flush(self) -> None:
-        """Send the calls that were held."""
+        """Send the calls that were held, and the items that were gathered."""
+        if self.posting.has_some:
+            self.posting.send()
         if self.link.num_held:
             with interrupts_deferred:
                 self.link.flush()

@@ -1,7 +1,7 @@
 """What the two ends of a call say to each other.
 
 caller ──▶ server    Call Cancel More Taken TakenPageHere
-server ──▶ caller    Answer Raised Item End Gone
+server ──▶ caller    Answer Several Raised Item End Gone
 
 The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `Item` the
 pickled value, each with its out-of-band buffers. Where they are large and both ends
@@ -107,4 +107,10 @@ class Gone(msgspec.Struct, tag=14, array_like=True, frozen=True):
     reason: str
 
 
-CALLS = Codec(Call | Cancel | More | Taken | TakenPageHere | Answer | Raised | Item | End | Gone)
+class Several(msgspec.Struct, tag=15, array_like=True, frozen=True):
+    """What a call is lent, in the first part, and what its caller may take without calling again, one in each part."""
+
+    number: int
+
+
+CALLS = Codec(Call | Cancel | More | Taken | TakenPageHere | Answer | Several | Raised | Item | End | Gone)

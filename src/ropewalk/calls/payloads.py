@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -19,6 +19,9 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.serialization import Payload, dumps, loads
 from ropewalk.transport.with_code import dumps_with_code
+
+#: Is given the pickled values that come with an answer.
+Keep = Callable[[Sequence[Part]], object]
 
 _ATOMS = frozenset([int, float, bool, str, bytes])
 
@@ -223,6 +226,7 @@ def _packed(link: Link | None, payload: Payload, keep: bool) -> Packed:
 __all__ = [
     "Descriptors",
     "Handover",
+    "Keep",
     "Packed",
     "own_descriptors",
     "pack_arguments",

@@ -6,10 +6,11 @@ import threading
 from collections import deque
 from typing import Any, cast
 
-from ropewalk.calls.messages import Answer, Gone, Item, Raised
+from ropewalk.calls.messages import Answer, Gone, Item, Raised, Several
 from ropewalk.calls.payloads import unpack
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.link import Received
+from ropewalk.transport.serialization import loads
 
 
 class Busy(Exception):
@@ -88,6 +89,8 @@ def value_of(received: Received, where: str) -> Any:
     kind = cast("type[Any]", type(message))
     if kind is Answer or kind is Item:
         return unpack(received, message.shared)
+    if kind is Several:
+        return loads(received.parts[0])
     if kind is Raised:
         raise rebuild_error(message.failure, where)
     assert kind is Gone

@@ -29,8 +29,9 @@ from ropewalk.errors import TransportError
 from ropewalk.processes.detour import detour_through
 from ropewalk.processes.memory_limit import limit_this_process
 from ropewalk.processes.messages import ForkRequest
-from ropewalk.processes.page import TaskPage, join_barriers
+from ropewalk.processes.page import TaskPage
 from ropewalk.transport.address import parse_address
+from ropewalk.transport.barriers import join_barriers
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.passport import Passport
 

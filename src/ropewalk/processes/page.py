@@ -25,15 +25,14 @@ worker, which reports it as skipped if it did not run it.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
-import platform
 import struct
-import sys
 import time
 
 import msgspec
+
+from ropewalk.transport.barriers import can_fence, full_barrier
 
 SLOTS = 2048
 PAGE_BYTES = 64 * 1024
@@ -170,30 +169,3 @@ def results_of(report: PageReport) -> list[tuple[int, object]]:
             at, length = value >> 32, value & 0xFFFFFFFF
             results.append((code, report.spill[at : at + length]))
     return results
-
-
-# membarrier(2) has no wrapper in libc; the numbers are those of Linux (include/uapi/linux/membarrier.h).
-_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine()) if sys.platform == "linux" else None
-_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
-_libc = ctypes.CDLL(None, use_errno=True)
-_registered = False
-
-
-def join_barriers() -> None:
-    """Make this process one that `full_barrier` of others reaches; a worker calls it once, after the fork."""
-    global _registered
-    if _MEMBARRIER is not None:
-        _registered = _libc.syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
-
-
-def full_barrier() -> None:
-    """A memory barrier on every CPU that runs a process which has joined (about a microsecond)."""
-    if _MEMBARRIER is not None:
-        _libc.syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0)
-
-
-def can_fence() -> bool:
-    """Whether tasks can be recalled here: needs membarrier (Linux 4.16, and no seccomp filter against it)."""
-    if not _registered:
-        join_barriers()
-    return _registered

@@ -190,7 +190,7 @@ class Connection(SharedObject):
         packed = Packed([view if view.contiguous else bytes(view)])
         packets = self._packets or self._open()
         if packets is None:
-            self._call("send", packed, None)
+            self._call(self._conversation(), "send", packed, None)
         else:
             self._send(packets, packed)
 

@@ -21,16 +21,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ropewalk.calls.messages import Answer, Call, Raised
+from ropewalk.calls.messages import Answer, Call, Raised, Several
 from ropewalk.calls.payloads import Packed, unpack
 from ropewalk.calls.server import CallServer
 from ropewalk.errors import LinkClosed
+from ropewalk.sharing.states.queue import QueueState
 from ropewalk.sharing.states.waiting import Outcome, Party, Passed, State, Waiter
 from ropewalk.transport.blobs import total_bytes
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
-from ropewalk.transport.taken_page import TakenPage
+from ropewalk.transport.taken_page import NUM_LOTS, Lot, TakenPage
 
 #: How often the pages of callers that do not call are looked at.
 _LOOK_S = 1.0
@@ -42,6 +43,11 @@ class Item:
 
     packed: Packed
     size_bytes: int
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it is one part, and not a file: then it can travel with others."""
+        return len(self.packed.parts) == 1 and not self.packed.fds
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +63,18 @@ class Caller:
     lent: dict[int, Asking] = field(default_factory=dict[int, "Asking"])
     """Calls whose answers may not have arrived."""
     page: TakenPage | None = None
+    lots: dict[int, Lot] = field(default_factory=dict[int, "Lot"])
+    """What its lots were last used for, by place."""
+
+    def lot(self, place: int) -> Lot | None:
+        """A new lot in one of the places of its page; it has done with the one that was there."""
+        if self.page is None or not 0 <= place < NUM_LOTS:
+            return None
+        before = self.lots.get(place)
+        if before:
+            before.close()  # another queue may have lent it, and hear only later what became of it
+        lot = self.lots[place] = self.page.lot(place)
+        return lot
 
     def rename(self, name: str) -> None:
         """Call it so from now on."""
@@ -88,6 +106,10 @@ class _Way:
     methods: dict[str, Callable[..., list[Outcome]]]
     place: tuple[int, ...]
     """What its methods get first: which end of a pipe it is."""
+    many: frozenset[str]
+    """The methods that take any number of items."""
+    lending: frozenset[str]
+    """Those that lend many, to callers who say in which of their places."""
 
 
 class WaitingDesk:
@@ -118,7 +140,8 @@ class WaitingDesk:
         """Let a state be called; returns its target."""
         target = self._server.next_target()
         methods = {name: getattr(state, name) for name in state.METHODS}
-        self._ways[target] = _Way(state, methods, () if end is None else (end,))
+        many, lending = (state.MANY, state.LENDING) if isinstance(state, QueueState) else (frozenset[str](),) * 2
+        self._ways[target] = _Way(state, methods, () if end is None else (end,), many, lending)
         return target
 
     def shut(self, target: int) -> None:
@@ -189,6 +212,7 @@ class WaitingDesk:
             for state in {id(way.state): way.state for way in self._ways.values()}.values():
                 self.end_all(state.party_gone(caller.party.process, caller.party.name))
             if caller.page:
+                caller.lots.clear()
                 caller.page.close()
             self._on_gone(caller)
 
@@ -206,9 +230,14 @@ class WaitingDesk:
             if packed.fds and packed.fds[0] > _most_descriptors():
                 packed = packed.copied()
             outcomes = method(asking, *way.place, Item(packed, size))
+        elif name in way.many:
+            asking = Asking(caller.party, caller, message.number, state)
+            outcomes = method(asking, *way.place, [Item(Packed((part,)), len(part)) for part in received.parts])
         else:
             thread, *args = unpack(received, message.shared)
             asking = Asking(caller.thread(thread), caller, message.number, state)
+            if args and name in way.lending:
+                args = [caller.lot(args[0])]
             outcomes = method(asking, *way.place, *args)
         if not self._answer(outcomes, asking):
             caller.waits[message.number] = asking
@@ -255,6 +284,9 @@ class WaitingDesk:
             if packed.fds:
                 with contextlib.suppress(LinkClosed):
                     caller.link.send(Answer(asking.number, packed.shared, outcome.lent), (), packed.fds)
+            elif outcome.more:
+                parts = (*packed.parts, *[item.packed.parts[0] for item in outcome.more])
+                self._reply(caller.link, Several(asking.number), parts)
             else:
                 self._reply(caller.link, Answer(asking.number, (), outcome.lent), packed.parts)
         elif type(value) is Passed and caller.link.stream.carries_fds:

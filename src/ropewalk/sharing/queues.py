@@ -3,8 +3,10 @@
     put ─ pickled here, once ─▶ depot: a line of items that nobody looks into ─▶ get ─ unpickled there
 
 `put` pickles at once, so an item that cannot be pickled raises where it is put. It returns when the item is in the
-queue; small items of a queue without bounds are only sent, at most 1024 ahead, and the end of a process waits for them.
-Items go to readers in the order in which these asked; what was on its way to a reader that dies goes to the next one.
+queue; small items of a queue without bounds are only sent, many at once, about 1000 ahead at most, and the end of a
+process waits for them. Items go to readers in the order in which these asked; what was on its way to a reader that dies
+goes to the next one. A reader that asks often has some items at hand before it asks (`ahead.py`), for as long as nobody
+else wants them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import types
 from typing import Any, ClassVar, cast
 
 from ropewalk.processes.session import Session
+from ropewalk.sharing.ahead import Ahead
 from ropewalk.sharing.shared_object import Reference, SharedObject, create
 
 
@@ -31,6 +34,7 @@ class Queue(SharedObject):
     _JOINABLE = False
     _closed = False
     _maxsize = 0
+    _ahead: Ahead | None = None
 
     def __init__(self, maxsize: int = 0, *, session: Session | None = None) -> None:
         maxsize = operator.index(maxsize)
@@ -66,7 +70,7 @@ class Queue(SharedObject):
             PeerLost: where the queue lived is gone.
         """
         self._check_open()
-        self._ask_with("put", obj, timeout=timeout if block else 0.0, wait=self._maxsize > 0)
+        self._ask_with("put", obj, timeout=timeout if block else 0.0, many="" if self._maxsize > 0 else "put_many")
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take the first item.
@@ -81,7 +85,29 @@ class Queue(SharedObject):
             PeerLost: where the queue lived is gone, with what was in it.
         """
         self._check_open()
-        return self._ask("get", timeout=timeout if block else 0.0)
+        ahead = self._ahead
+        if ahead is not None and ahead.is_mine:
+            part = ahead.take(self._settle)
+            if part is not None:
+                return ahead.value(part)
+        return self._get(timeout if block else 0.0)
+
+    def _get(self, timeout: float | None) -> Any:
+        """Ask the depot for an item; for more than one, if no other thread does."""
+        ahead = self._ahead
+        if ahead is None or not ahead.is_mine or ahead.conversation.closed:
+            conversation = self._conversation()
+            found = conversation.lot()
+            ahead = self._ahead = Ahead(conversation, *found) if found else None
+        if ahead is None or not ahead.asking.acquire(blocking=False):
+            return self._ask("get", timeout=timeout)
+        try:
+            part = ahead.take(self._settle)
+            if part is not None:  # another thread has asked just before
+                return ahead.value(part)
+            return self._ask("get", ahead.place, timeout=timeout, over=ahead.conversation, keep=ahead.keep)
+        finally:
+            ahead.asking.release()
 
     def put_nowait(self, obj: Any) -> None:
         """As `put(obj, False)`."""

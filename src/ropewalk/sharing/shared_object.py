@@ -18,8 +18,8 @@ from typing import Any
 
 from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.messages import Call
-from ropewalk.calls.payloads import Packed, pack_arguments, pack_item
-from ropewalk.calls.pending import Dropped, Lost, NotServed
+from ropewalk.calls.payloads import Keep, Packed, pack_arguments, pack_item
+from ropewalk.calls.pending import Lost, NotServed
 from ropewalk.errors import PeerLost, PoolClosed
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import Member, known_member, member_of_run, on_dialled, on_fork, shown, using
@@ -84,48 +84,57 @@ class SharedObject:
         """What goes with the reference when a handle is pickled: attributes that the copy has as well."""
         return {}
 
-    def _ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+    def _ask(
+        self,
+        method: str,
+        *args: Any,
+        timeout: float | None = None,
+        over: Conversation | None = None,
+        keep: Keep | None = None,
+    ) -> Any:
         """Call a method of the object's state, and wait for what it ends with.
 
         Args:
             method: of the state.
             args: plain values.
             timeout: how many seconds the call may wait there; what it ends with then, the state decides.
+            over: the link to the depot that the arguments are meant for; by default the one that there is.
+            keep: given what comes with the answer, pickled.
 
         Raises:
             PeerLost: the depot or its host is gone.
             Exception: what the state raised.
         """
         packed = pack_arguments(None, (threading.get_ident(), *args), {}, keep=False)
-        return self._call(method, packed, timeout)
+        return self._call(over or self._conversation(), method, packed, timeout, keep)
 
-    def _ask_with(self, method: str, item: Any, *, timeout: float | None = None, wait: bool = True) -> Any:
+    def _ask_with(self, method: str, item: Any, *, timeout: float | None = None, many: str = "") -> Any:
         """As `_ask`, for a method that takes one item, which nobody looks into before it is used.
 
         Args:
             method: of the state.
             item: what it takes.
             timeout: as in `_ask`.
-            wait: False if the method ends at once: then a small item is sent and its arrival not waited for.
+            many: a method for any number of items that ends at once: then a small item is sent, perhaps with others
+                a moment later, and its arrival not waited for.
 
         Raises:
             NotPicklable: it cannot be sent.
         """
         with Trial():  # of what is not taken, nothing is under way
-            return self._send_item(method, item, timeout, wait)
+            return self._send_item(method, item, timeout, many)
 
-    def _send_item(self, method: str, item: Any, timeout: float | None, wait: bool) -> Any:
+    def _send_item(self, method: str, item: Any, timeout: float | None, many: str) -> Any:
         conversation = self._conversation()
         packed = pack_item(conversation.link, item)
-        if not wait and len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES:
-            message = Call(0, self._reference.target, method, False, None, (), (), 0)
+        if many and len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES:
             try:
-                conversation.begin(message, packed, Dropped(conversation.where))
+                conversation.posting.put(self._reference.target, many, packed.parts[0])
             except Lost as error:
                 raise self._lost(error, conversation) from None
             return None
         try:
-            return self._call(method, packed, timeout)
+            return self._call(conversation, method, packed, timeout)
         finally:
             packed.close()
 
@@ -139,15 +148,21 @@ class SharedObject:
             self._count()
         return member_of_run(self._reference.run_id).converse(self._reference.address, self._reference.label)
 
-    def _call(self, method: str, packed: Packed, timeout: float | None) -> Any:
-        conversation = self._conversation()
+    def _call(
+        self,
+        conversation: Conversation,
+        method: str,
+        packed: Packed,
+        timeout: float | None,
+        keep: Keep | None = None,
+    ) -> Any:
         if packed.fds and not conversation.link.stream.carries_fds:
             packed = packed.unfolded()
         if timeout is not None:
             timeout = max(0.0, float(timeout))  # no other number can be sent; what is none counts as zero
         message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 0)
         try:
-            return conversation.exchange(message, packed)
+            return conversation.exchange(message, packed, keep)
         except (Lost, NotServed) as error:
             raise self._lost(error, conversation) from None
 

@@ -4,6 +4,16 @@ A store into memory costs nothing, and it stands there also after SIGKILL: so th
 it lent whether it has arrived, without a message for each.
 
     number 8193 ─▶ slot 8193 % 8192: 8193 ─ the other side has seen it ─▶ 0
+
+Values can also be lent many at once, as a *lot*: then the receiver begins them one after the other, without a word, and
+the lender can take back what was not begun, at any moment and without the receiver's help. Each lot has two words:
+
+    begun │ the value that the receiver has begun last
+    fence │ OPEN, or CLOSING while the lender looks, or the first value that is the lender's again
+
+The receiver writes `begun` and then reads the fence; the lender closes the fence, makes every CPU pass a memory barrier
+(membarrier(2)), and then reads `begun`: at least one of them sees the other. What the lender sees as begun is the
+receiver's; the lender says so in the fence, and until then the receiver waits.
 """
 
 from __future__ import annotations
@@ -11,10 +21,19 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import time
+
+from ropewalk.transport.barriers import full_barrier
 
 #: Far more than calls can be under way over one link, so that two of them hardly ever share a slot.
 _NUM_SLOTS = 8192
-_SIZE_BYTES = 8 * _NUM_SLOTS
+#: One for each handle that takes values in lots; a handle without one takes them singly.
+NUM_LOTS = 512
+_SIZE_BYTES = 8 * (_NUM_SLOTS + 2 * NUM_LOTS)
+#: States of a fence besides the numbers of values.
+_OPEN, _CLOSING = 2**62, 2**62 + 1
+#: The lender needs microseconds to close a fence, but may be interrupted; so many looks before it is asked.
+_NUM_LOOKS, _LOOK_S = 20, 0.0001
 _SEALS = getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0) | getattr(fcntl, "F_SEAL_SEAL", 0)
 
 
@@ -64,10 +83,69 @@ class TakenPage:
         return True
 
     def close(self) -> None:
-        """Give the memory back; may be called twice."""
+        """Give the memory back, with its lots; may be called twice."""
         self._slots.release()
         if not self._memory.closed:
             self._memory.close()
 
+    def lot(self, place: int) -> Lot:
+        """The lot in one of its `NUM_LOTS` places."""
+        return Lot(self._slots, _NUM_SLOTS + 2 * place)
 
-__all__ = ["TakenPage"]
+
+class Lot:
+    """Values 0, 1, 2, ... that are lent together; value 0 counts as begun from the start."""
+
+    def __init__(self, words: memoryview, begun_at: int) -> None:
+        self._words = words
+        self._begun_at = begun_at
+        self._fence_at = begun_at + 1
+        self._num_begun: int | None = None
+
+    # The receiver
+
+    def begin(self, value: int) -> bool | None:
+        """Claim a value, each after the one before it; again has no effect.
+
+        Returns:
+            Whether it is ours; None while the lender does not say.
+
+        Raises:
+            ValueError: the page was closed; then all that was not begun is the lender's.
+        """
+        words, fence_at = self._words, self._fence_at
+        words[self._begun_at] = value
+        fence = words[fence_at]
+        if fence == _OPEN:
+            return True
+        for _ in range(_NUM_LOOKS):
+            if fence != _CLOSING:
+                return value < fence
+            time.sleep(_LOOK_S)
+            fence = words[fence_at]
+        return None
+
+    # The lender
+
+    def open(self) -> None:
+        """Lend; the receiver does not look at it before it is told."""
+        self._num_begun = None
+        self._words[self._begun_at] = 0
+        self._words[self._fence_at] = _OPEN
+
+    def close(self) -> int:
+        """Take back what was not begun; returns how many were. May be called twice."""
+        if self._num_begun is None:
+            words, fence_at = self._words, self._fence_at
+            words[fence_at] = _CLOSING
+            full_barrier()
+            self._num_begun = words[fence_at] = words[self._begun_at] + 1
+        return self._num_begun
+
+    @property
+    def num_begun(self) -> int:
+        """How many were begun by now."""
+        return self._words[self._begun_at] + 1 if self._num_begun is None else self._num_begun
+
+
+__all__ = ["NUM_LOTS", "Lot", "TakenPage"]

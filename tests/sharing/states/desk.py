@@ -19,6 +19,30 @@ class Parcel:
 
     label: Any
     size_bytes: int = 1
+    is_light: bool = True
+
+
+class Lot:
+    """A lot whose reader begins items when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.begun = 1
+        self.closed_at: int | None = None
+
+    def open(self) -> None:
+        assert not self.is_open, "a lot is lent once"
+        self.is_open = True
+
+    def close(self) -> int:
+        assert self.is_open, "it was not lent"
+        if self.closed_at is None:
+            self.closed_at = self.begun
+        return self.closed_at
+
+    @property
+    def num_begun(self) -> int:
+        return self.begun if self.closed_at is None else self.closed_at
 
 
 class Desk:

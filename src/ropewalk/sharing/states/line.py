@@ -6,6 +6,7 @@ append ─▶ 5 4 3 ─▶ lend ─▶ (2 to A) (1 to B)        A dies:  5 4 3 2
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from ropewalk.sharing.states.waiting import Item, Outcome, Waiter
 
@@ -52,12 +53,33 @@ class Line:
         lent = self._lent.pop(waiter, None)
         if lent is None:
             return False
-        number, item = lent
+        self._insert(lent)
+        return True
+
+    def take(self, most: int, most_bytes: int) -> list[tuple[int, Item]]:
+        """Take out the first items that are light, with their numbers; so many, of so many bytes, at most."""
+        entries: list[tuple[int, Item]] = []
+        items = self._items
+        while items and len(entries) < most:
+            item = items[0][1]
+            most_bytes -= item.size_bytes
+            if most_bytes < 0 or not item.is_light:
+                break
+            self.size_bytes -= item.size_bytes
+            entries.append(items.popleft())
+        return entries
+
+    def put_back(self, entries: Sequence[tuple[int, Item]]) -> None:
+        """Put what was taken out back into its old places."""
+        for entry in reversed(entries):
+            self._insert(entry)
+
+    def _insert(self, entry: tuple[int, Item]) -> None:
+        number, item = entry
         # Only those that were given back before can stand before it, so this looks at few.
         place = next((place for place, (other, _) in enumerate(self._items) if other > number), len(self._items))
-        self._items.insert(place, lent)
+        self._items.insert(place, entry)
         self.size_bytes += item.size_bytes
-        return True
 
     def give_back_all_of(self, process: str) -> None:
         """Put back whatever was lent to the calls of a process."""

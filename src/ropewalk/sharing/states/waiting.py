@@ -11,6 +11,7 @@ and returns the outcomes of ALL calls that end now; a call that has none among t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -45,6 +46,9 @@ class Outcome:
     value: Any = None
     """What it returns: plain values, or an item of a user, which nobody here looks into."""
 
+    more: Sequence[Any] = ()
+    """Items that its caller may take without asking, after the value."""
+
     error: Exception | None = None
     """What it raises."""
 
@@ -59,6 +63,28 @@ class Item(Protocol):
     @property
     def size_bytes(self) -> int:
         """How much it weighs."""
+        ...
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it may travel with others."""
+        ...
+
+
+class Lot(Protocol):
+    """What a reader and the depot know of items that are lent many at once; the first one counts as begun."""
+
+    def open(self) -> None:
+        """Begin to lend."""
+        ...
+
+    def close(self) -> int:
+        """Take back what was not begun; returns how many were. May be called twice."""
+        ...
+
+    @property
+    def num_begun(self) -> int:
+        """How many were begun by now."""
         ...
 
 
