@@ -170,6 +170,16 @@ def call(objects: dict[str, Any], name: str, method: str, arguments: Sequence[An
     return durations_s(lambda: bound(*arguments), count)
 
 
+def call_once(objects: dict[str, Any], name: str, method: str) -> Any:
+    """What one call returns."""
+    return getattr(objects[name], method)()
+
+
+def pid(_objects: dict[str, Any]) -> int:
+    """The process of a party."""
+    return os.getpid()
+
+
 def lock_and_unlock(objects: dict[str, Any], name: str, count: int) -> list[float]:
     acquire, release = objects[name].acquire, objects[name].release
 

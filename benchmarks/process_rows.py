@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import multiprocessing
+import os
 import pathlib
 import socket
 import statistics
@@ -23,7 +24,7 @@ from typing import Any
 
 import parties
 from bare_calls import receive, send
-from call_rows import by_turns
+from call_rows import by_turns, pin
 from parties import Party
 from pool_rows import Line, milliseconds, per_second, shown
 
@@ -303,6 +304,22 @@ def manager(bench: Bench) -> Iterator[Line]:
                 return statistics.median(clients[name].ask(parties.call, *call, count))
 
             yield bench.at_most(f"manager, {what}, p50", bench.turns(bench.pair, p50), JUDGED_CALL)
+        # Where the two processes run decides as much as what they do, and the kernel places each contender as it likes.
+        cores = sorted(os.sched_getaffinity(0))
+        for place, at_client, at_manager in (
+            ("both on one core", cores[:1], cores[:1]),
+            ("a core each", cores[:1], cores[1:2]),
+        ):
+            for client in clients.values():
+                pin(client.ask(parties.call_once, "tally", "pid"), at_manager or cores[:1])
+                pin(client.ask(parties.pid), at_client)
+
+            def pinned_p50(name: str) -> float:
+                return statistics.median(clients[name].ask(parties.call, "dict", "__getitem__", ("key",), count))
+
+            yield bench.at_most(f"manager, dict, get, {place}, p50", bench.turns(bench.pair, pinned_p50), JUDGED_CALL)
+        for client in clients.values():
+            pin(client.ask(parties.call_once, "tally", "pid"), cores)
 
         def here_p50(name: str) -> float:
             return statistics.median(parties.call(objects[name], "tally", "add", (1,), count))
