@@ -351,9 +351,9 @@ LOSING = """
             "launcher": sites.begin_here(rounds, rounds_here, 1, noted),
             "keeper": keeper.begin(rounds, near[0].rounds, 1, noted),
         }
-        # So many that no other call has room beside them, and pings must have it all the same.
+        # However many calls wait, pings must have room beside them.
         event = Event(session=here)
-        many = [event._future("wait") for _ in range(600)]
+        many = [sites.begin_here(event.wait) for _ in range(600)]
         held, released = zip(*map(begin_held, gone, near))
         waiting = {}
         for site, things in zip(gone, far):
