@@ -100,7 +100,7 @@ def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunctio
 
 def _end_sessions() -> None:
     """A session outlives its last pool for a moment, for the next one; here nobody waits for it."""
-    session = sys.modules.get("ropewalk.processes.session")
+    session = sys.modules.get("ropewalk.processes.open_sessions")
     if session is not None:
         session.close_all()
     tracker = sys.modules.get("multiprocessing.resource_tracker")

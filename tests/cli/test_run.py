@@ -257,7 +257,7 @@ def test_the_first_signal_lets_the_script_clean_up(tmp_path: Path, number: signa
 
 STUBBORN = """
     import signal, sys, time, types
-    session = types.ModuleType("ropewalk.processes.session")
+    session = types.ModuleType("ropewalk.processes.open_sessions")
     def kill_all():
         print("all killed", flush=True)
         time.sleep({hang_s})

@@ -20,7 +20,8 @@ import pytest
 from ropewalk.compat.process import Process, active_children, current_process, parent_process
 from ropewalk.errors import NotPicklable, StartFailed
 from ropewalk.pool.pool import Pool
-from ropewalk.processes.session import Session, close_all
+from ropewalk.processes.open_sessions import close_all
+from ropewalk.processes.session import Session
 from ropewalk.settings import current as current_settings
 
 

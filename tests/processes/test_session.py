@@ -18,8 +18,10 @@ import ropewalk
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed, PoolClosed, SettingsError, StartFailed, TransportRefused
 from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.open_sessions import close_all
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session, close_all, default_session
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import default_session
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link, Received

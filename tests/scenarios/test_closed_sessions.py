@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.processes.session import close_all
+from ropewalk.processes.open_sessions import close_all
 from tests.scenarios.launchers import kill
 from tests.scenarios.services import Counter, pid_of, serve_until_stopped, status_of
 from tests.scenarios.tasks import wait_for_file, wait_until

@@ -552,7 +552,7 @@ def test_a_forked_child_may_have_a_pool_of_its_own() -> None:
         def own() -> None:
             with ropewalk.Pool(2) as inner:
                 assert inner.map(square, range(5)) == [0, 1, 4, 9, 16]
-            ropewalk.processes.session.close_all()  # as atexit would
+            ropewalk.processes.open_sessions.close_all()  # as atexit would
 
         assert in_child(own) == 0
         assert pool.map(square, range(3)) == [0, 1, 4]

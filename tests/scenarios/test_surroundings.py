@@ -24,7 +24,7 @@ import pytest
 
 import ropewalk
 from ropewalk.errors import PoolClosed, ProcessLimit
-from ropewalk.processes.session import close_all
+from ropewalk.processes.open_sessions import close_all
 from tests.scenarios.launchers import agent_of, fork_server_of, is_alive, kill, launcher, pids_of, wait_until_gone
 from tests.scenarios.tasks import note, noted, pid, square, wait_for_file, wait_until
 

@@ -184,7 +184,7 @@ def _say_beside_display(message: str) -> None:
 
 def kill_all_and_exit(code: int) -> None:
     """End every process of every session, then this one, without any cleaning up."""
-    session = sys.modules.get("ropewalk.processes.session")  # not loaded: then there is nothing to kill
+    session = sys.modules.get("ropewalk.processes.open_sessions")  # not loaded: then there is nothing to kill
     if session is not None:
         kill_all = cast(Callable[[], None], session.kill_all)
         done = _thread.allocate_lock()

@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from ropewalk.compat.executor import Executor
-from ropewalk.processes.session import Session, default_session
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import default_session
 
 try:
     joblib: Any = importlib.import_module("joblib")

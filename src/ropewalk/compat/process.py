@@ -32,8 +32,10 @@ from ropewalk.errors import StartFailed
 from ropewalk.processes import bootstrap, interrupts
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.open_sessions import before_closing
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session, before_closing, default_session, leased
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import default_session, leased
 from ropewalk.settings import Settings
 
 active_children = multiprocessing.active_children

@@ -12,7 +12,6 @@ no task is lost or answered twice when workers die (`max_deaths`, `at_most_once`
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import operator
@@ -39,7 +38,8 @@ from ropewalk.pool.task_table import Unit
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
-from ropewalk.processes.session import Session, default_session
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import leased
 from ropewalk.transport.serialization import dumps_code
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Pool:
         if not idle_s >= 0:
             raise ValueError(f"idle_s must be a number of seconds, 0 or more, not {idle_s}")
         bounds = _bounds(processes, min_processes, max_processes)
-        self._session = _lease(session, engine)
+        self._session = leased(session, engine=engine)
         outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
         self.name = name or f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
@@ -601,17 +601,6 @@ def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable
 def _check_chunksize(chunksize: int) -> None:
     if chunksize < 1:
         raise ValueError(f"Chunksize must be 1+, not {chunksize}")
-
-
-def _lease(session: Session | None, engine: str | None) -> Session:
-    if session is not None:
-        session.lease()
-    while session is None:
-        candidate = default_session(engine)
-        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
-            candidate.lease()
-            session = candidate
-    return session
 
 
 def _bounds(processes: int | None, least: int | None, most: int | None) -> tuple[int, int | None] | None:

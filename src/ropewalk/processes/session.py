@@ -13,10 +13,8 @@ Owners hear of their processes on the loop's thread and must not block there.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import logging
 import os
@@ -37,7 +35,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
-from ropewalk.processes import bootstrap
+from ropewalk.processes import bootstrap, open_sessions
 from ropewalk.processes.agent_record import LAUNCHER, Agent, Home
 from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
 from ropewalk.processes.fleet import Fleet, default_resources
@@ -428,7 +426,7 @@ class Session:
                 self._end()
         finally:  # a second Ctrl-C while we wait must not leave the folder
             self._remove_folder()
-            _registry_forget(self)
+            open_sessions.remove(self)
             for call in self._when_closed:
                 call()
             self._ended.set()
@@ -527,7 +525,7 @@ class Session:
                 self._record = LauncherRecord(self.run_id, self.settings.engine)
             self._loop.call_soon(self._listener.open)
             self._loop.start("ropewalk-session")
-            _registry_add(self)
+            open_sessions.add(self)
             self._fleet.open()
         except (OSError, EngineError, SettingsError, TransportError, CodeRefused) as error:
             if not self._opened:
@@ -836,105 +834,5 @@ def _working_folder() -> str:
         return "/"
 
 
-# The sessions of this process
-
-_registry_lock = threading.Lock()
-_sessions: dict[int, Session] = {}
 _session_numbers = itertools.count(1)
 _process_numbers = itertools.count(1)
-_hooked = False
-
-
-def default_session(engine: str | None = None, *, settings: Settings | None = None) -> Session:
-    """The session that pools of this process share, one per engine, or one for exactly these settings."""
-    exactly, settings = settings, settings or current_settings(engine=engine)
-    with _registry_lock:
-        for session in _sessions.values():
-            fits = session.settings == exactly if exactly else session.settings.engine == settings.engine
-            if fits and not session.closed and not session.has_failed:
-                return session
-        session = Session(settings=settings)
-        _sessions[id(session)] = session  # before it opens: two threads that make pools at once share it
-        return session
-
-
-def leased(session: Session | None = None, *, engine: str | None = None, settings: Settings | None = None) -> Session:
-    """A session, leased: this one, or by default the one that `default_session` finds or makes.
-
-    Raises:
-        PoolClosed, StartFailed: as `Session.lease`.
-    """
-    if session is not None:
-        session.lease()
-        return session
-    while True:
-        session = default_session(engine, settings=settings)
-        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
-            session.lease()
-            return session
-
-
-def session_of_run(run_id: str) -> Session | None:
-    """The session of this process that has that run, if it is open."""
-    with _registry_lock:
-        found = [session for session in _sessions.values() if session.run_id == run_id and not session.closed]
-    return found[0] if found else None
-
-
-def close_all() -> None:
-    """End every session of this process."""
-    _for_each(Session.close)
-
-
-def before_closing(call: Callable[[], object]) -> None:
-    """Have a call made at the end of this process, right before its sessions end."""
-    _last_calls.append(call)
-
-
-_last_calls: list[Callable[[], object]] = []
-
-
-def _end() -> None:
-    try:
-        for call in _last_calls:
-            call()
-    finally:
-        close_all()
-
-
-def kill_all() -> None:
-    """End every session of this process at once, without asking."""
-    _for_each(Session.kill)
-
-
-def _for_each(action: Callable[[Session], None]) -> None:
-    with _registry_lock:
-        sessions = list(_sessions.values())
-    for session in sessions:
-        action(session)
-
-
-def _registry_add(session: Session) -> None:
-    global _hooked
-    with _registry_lock:
-        _sessions[id(session)] = session
-        if not _hooked:
-            # What is registered later is called earlier: multiprocessing's own end, which waits for children of ours
-            # that have to be told of ours, shall find them gone.
-            importlib.import_module("multiprocessing.util")
-            atexit.register(_end)
-            os.register_at_fork(after_in_child=_forget_all)
-            _hooked = True
-
-
-def _registry_forget(session: Session) -> None:
-    with _registry_lock:
-        _sessions.pop(id(session), None)
-
-
-def _forget_all() -> None:
-    global _registry_lock
-    _registry_lock = threading.Lock()  # another thread may have held it at the fork
-    for session in list(_sessions.values()):
-        session.forget()
-    _sessions.clear()

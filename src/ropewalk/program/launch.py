@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ropewalk import settings
-from ropewalk.processes.session import Session, default_session
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import default_session
 from ropewalk.program.hosting import ProcessHosting, ThreadHosting
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.running import RunningProgram

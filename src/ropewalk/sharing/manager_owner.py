@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import InitializerFailed, LinkClosed, PoolClosed, StartFailed
+from ropewalk.errors import InitializerFailed, LinkClosed, StartFailed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.messages import Exited, NotStarted, Report
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session, default_session
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import leased
 from ropewalk.sharing.manager_messages import MANAGER, Contents, NotReady, Ready, Stop, pack
 from ropewalk.sharing.object_calls import ends
 from ropewalk.transport.failures import rebuild_error
@@ -79,7 +80,7 @@ class ManagerProcess:
         self._link: Link | None = None
         self.told_to_end = False
         """Whether it was asked to end."""
-        self.session = _lease(session, engine)
+        self.session = leased(session, engine=engine)
         try:
             self._begin, self._parts = pack(contents, self.name, self.session.run_id, authkey)
             resources = resources or default_resources(self.session.settings)
@@ -220,17 +221,6 @@ class ManagerProcess:
         self._fail(StartFailed(f"{self.name} could not be started: {self.failure}"), None)
         self._ended.set()
         self.session.release()
-
-
-def _lease(session: Session | None, engine: str | None) -> Session:
-    if session:
-        session.lease()
-        return session
-    while True:
-        session = default_session(engine)
-        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
-            session.lease()
-            return session
 
 
 __all__ = ["ManagerProcess"]

@@ -28,7 +28,8 @@ from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
-from ropewalk.processes.session import Session, default_session, leased, session_of_run
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import default_session, leased, session_of_run
 from ropewalk.sharing.depot import DEPOT_TARGET
 from ropewalk.transport.credentials import token_of
 from ropewalk.transport.loop import Loop

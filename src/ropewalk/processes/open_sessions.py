@@ -1,0 +1,91 @@
+"""The sessions that are open in this process: what becomes of them at its end, and in its forked children."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Open(Protocol):
+    """What a session is here."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once, without asking."""
+        ...
+
+    def forget(self) -> None:
+        """In a forked child: leave it to the parent."""
+        ...
+
+
+_lock = threading.RLock()
+_sessions: dict[int, Open] = {}
+_last_calls: list[Callable[[], object]] = []
+_hooked = False
+
+
+def add(session: Open) -> None:
+    """Remember a session; it may be remembered already."""
+    global _hooked
+    with _lock:
+        _sessions[id(session)] = session
+        if not _hooked:
+            # What is registered later is called earlier: multiprocessing's own end, which waits for children of ours
+            # that have to be told of ours, shall find them gone.
+            importlib.import_module("multiprocessing.util")
+            atexit.register(_end)
+            os.register_at_fork(after_in_child=_forget_all)
+            _hooked = True
+
+
+def remove(session: Open) -> None:
+    """A session has ended."""
+    with _lock:
+        _sessions.pop(id(session), None)
+
+
+def all_sessions() -> list[Open]:
+    """Those that are remembered now."""
+    with _lock:
+        return list(_sessions.values())
+
+
+def close_all() -> None:
+    """End every session of this process."""
+    for session in all_sessions():
+        session.close()
+
+
+def kill_all() -> None:
+    """End every session of this process at once, without asking."""
+    for session in all_sessions():
+        session.kill()
+
+
+def before_closing(call: Callable[[], object]) -> None:
+    """Have a call made at the end of this process, right before its sessions end."""
+    _last_calls.append(call)
+
+
+def _end() -> None:
+    try:
+        for call in _last_calls:
+            call()
+    finally:
+        close_all()
+
+
+def _forget_all() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have held it at the fork
+    for session in list(_sessions.values()):
+        session.forget()
+    _sessions.clear()
