@@ -1,7 +1,7 @@
 """Values and arrays in memory that processes of one host share: `multiprocessing.Value`, `Array` and the raw ones.
 
     RawValue ─ ctypes over ─▶ mapping ◀─ ctypes over ─ its copy in another process       reading and writing is memory
-    Value    = RawValue + RLock                                                           the lock lives in the depot
+    Value    = RawValue + a lock in the same memory                                       see `host_lock.py`
 
 They are bound to their host. Where they arrive on another one, or where this process has no host of the run beneath
 it, `WrongHost` says what to take instead. Small values share a page, as mappings and descriptors are few.
@@ -20,6 +20,7 @@ from typing import Any, cast
 from ropewalk.errors import PeerLost, WrongHost
 from ropewalk.processes import bootstrap
 from ropewalk.processes.session import Session
+from ropewalk.sharing.host_lock import HOST_LOCK_BYTES, are_host_locks_possible, host_lock
 from ropewalk.sharing.locks import RLock
 from ropewalk.sharing.membership import member_of, member_of_run, on_fork
 from ropewalk.sharing.shared_object import Reference, SharedObject, create
@@ -78,9 +79,29 @@ class Memory(SharedObject):
         self.size_bytes = size_bytes
         self.num_used = 0
         """Of a sheet: so many bytes belong to values."""
-        self.mapping = _mappings.get(self._reference)
-        if self.mapping is None:
-            self.mapping = _mappings[self._reference] = _mapped(place, size_bytes)
+        mapping = _mappings.get(self._reference)
+        if mapping is None:
+            mapping = _mappings[self._reference] = self._mapped()
+        self.mapping = mapping
+
+    def _mapped(self) -> mmap.mmap:
+        fd = self.open()
+        try:
+            return mmap.mmap(fd, max(1, self.size_bytes))
+        finally:
+            os.close(fd)
+
+    def open(self) -> int:
+        """A descriptor of its file, with an open file description of its own; whoever asks closes it.
+
+        Raises:
+            PeerLost: the depot that held it is gone.
+        """
+        try:
+            return os.open(self.place, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            problem = f"the memory at {self.place} is gone, with the depot that held it"
+            raise PeerLost(problem, peer=self.place) from None
 
     def __reduce__(self) -> Any:
         return _arrived, (self._lend(), self.place, self.size_bytes)
@@ -106,17 +127,6 @@ _mappings: weakref.WeakValueDictionary[Reference, mmap.mmap] = weakref.WeakValue
 #: For each run the sheet that is being cut up, which lives as long as its values.
 _sheets: weakref.WeakValueDictionary[str, Memory] = weakref.WeakValueDictionary()
 _cutting = threading.Lock()
-
-
-def _mapped(place: str, size_bytes: int) -> mmap.mmap:
-    try:
-        fd = os.open(place, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise PeerLost(f"the memory at {place} is gone, with the depot that held it", peer=place) from None
-    try:
-        return mmap.mmap(fd, max(1, size_bytes))
-    finally:
-        os.close(fd)
 
 
 def _host_of_this_process(run_id: str) -> str:
@@ -162,7 +172,12 @@ on_fork.append(_forget_sheets)
 
 
 def _new(type_: Any, session: Session | None) -> Any:
-    return _over(*_allocate(ctypes.sizeof(type_), session), type_)
+    return _over(*_allocate(_lock_after(0, type_) + HOST_LOCK_BYTES, session), type_)
+
+
+def _lock_after(offset: int, type_: Any) -> int:
+    """Where the lock of an object is, if it has one: next to it, as a process that has the one writes the other."""
+    return -(-(offset + ctypes.sizeof(type_)) // HOST_LOCK_BYTES) * HOST_LOCK_BYTES
 
 
 def _over(memory: Memory, offset: int, type_: Any) -> Any:
@@ -242,7 +257,8 @@ def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session 
     Args:
         typecode_or_type: a ctypes type, or a letter as of `array.array`.
         args: of its constructor; zeros if there are none.
-        lock: True for a new RLock; a lock; or False for none, which is what `RawValue` returns.
+        lock: True for one of its own, an RLock in the same memory; a lock; or False for none, which is what `RawValue`
+            returns.
         session: of the run it is for; by default the one that this process runs in.
 
     Raises:
@@ -271,9 +287,12 @@ def _locked(obj: Any, lock: Any, session: Session | None) -> Any:
     if lock is False:
         return obj
     if lock is True or lock is None:
-        lock = RLock(session=session)
+        memory, offset = obj._ropewalk_memory
+        lock = host_lock(memory, _lock_after(offset, obj)) if are_host_locks_possible() else RLock(session=session)
     if not hasattr(lock, "acquire"):
-        raise AttributeError(f"{lock!r} has no method 'acquire': lock=True makes a ropewalk.RLock(), lock=False none")
+        raise AttributeError(
+            f"{lock!r} has no method 'acquire': pass a ropewalk.RLock(), True for a lock of its own, or False"
+        )
     return synchronized(obj, lock)
 
 

@@ -1,0 +1,281 @@
+"""The lock of a value or array, between the processes of one host, in the memory that they share anyway.
+
+    sheet   │ value │ pid of its owner │ ...           the record lock is on the pid; the next value has its own
+                         ▲
+    thread ─▶ mutex of this process ─▶ record lock of the kernel (fcntl, F_OFD_SETLKW) ─▶ mine: two system calls, ~1 µs
+
+A record lock of an open file description is everybody's who has that description. So each process opens one for each
+memory file, a forked child another one at once, and threads settle it with a mutex before. The kernel releases it at
+the end of its process, however that ends, while the pid stays: the next owner logs who died with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import logging
+import os
+import struct
+import sys
+import threading
+import time
+from multiprocessing.process import current_process
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from ropewalk.sharing.membership import on_fork
+
+if TYPE_CHECKING:
+    from ropewalk.sharing.memory import Memory
+    from ropewalk.sharing.shared_object import Reference
+
+#: What a lock takes in the memory, and the alignment of that.
+HOST_LOCK_BYTES = 8
+#: `struct flock`: type, whence, start, length, and a pid that is zero.
+_FLOCK = struct.Struct("@hhqqi0q")
+#: Who waits with a time limit asks again after so long at first, and at last.
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.0001, 0.005
+
+logger = logging.getLogger(__name__)
+
+
+class HostLock:
+    """A lock that its owner, a thread, may acquire again; nobody else may release it. See `host_lock`.
+
+    A process has one object for each lock, which goes with its last value there. If its owner dies, or has no value
+    with it any more, it is free again, and its next owner logs that.
+
+    Args:
+        memory: where it is.
+        at: at which byte.
+    """
+
+    def __init__(self, memory: Memory, at: int) -> None:
+        self._memory = memory
+        self._at = at
+        self._file = _file_of(memory)
+        self._owner = ctypes.c_int.from_buffer(memory.mapping, at)
+        self._mine = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+        self._free = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, at, 1, 0)
+        self._start_free()
+
+    def _start_free(self) -> None:
+        self._mutex = threading.RLock()
+        self._depth = 0
+        """How often the owner of the mutex has entered."""
+        self._is_ours = False
+        """Whether it has got the record lock as well."""
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_is_ours"):
+            self._unlock()
+
+    def __reduce__(self) -> Any:
+        return host_lock, (self._memory, self._at)
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Wait until it can be had, and have it.
+
+        Args:
+            block: False to have it at once or not at all.
+            timeout: how many seconds to wait at most; below zero is as zero.
+
+        Returns:
+            Whether it was acquired.
+        """
+        if block and timeout is None:
+            return self._acquire(None)
+        return self._acquire(max(0.0, float(timeout)) if block and timeout is not None else 0.0)
+
+    def _acquire(self, limit_s: float | None) -> bool:
+        deadline = time.monotonic() + limit_s if limit_s else 0.0
+        try:
+            if not self._mutex.acquire(timeout=-1 if limit_s is None else min(limit_s, threading.TIMEOUT_MAX)):
+                return False
+        except BaseException:  # Ctrl-C, perhaps in the moment in which it was had
+            if not self._depth and self._owns_mutex():
+                self._mutex.release()
+            raise
+        self._depth += 1
+        if self._is_ours:
+            return True
+        try:
+            if limit_s is None:
+                fcntl.fcntl(self._file.fd, fcntl.F_OFD_SETLKW, self._mine)
+            elif not self._lock_until(deadline):
+                self._leave()
+                return False
+            before, self._owner.value, self._is_ours = self._owner.value, _pid, True
+            if before:
+                label = self._memory._reference.label  # pyright: ignore[reportPrivateUsage]
+                logger.warning(
+                    "the lock at %d in %s was held by pid %d, which is gone; %s", self._at, label, before, _SO
+                )
+        except BaseException:
+            self._leave()
+            raise
+        return True
+
+    def _lock_until(self, deadline: float) -> bool:
+        """The kernel knows no time limit, so ask it again and again, at least once."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.fcntl(self._file.fd, fcntl.F_OFD_SETLK, self._mine)
+                return True
+            left_s = deadline - time.monotonic()
+            if left_s <= 0.0:
+                return False
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    def release(self) -> None:
+        """Undo one `acquire`; with the last one, whoever waits may have it.
+
+        Raises:
+            AssertionError: this thread does not own it.
+        """
+        if not self._owns_mutex():
+            raise AssertionError("attempt to release recursive lock not owned by thread")
+        self._leave()
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        try:
+            if not self._depth:
+                if self._is_ours:
+                    self._owner.value, self._is_ours = 0, False
+                self._unlock()
+        finally:
+            self._mutex.release()
+
+    def _unlock(self) -> None:
+        fcntl.fcntl(self._file.fd, fcntl.F_OFD_SETLK, self._free)
+
+    def _owns_mutex(self) -> bool:
+        return self._mutex._is_owned()  # pyright: ignore  # as threading.Condition asks it
+
+    def __enter__(self) -> bool:
+        return self._acquire(None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def locked(self) -> bool:
+        """Whether anybody owns it just now."""
+        return self._is_ours or self._is_theirs()
+
+    def holder(self) -> str:
+        """Who owns it just now, for people; "" if nobody does."""
+        return f"pid {self._owner.value}" if self.locked() else ""
+
+    def _is_theirs(self) -> bool:
+        """Whether another process owns it."""
+        kind: int = _FLOCK.unpack(fcntl.fcntl(self._file.fd, fcntl.F_OFD_GETLK, self._mine)[: _FLOCK.size])[0]
+        return kind != fcntl.F_UNLCK
+
+    def __repr__(self) -> str:
+        who, depth = "None", "0"
+        if self._is_ours and self._owns_mutex():
+            thread = threading.current_thread().name
+            who, depth = current_process().name + ("" if thread == "MainThread" else f"|{thread}"), str(self._depth)
+        elif self.locked():
+            who, depth = ("SomeOtherThread" if self._is_ours else "SomeOtherProcess"), "nonzero"
+        return f"<{type(self).__name__}({who}, {depth})>"
+
+
+_SO = "what it guards may be half done"
+
+
+def host_lock(memory: Memory, at: int) -> HostLock:
+    """The lock at a place: in one process always the same object.
+
+    Args:
+        memory: of this host.
+        at: where in it `HOST_LOCK_BYTES` that began as zeros are for this lock; a multiple of that.
+
+    Raises:
+        PeerLost: the depot that holds the memory is gone, and this process had no lock in it before.
+    """
+    with _making:
+        key = _reference(memory), at
+        lock = _locks.get(key)
+        if lock is None:
+            lock = _locks[key] = HostLock(memory, at)
+        return lock
+
+
+@functools.cache
+def are_host_locks_possible() -> bool:
+    """Whether the kernel has locks of open file descriptions: Linux does, other systems and some sandboxes do not."""
+    if sys.platform != "linux" or not hasattr(fcntl, "F_OFD_SETLKW"):
+        return False
+    fd = os.memfd_create("ropewalk-trial", os.MFD_CLOEXEC)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+# What this process has
+
+
+class _File:
+    """A memory file, opened once by this process for all locks in it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.fd = memory.open()
+
+    def __del__(self) -> None:
+        if "fd" in self.__dict__:
+            os.close(self.fd)
+
+    def open_again(self) -> None:
+        """In a forked child: have a description of its own behind the number, and let go of the parent's."""
+        inherited = self.fd
+        try:
+            self.fd = os.open(f"/proc/self/fd/{inherited}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # no descriptor is left: to acquire raises, which is better than to own what the parent owns
+            del self.fd
+        os.close(inherited)
+
+
+_files: WeakValueDictionary[Reference, _File] = WeakValueDictionary()
+_locks: WeakValueDictionary[tuple[Reference, int], HostLock] = WeakValueDictionary()
+_making = threading.Lock()
+_pid = os.getpid()
+
+
+def _file_of(memory: Memory) -> _File:
+    file = _files.get(_reference(memory))
+    if file is None:
+        file = _files[_reference(memory)] = _File(memory)
+    return file
+
+
+def _reference(memory: Memory) -> Reference:
+    return memory._reference  # pyright: ignore[reportPrivateUsage]
+
+
+def _own_nothing() -> None:
+    """In a forked child: what its parent owns, it does not."""
+    global _making, _pid
+    _making, _pid = threading.Lock(), os.getpid()
+    for lock in list(_locks.values()):
+        lock._start_free()  # pyright: ignore[reportPrivateUsage]
+    for file in list(_files.values()):
+        file.open_again()
+
+
+on_fork.append(_own_nothing)
+
+
+__all__ = ["HOST_LOCK_BYTES", "HostLock", "are_host_locks_possible", "host_lock"]
