@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,19 +29,6 @@ from ropewalk.sharing.queues import Queue
 from tests.scenarios.tasks import wait_until
 
 wait: Any = multiprocessing.connection.wait  # its stubs know no connections but its own
-
-
-@pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
-
-
-@pytest.fixture
-def pool(session: rw.Session) -> Iterator[Pool]:
-    """Three workers; a task that kills its worker is not run again."""
-    with Pool(3, session=session, max_deaths=1) as pool:
-        yield pool
 
 
 def echo(connection: Connection) -> str:

@@ -25,12 +25,6 @@ from tests.scenarios.tasks import wait_until
 
 
 @pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
-
-
-@pytest.fixture
 def pool(session: rw.Session) -> Iterator[Pool]:
     """Four workers; a task that kills its worker is not run again."""
     with Pool(4, session=session, max_deaths=1) as pool:

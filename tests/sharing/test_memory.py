@@ -13,7 +13,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +30,6 @@ from tests.lab import Lab
 from tests.scenarios.hosts import cluster_of
 from tests.scenarios.sites import SITES
 from tests.scenarios.tasks import wait_until
-
-
-@pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
-
-
-@pytest.fixture
-def pool(session: rw.Session) -> Iterator[Pool]:
-    """Three workers; a task that kills its worker is not run again."""
-    with Pool(3, session=session, max_deaths=1) as pool:
-        yield pool
 
 
 class Point(ctypes.Structure):

@@ -32,12 +32,6 @@ from tests.scenarios.tasks import wait_until
 
 
 @pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
-
-
-@pytest.fixture
 def pool(session: rw.Session) -> Iterator[Pool]:
     with Pool(3, session=session) as pool:
         yield pool

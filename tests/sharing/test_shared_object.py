@@ -11,7 +11,6 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +27,6 @@ from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Event
 from ropewalk.transport.taken_page import _NUM_SLOTS
 from tests.scenarios.tasks import wait_until
-
-
-@pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
 
 
 def link_to_depot() -> Any:

@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import BrokenBarrierError
 from typing import Any
@@ -25,19 +25,6 @@ from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
 from tests.scenarios.tasks import wait_until
-
-
-@pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
-
-
-@pytest.fixture
-def pool(session: rw.Session) -> Iterator[Pool]:
-    """Three workers; a task that kills its worker is not run again."""
-    with Pool(3, session=session, max_deaths=1) as pool:
-        yield pool
 
 
 def in_thread(call: Callable[[], object]) -> Any:

@@ -1,0 +1,23 @@
+"""A session and a pool for the tests of shared objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.pool.pool import Pool
+
+
+@pytest.fixture
+def session() -> Iterator[rw.Session]:
+    with rw.Session() as session:
+        yield session
+
+
+@pytest.fixture
+def pool(session: rw.Session) -> Iterator[Pool]:
+    """Three workers; a task that kills its worker is not run again."""
+    with Pool(3, session=session, max_deaths=1) as pool:
+        yield pool
