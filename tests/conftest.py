@@ -61,6 +61,7 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(os.environ.pop(MARK), ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         _share_out(items)
