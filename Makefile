@@ -45,7 +45,7 @@ demo: $(STAMPS)/es
 	$(BIN)/ropewalk run examples/evolve_cartpole.py --workers 4
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 # Not needed by `make test`, which skips with a reason what it cannot run.
 lab: $(STAMPS)/lab

@@ -61,10 +61,7 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(os.environ.pop(MARK), ignore_errors=True)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):
-        _share_out(items)
     if "soak" in str(config.getoption("markexpr")):
         return
     reason = pytest.mark.skip(reason="runs for minutes; `make soak` runs it")
@@ -73,16 +70,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(reason)
 
 
-def _share_out(items: list[pytest.Item]) -> None:
-    """For `pytest -n 2 --dist loadgroup`: what makes machines runs in one worker, one after the other, and first.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `pytest -n 2`: what makes machines runs in one worker, one after the other, all other files beside it.
 
-    Such tests measure time. All others run beside them, and mostly wait for something.
+    Such tests measure time, and begin first because they are the largest share; the others mostly wait for something.
     """
-    root = Path(__file__).parent
-    for item in items:
-        if item.path.relative_to(root).parts[0] in ON_MACHINES:
-            item.add_marker(pytest.mark.xdist_group("machines"))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Shares(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "machines" if Path(file).parts[1] in ON_MACHINES else file
+
+    return Shares(config, log)
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------
