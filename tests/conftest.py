@@ -45,16 +45,21 @@ IGNORED_ENTRIES = ("pymp-",)
 # --- the surroundings of the run --------------------------------------------------------------------------------------
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest makes the folder for `tmp_path`
+def pytest_configure(config: pytest.Config) -> None:
     # `tmp_path` stays in the usual place, where it is kept for a while.
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    # Short, because socket paths end at 107 bytes.
-    folder = tempfile.mkdtemp(prefix="rwt-")
+    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    # Short, because socket paths end at 107 bytes; and not inside that of the process that started this worker.
+    if hasattr(config, "workerinput"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="rwb-", dir=root)
+    folder = tempfile.mkdtemp(prefix="rwt-", dir=root)
     os.environ[MARK] = os.environ["TMPDIR"] = os.environ["XDG_RUNTIME_DIR"] = folder
     tempfile.tempdir = None  # it had been read already
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        shutil.rmtree(config.option.basetemp, ignore_errors=True)
     tempfile.tempdir = None
     for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
         del os.environ[variable]

@@ -186,7 +186,7 @@ class PeerLost(RopewalkError, ConnectionResetError, EOFError):
         peer: where the object was, or who held the other end.
     """
 
-    peer: str
+    peer: str = ""
 
 
 class WrongHost(RopewalkError, RuntimeError):

@@ -42,12 +42,18 @@ SITES = """
             self.answers = Queue(session=here)
             self.waiting, self.num_orders = {}, 0
             process = type("Process", (AnyProcess,), {"_source": Source(session=here)})
-            orders = [Queue(session=here) for _ in range(num_hosts)]
-            self.processes = [process(target=serve, args=(one, self.answers), name=f"site") for one in orders]
-            for one in self.processes:
-                one.start()
             threading.Thread(target=self.read, daemon=True).start()
-            of_host = {self.begin(one, socket.gethostname, ()).result(30): one for one in orders}
+            self.processes, of_host, orders = [], {}, []
+            while len(of_host) < num_hosts and len(orders) < 4 * num_hosts:  # two share one that came up first
+                more = [Queue(session=here) for _ in range(num_hosts - len(of_host))]
+                orders += more
+                for one in more:
+                    self.processes.append(process(target=serve, args=(one, self.answers), name=f"site"))
+                    self.processes[-1].start()
+                for one in more:
+                    host = self.begin(one, socket.gethostname, ()).result(30)
+                    if of_host.setdefault(host, one) is not one:
+                        one.put(None)
             self.by_host = {name: Site(name, one, self) for name, one in sorted(of_host.items())}
             assert len(self.by_host) == num_hosts, self.by_host
             # The launcher's own objects live on the keeper's host, which scenarios leave alone.

@@ -111,6 +111,7 @@ class Packets:
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
+        self._sock.settimeout(None)  # programs set time limits for their own sockets (`socket.setdefaulttimeout`)
         self._poller = select.poll()
         self._poller.register(fd, select.POLLIN)
         self._room = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
