@@ -30,7 +30,13 @@
     ├── ProgramFailed                         a node failed and with it the program; says which, and why
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
     ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was seen
-    └── HandleNotConnected (AttributeError)   a handle was used as if it were a client already
+    ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client already
+    ├── ProfileInvalid (ValueError)           a profile is no graph of operators with costs; says which operator
+    ├── TopologyInvalid (ValueError)          devices or links cannot be as they are described
+    ├── NotTraceable (TypeError)              a model's graph cannot be seen; names the operator and the way out
+    ├── PlanInvalid (ValueError)              stages that are no plan of this model on these devices
+    │   └── NoPlanFits                        no plan does what is asked; names both numbers and the smallest change
+    └── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
 
 Each class keeps its facts as fields and survives pickling with them, because
 errors cross process borders. Messages say what happened, with which values,
@@ -291,3 +297,49 @@ class HandleNotConnected(RopewalkError, AttributeError):
     """
 
     handle: str = ""
+
+
+class ProfileInvalid(RopewalkError, ValueError):
+    """A profile is no graph of operators with costs: a circle, an unknown or repeated id, a negative time."""
+
+
+class TopologyInvalid(RopewalkError, ValueError):
+    """Devices or links cannot be as they are described: none of them, no bandwidth, an unreadable text."""
+
+
+class NotTraceable(RopewalkError, TypeError):
+    """The graph of a model cannot be seen, or not cut where it was asked to be.
+
+    Attributes:
+        operator: module path of the operator in the way, if one is known.
+    """
+
+    operator: str = ""
+
+
+class PlanInvalid(RopewalkError, ValueError):
+    """Stages that are no plan of this model on these devices."""
+
+
+class NoPlanFits(PlanInvalid):
+    """No plan does what was asked; says what was needed, what there is, and the smallest change that would do.
+
+    Attributes:
+        needed: the least that any plan needs (bytes, devices or operators, as the message says).
+        available: what there is of it.
+    """
+
+    needed: float = 0
+    available: float = 0
+
+
+class ScheduleInvalid(RopewalkError, ValueError):
+    """A stream of actions breaks a rule, or a schedule is used out of its range.
+
+    Attributes:
+        action: the first action that breaks the rule, as it prints; empty if the range is the trouble.
+        worker: whose action it is, as it prints.
+    """
+
+    action: str = ""
+    worker: str = ""

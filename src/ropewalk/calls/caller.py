@@ -21,6 +21,10 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 
+#: The last answers of a process on another host, and the end of the link to it, may come so much later than the news
+#: that it has ended: TCP sends again what was lost after 0.2 s and after 0.6 s. The link of a lost host never ends.
+LAST_WORDS_S = 1.0
+
 
 class Caller:
     """What the clients of one process share: links, the loop, the directory."""
@@ -83,7 +87,7 @@ class Caller:
         return conversation if conversation and not conversation.closed else None
 
     def lose(self, address: str, why: str) -> None:
-        """The process at an address is gone: do not wait for the kernel to say so."""
+        """The process at an address is gone: do not wait any longer for the kernel to say so."""
         conversation = self._conversations.pop(address, None)
         if conversation:
             conversation.close(why)

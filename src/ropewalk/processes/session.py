@@ -91,6 +91,9 @@ _GATHERINGS = 25
 _END_S = 6.0
 #: A process whose link has closed but which does not die is ended after this long.
 _SILENT_S = 2.0
+#: The last words of a process on another host travel apart from the news of its end, and may come so much later: TCP
+#: sends again what was lost after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of a lost host.
+_LAST_WORDS_S = 3.0
 #: Who waits for a service looks this often whether the session has ended.
 _LOOK_UP_S = 1.0
 
@@ -103,8 +106,11 @@ class _Process:
     certificate: ProcessCertificate | None = None
     agent: Agent | None = None
     link: Link | None = None
+    """Until it ends."""
     pid: int = 0
     sample: Sample | None = None
+    exited: Exited | None = None
+    """How it ended, while its last words are still under way."""
 
 
 class Session:
@@ -457,8 +463,7 @@ class Session:
     def _report_ends(self) -> None:
         """The agents are gone, and with them whatever they have not told: nobody shall wait for it."""
         for id, process in list(self._processes.items()):
-            exited = gone_with_agent(id, process.pid, "the session was closed")
-            self._process_gone(id, process, exited, host_lost=True)
+            self._gone_with_agent(id, process, "the session was closed")
 
     def _check_gives_processes(self) -> None:
         if self._failure:
@@ -578,9 +583,16 @@ class Session:
         self._loop.add_link(
             link,
             lambda received: process.owner.on_message(id, received),
-            lambda _why: self._loop.call_later(_SILENT_S, lambda: self.signal(id, signal.SIGKILL)),
+            lambda _why: self._link_ended(id, process),
         )
         process.owner.on_link(id, link)
+
+    def _link_ended(self, id: str, process: _Process) -> None:
+        process.link = None
+        if process.exited:
+            self._process_gone(id, process, process.exited, host_lost=False)
+        else:
+            self._loop.call_later(_SILENT_S, lambda: self.signal(id, signal.SIGKILL))
 
     def on_agent_up(self, agent: Agent) -> None:
         self._services.agent_is_up()
@@ -633,14 +645,33 @@ class Session:
                 self._forget_process(message.id)
                 process.owner.on_not_started(message.id, message)
             case Exited():
-                self._process_gone(message.id, process, message, host_lost=False)
+                self._exited(message.id, process, message)
             case Report():
                 process.owner.on_report(message.id, message)
 
+    def _exited(self, id: str, process: _Process, exited: Exited) -> None:
+        """A process has ended, which is told after its words; those from another host may come later than this news."""
+        link = process.link
+        if link is None or link.closed or link.stream.carries_fds:
+            self._process_gone(id, process, exited, host_lost=False)
+            return
+
+        def wait_no_longer() -> None:
+            if id in self._processes:
+                self._process_gone(id, process, exited, host_lost=False)
+
+        process.exited = exited
+        self._loop.call_later(_LAST_WORDS_S, wait_no_longer)
+
+    def _gone_with_agent(self, id: str, process: _Process, why: str) -> None:
+        exited = process.exited or gone_with_agent(id, process.pid, why)
+        self._process_gone(id, process, exited, host_lost=process.exited is None)
+
     def _process_gone(self, id: str, process: _Process, exited: Exited, *, host_lost: bool) -> None:
-        if process.link:
-            self._loop.drain(process.link)  # what it sent before it died counts
-            self._loop.remove_link(process.link)
+        link, process.link, process.exited = process.link, None, None
+        if link:
+            self._loop.drain(link)  # what it sent before it died counts
+            self._loop.remove_link(link)
         self._forget_process(id)
         process.owner.on_exited(id, exited, host_lost)
 
@@ -781,7 +812,7 @@ class Session:
         for id in (*agent.processes, *agent.services):
             process = self._processes.get(id)
             if process:
-                self._process_gone(id, process, gone_with_agent(id, process.pid, why), host_lost=True)
+                self._gone_with_agent(id, process, why)
 
     def on_happened(self, text: str) -> None:
         self._tell_owners(text)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ropewalk.calls.caller import Caller
+from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover
@@ -74,8 +74,6 @@ _DRAIN_S = 1.0
 _SEE_OFF_S = 0.2
 #: Stop callbacks of a node that has ended are waited for so long at most.
 _CALLBACKS_S = 5.0
-#: What a process of another host said before it ended, and its end-of-file, may come so much later than the news.
-_LAST_WORDS_S = 0.2
 _MOST_WISHES = 100
 _LOOPBACK = "127.0.0.1"
 
@@ -398,7 +396,7 @@ class NodeHost:
             return
         gone = parse_address(address)
         if isinstance(gone, HostAddress) and self._passport and gone.host != self._passport.host:
-            self.loop.call_later(_LAST_WORDS_S, lambda: unit.caller.lose(address, "its process has ended"))
+            self.loop.call_later(LAST_WORDS_S, lambda: unit.caller.lose(address, "its process has ended"))
 
     def _attend(self, link: Link) -> None:
         if self._handover:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ropewalk.calls.caller import Caller
+from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
 from ropewalk.errors import PoolClosed, ProgramStopped
 from ropewalk.program import reporting, stacks
@@ -270,7 +270,8 @@ class RunningProgram:
         """A unit is gone."""
         unit = self._conductor.units.find(name)
         if unit and self._caller and unit.address and not self._hosting.shares_host:
-            self._caller.lose(unit.address, "its process has ended")
+            caller, address = self._caller, unit.address
+            self._hosting.loop.call_later(LAST_WORDS_S, lambda: caller.lose(address, "its process has ended"))
         self._conductor.ended(name, record, problem)
 
     def leaving(self, name: UnitName, why: str) -> None:

@@ -21,8 +21,8 @@ from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.switchboard import Socket
 from ropewalk.transport.unix_sockets import connect_to, seconds_left
 
-#: Another host is given this long to answer directly, before a detour is asked for.
-DIRECT_S = 3.0
+#: Another host is given this long to answer directly, before a detour is asked for: TCP dials after 0, 1 and 3 s.
+DIRECT_S = 3.5
 #: How long connecting and the handshake may take together.
 DIAL_S = 10.0
 #: How long a process that has just been started tries to reach its owner.

@@ -1,0 +1,214 @@
+"""A plan: which operators each stage runs, on which devices, and what passes between the stages.
+
+    stage 0  [input.x, conv1, relu]   devices (0, 1, 2): 3 replicas, micro-batch b goes to replica b mod 3
+       │ edge relu -> 1
+    stage 1  [fc1, fc2]               devices (3,)
+
+Stages are numbered along the data: every edge goes to a later stage. A tensor that several
+later stages read is sent straight to each. Stages on the same devices share workers
+(interleaved and V-shaped schedules); such a set of stages is a *group*, and a worker is
+(group, replica).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.profile import Profile
+
+
+class Worker(NamedTuple):
+    """One process of a pipeline: replica `replica` of all stages of group `group`."""
+
+    group: int
+    replica: int
+
+    def __str__(self) -> str:
+        return f"{self.group}.{self.replica}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Operators that run together."""
+
+    id: int
+    #: Ids of operators, in the profile's topological order.
+    operators: tuple[str, ...]
+    #: One device per replica; the same operators run on each.
+    devices: tuple[int, ...]
+    #: Whether it keeps only its inputs, and runs its forward again before its backward.
+    recompute: bool = False
+
+    @property
+    def replicas(self) -> int:
+        """How many devices run it."""
+        return len(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A value that crosses from one stage to later ones."""
+
+    #: Id of the operator whose value it is.
+    tensor: str
+    source: int
+    targets: tuple[int, ...]
+    #: Bytes of one micro-batch, forwards to each target.
+    size_bytes: int
+    #: Bytes that come back from each target; 0: it has no gradient.
+    gradient_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A parameter that several stages read; each holds a copy, and their gradients are summed before a step."""
+
+    parameter: str
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stages on devices, and the schedule they run.
+
+    Raises:
+        PlanInvalid: stages are not numbered 0, 1, ..., one is empty or has no device, an edge does not lead to a later
+            stage, or stages share some of their devices but not all.
+    """
+
+    stages: tuple[Stage, ...]
+    edges: tuple[Edge, ...] = ()
+    tied: tuple[Tie, ...] = ()
+    schedule: str = "one_f_one_b"
+    #: Micro-batches in one step.
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @cached_property
+    def placement(self) -> tuple[int, ...]:
+        """For each stage its group: stages on the same devices are one group, numbered by their first stages."""
+        groups: dict[tuple[int, ...], int] = {}
+        return tuple(groups.setdefault(stage.devices, len(groups)) for stage in self.stages)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The stages of each group."""
+        return tuple(
+            tuple(stage for stage, of in enumerate(self.placement) if of == group)
+            for group in range(max(self.placement) + 1)
+        )
+
+    @cached_property
+    def workers(self) -> tuple[Worker, ...]:
+        """All workers, by group and replica."""
+        return tuple(
+            Worker(group, replica)
+            for group, stages in enumerate(self.groups)
+            for replica in range(self.stages[stages[0]].replicas)
+        )
+
+    def worker_of(self, stage: int, micro_batch: int) -> Worker:
+        """Who runs a micro-batch at a stage: replicas take turns."""
+        return Worker(self.placement[stage], micro_batch % self.stages[stage].replicas)
+
+    def device_of(self, worker: Worker) -> int:
+        """The device of a worker."""
+        return self.stages[self.groups[worker.group][0]].devices[worker.replica]
+
+    def workers_after(self, stage: int) -> int:
+        """How many workers run stages after this one (training.md, section 2: W_s = ceil(this / r_s))."""
+        return len({device for later in self.stages[stage + 1 :] for device in later.devices})
+
+    def inputs_of(self, stage: int) -> tuple[Edge, ...]:
+        """The edges that lead to a stage."""
+        return tuple(edge for edge in self.edges if stage in edge.targets)
+
+    def outputs_of(self, stage: int) -> tuple[Edge, ...]:
+        """The edges that begin at a stage."""
+        return tuple(edge for edge in self.edges if edge.source == stage)
+
+    def to_json(self) -> bytes:
+        """The plan as JSON, for `Plan.from_json`."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Plan:
+        """Read what `to_json` wrote.
+
+        Raises:
+            PlanInvalid: it is not such a plan; says where.
+        """
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise PlanInvalid(f"this is not a plan in Ropewalk's JSON: {error}") from error
+
+
+def assemble(profile: Profile, stages: Sequence[Stage], *, schedule: str, micro_batches: int) -> Plan:
+    """Make a plan of stages: finds what passes between them, and which parameters are tied across them.
+
+    Raises:
+        PlanInvalid: an operator is in no stage or in two, or an edge of the profile would lead back.
+    """
+    stage_of: dict[str, int] = {}
+    for stage in stages:
+        for id in stage.operators:
+            if id not in profile.by_id:
+                raise PlanInvalid(f"stage {stage.id} has {id!r}, which is no operator of the profile")
+            if id in stage_of:
+                raise PlanInvalid(f"operator {id!r} is in stage {stage_of[id]} and in stage {stage.id}")
+            stage_of[id] = stage.id
+    if missing := [id for id in profile.order if id not in stage_of]:
+        raise PlanInvalid(f"{len(missing)} operators are in no stage, the first is {missing[0]!r}")
+    for source, target in profile.edges:
+        if stage_of[source] > stage_of[target]:
+            raise PlanInvalid(
+                f"{target!r} in stage {stage_of[target]} reads {source!r} of the later stage {stage_of[source]}; "
+                f"a stage may only read from earlier ones"
+            )
+    edges: list[Edge] = []
+    for id in profile.order:
+        operator, source = profile.by_id[id], stage_of[id]
+        targets = sorted({stage_of[target] for target in profile.targets[id]} - {source})
+        if targets:
+            back = operator.output_bytes if operator.gradient_bytes is None else operator.gradient_bytes
+            edges.append(Edge(id, source, tuple(targets), operator.output_bytes, back))
+    tied: list[Tie] = []
+    for name, readers in profile.tied.items():
+        holders = sorted({stage_of[id] for id in readers})
+        if len(holders) > 1:
+            tied.append(Tie(name, tuple(holders)))
+    return Plan(tuple(stages), tuple(edges), tuple(tied), schedule, micro_batches)
+
+
+def _check(plan: Plan) -> None:
+    if not plan.stages:
+        raise PlanInvalid("a plan needs at least one stage")
+    if plan.micro_batches < 1:
+        raise PlanInvalid(f"a step has at least 1 micro-batch, not {plan.micro_batches}")
+    for number, stage in enumerate(plan.stages):
+        if stage.id != number:
+            raise PlanInvalid(f"stages are numbered along the data from 0; number {number} says it is {stage.id}")
+        if not stage.operators:
+            raise PlanInvalid(f"stage {number} has no operators")
+        if not stage.devices or len(set(stage.devices)) != len(stage.devices):
+            raise PlanInvalid(f"stage {number} needs different devices, at least one, not {stage.devices}")
+        for other in plan.stages[:number]:
+            if stage.devices != other.devices and set(stage.devices) & set(other.devices):
+                raise PlanInvalid(
+                    f"stages {other.id} and {number} share some of their devices {other.devices} and {stage.devices}; "
+                    f"stages share all of them, in the same order, or none"
+                )
+    for edge in plan.edges:
+        if not edge.targets or min(edge.targets) <= edge.source or max(edge.targets) >= len(plan.stages):
+            raise PlanInvalid(
+                f"edge {edge.tensor!r} leads from stage {edge.source} to {edge.targets}, not to later ones"
+            )

@@ -1,0 +1,132 @@
+"""A topology: the devices to plan for, and the links between them, level by level from the inside out.
+
+`4x8@12GBps,1.25GBps` is 4 devices in a server, joined at 12 GB/s, and 8 servers, joined
+at 1.25 GB/s:
+
+    level 1   [0 1 2 3] [4 5 6 7] ... [28 29 30 31]     12 GB/s, inside a server
+    level 2   └─────────── 8 servers ────────────┘      1.25 GB/s, between servers
+
+A bandwidth is that of one device's port, each way, in bytes per second: a transfer takes
+the sender's port out and the receiver's port in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from ropewalk.errors import TopologyInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """A sort of device."""
+
+    name: str = "device"
+    #: How many times faster it computes than the device of the profile.
+    speed: float = 1.0
+    #: Memory for the model, in bytes; None: not limited.
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`count` components of the level below, joined by links of this bandwidth."""
+
+    count: int
+    #: Bytes per second that one device can send, and as many that it can receive, at this level. `inf`: free.
+    bandwidth: float = math.inf
+    #: Seconds from the last byte sent to the last byte received.
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Devices 0, 1, ... in nested levels.
+
+    Args:
+        levels: from the inside out.
+        kinds: at most 4 kinds of devices.
+        kind_of: for each device the index of its kind; empty: all are of the first kind.
+
+    Raises:
+        TopologyInvalid: no device, no bandwidth, a negative latency, an unknown or too many kinds.
+    """
+
+    levels: tuple[Level, ...]
+    kinds: tuple[DeviceKind, ...] = (DeviceKind(),)
+    kind_of: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @cached_property
+    def num_devices(self) -> int:
+        """All devices."""
+        return math.prod(level.count for level in self.levels)
+
+    @cached_property
+    def component_sizes(self) -> tuple[int, ...]:
+        """Devices in one component of each level: (4, 32) for `4x8`."""
+        sizes: list[int] = []
+        for level in self.levels:
+            sizes.append(level.count * (sizes[-1] if sizes else 1))
+        return tuple(sizes)
+
+    def kind(self, device: int) -> DeviceKind:
+        """The kind of a device."""
+        return self.kinds[self.kind_of[device]] if self.kind_of else self.kinds[0]
+
+    def devices_of(self, kind: int) -> tuple[int, ...]:
+        """The devices of the kind with this index, in order."""
+        if not self.kind_of:
+            return tuple(range(self.num_devices)) if kind == 0 else ()
+        return tuple(device for device, of in enumerate(self.kind_of) if of == kind)
+
+    def level_between(self, one: int, other: int) -> Level:
+        """The innermost level that joins two devices (the first level for a device and itself)."""
+        for level, size in zip(self.levels, self.component_sizes, strict=True):
+            if one // size == other // size:
+                return level
+        raise IndexError(f"no devices {one} and {other} among {self.num_devices}")
+
+    def level_of(self, devices: tuple[int, ...]) -> Level:
+        """The innermost level that joins all of these devices."""
+        return self.level_between(min(devices), max(devices))
+
+    def nests(self, devices: tuple[int, ...]) -> bool:
+        """Whether they lie inside one component of each level or are whole components of it."""
+        size_below = 1
+        first, last, num = min(devices), max(devices) + 1, len(devices)
+        for size in self.component_sizes:
+            if num == last - first and first // size == (last - 1) // size:
+                return first % size_below == 0 and last % size_below == 0
+            size_below = size
+        return False
+
+
+def _check(topology: Topology) -> None:
+    if not topology.levels:
+        raise TopologyInvalid("a topology needs at least one level of devices; for one device say Level(1)")
+    for number, level in enumerate(topology.levels, start=1):
+        if level.count < 1:
+            raise TopologyInvalid(f"level {number} joins {level.count} components; it needs at least 1")
+        if not level.bandwidth > 0:
+            raise TopologyInvalid(f"level {number} has a bandwidth of {level.bandwidth} B/s; it must be above 0")
+        if not (math.isfinite(level.latency_s) and level.latency_s >= 0):
+            raise TopologyInvalid(f"level {number} has a latency of {level.latency_s} s; it must be at least 0")
+    if not 1 <= len(topology.kinds) <= 4:
+        raise TopologyInvalid(f"a topology has 1 to 4 kinds of devices, not {len(topology.kinds)}")
+    for kind in topology.kinds:
+        if not (math.isfinite(kind.speed) and kind.speed > 0):
+            raise TopologyInvalid(f"kind {kind.name!r} has a speed of {kind.speed}; it must be above 0")
+        if kind.memory_bytes is not None and kind.memory_bytes < 1:
+            raise TopologyInvalid(f"kind {kind.name!r} has {kind.memory_bytes} bytes of memory; it needs at least 1")
+    if topology.kind_of and len(topology.kind_of) != topology.num_devices:
+        raise TopologyInvalid(
+            f"kind_of names {len(topology.kind_of)} devices but the levels have {topology.num_devices}; name each one"
+        )
+    for kind in topology.kind_of:
+        if not 0 <= kind < len(topology.kinds):
+            raise TopologyInvalid(f"kind_of names kind {kind}, but there are kinds 0 to {len(topology.kinds) - 1}")
