@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.lab import Lab, Machine
-from tests.scenarios.hosts import cluster_of
+from tests.lab import Lab, Machine, wires
+from tests.scenarios.hosts import cluster_of, processes_on
+from tests.scenarios.tasks import wait_until
 
 #: Tasks of a millisecond, a program whose nodes call each other, and the events of both.
 WORK = """
@@ -63,6 +65,71 @@ def test_nothing_fails_on_a_bad_wire(lab: Lab, tmp_path: Path, condition: str) -
         code, _, errors = script.end()
         assert code == 0, errors
         assert max(map(int, cluster.notes("totals"))) == 20
+
+
+#: Here what one connection says is lost, and what others say is not.
+MUTE = """
+table ip mute {{
+    chain output {{
+        type filter hook output priority filter;
+        tcp sport {port} drop
+    }}
+}}
+"""
+
+
+def test_the_end_of_a_node_is_told_after_its_last_words_even_if_these_are_lost_on_the_way_at_first(
+    lab: Lab, tmp_path: Path
+) -> None:
+    with cluster_of(lab, tmp_path, 1) as cluster:
+        script = cluster.launch(
+            """
+            import ropewalk.processes.session as sessions
+
+            class Speaker:
+                def run(self):
+                    for fd in map(int, os.listdir("/proc/self/fd")):
+                        try:
+                            with socket.socket(fileno=os.dup(fd)) as own:
+                                if own.family == socket.AF_INET and own.getpeername():
+                                    note("ports", own.getsockname()[1])
+                        except OSError:
+                            pass  # no connection
+                    while not os.path.exists(os.path.join(FOLDER, "go")):
+                        time.sleep(0.01)
+                    os.unlink(os.path.join(FOLDER, "go"))
+
+            with session(hosts=1) as here:
+                program = rw.Program("speaker")
+                program.add(rw.Worker(Speaker))
+                with program.launch(session=here) as running:
+                    assert running.wait(20)
+                    say("state", running.status().state)
+                sessions._LAST_WORDS_S = 0.4
+                running = program.launch(session=here)
+                try:
+                    running.wait(20)
+                except rw.ProgramFailed as error:
+                    say(error)
+            """
+        )
+        (host,) = cluster.hosts
+
+        def end_muted(number: int) -> None:
+            wait_until(lambda: len(cluster.notes("ports")) == number)
+            host.visit(lambda: wires.nft(MUTE.format(port=cluster.notes("ports")[-1])))
+            speaker = next(process for process in processes_on(host) if "speaker.0" in process.name())
+            (cluster.folder / "go").touch()
+            wait_until(lambda: not speaker.is_running())
+
+        end_muted(1)
+        time.sleep(0.3)  # ample for the news of its end, which must not be told yet
+        host.visit(lambda: wires.nft("delete table ip mute"))
+        assert script.line() == "state completed"
+        end_muted(2)
+        assert "speaker exited with code 0" in script.line(), "nobody waits for ever"
+        code, _, errors = script.end()
+        assert code == 0, errors
 
 
 def test_a_large_blob_on_a_slow_wire_makes_nobody_lost(lab: Lab, tmp_path: Path) -> None:
