@@ -19,6 +19,7 @@ from ropewalk.program.messages import NodeReady, NodeStart, StartUnit, StopUnit,
 from ropewalk.program.node import Node
 from ropewalk.program.nodes.worker import Worker
 from ropewalk.supervision.failure import DeathRecord
+from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Received
 from tests.program.recording import name_of, work
 from tests.transport.ends import DEADLINE_S
@@ -88,6 +89,7 @@ class PretendSession:
         self.leases = 0
         self.specs: list[ProcessSpec] = []
         self.signals: list[tuple[str, int]] = []
+        self.leaving: list[str] = []
         self.problem: Exception | None = None
 
     def lease(self) -> None:
@@ -104,6 +106,9 @@ class PretendSession:
 
     def signal(self, id: str, number: int) -> None:
         self.signals.append((id, number))
+
+    def takes_leave(self, id: str) -> None:
+        self.leaving.append(id)
 
     def host_of(self, id: str) -> str:
         return "n17" if id else ""
@@ -148,6 +153,16 @@ def test_a_process_is_asked_for_and_told_what_to_run_when_it_is_there(
     assert told.said.get_nowait() == (ACTOR, "words")
     processes.tell(ACTOR, StopUnit(ACTOR, "over", 1.0))
     assert link.sent[1][0] == StopUnit(ACTOR, "over", 1.0) and session.signals == []
+
+
+def test_a_unit_that_has_ended_well_takes_leave_of_the_session_and_one_that_failed_does_not(
+    processes: ProcessHosting, session: PretendSession
+) -> None:
+    processes.start(launch_of(processes, ACTOR))
+    processes.on_message("actor.0#1", Received(UnitEnded(ACTOR, "actor", failure_of(OSError(), __name__)), [], []))
+    assert session.leaving == []
+    processes.on_message("actor.0#1", Received(UnitEnded(ACTOR, "", None), [], []))
+    assert session.leaving == ["actor.0#1"]
 
 
 def test_a_process_that_is_not_there_yet_when_it_shall_stop_is_killed_and_never_told_to_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
@@ -133,6 +134,32 @@ class Unloadable:
 
 def _raise_on_load() -> None:
     raise ImportError("no such library over there")
+
+
+class LateLeaver:
+    """Has something to do at the end of its process that takes a while, as loggers and profilers do."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def run(self) -> None:
+        atexit.register(self.write)
+
+    def write(self) -> None:
+        time.sleep(0.5)
+        note(self.path, "written")
+
+
+def test_a_node_that_has_completed_is_given_time_for_its_exit_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.processes.session._SILENT_S", 0.1)  # for those that go without a word
+    path = str(tmp_path / "notes")
+    program = rw.Program("late")
+    program.add(rw.Worker(LateLeaver, path))
+    with program.launch() as running:
+        assert running.wait(15)
+    assert noted(path) == ["written"]
 
 
 def test_a_program_and_a_pool_share_a_session(tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ _GATHER_S = 0.02
 _GATHERINGS = 25
 #: Who closes a session second waits so long for the first one.
 _END_S = 6.0
-#: A process whose link has closed but which does not die is ended after this long.
-_SILENT_S = 2.0
+#: A process whose link has closed but which does not die is ended after this long; after so long if it has taken leave.
+_SILENT_S, _LEAVING_S = 2.0, 60.0
 #: The last words of a process on another host travel apart from the news of its end, and may come so much later: TCP
 #: sends again what was lost after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of a lost host.
 _LAST_WORDS_S = 3.0
@@ -111,6 +111,7 @@ class _Process:
     sample: Sample | None = None
     exited: Exited | None = None
     """How it ended, while its last words are still under way."""
+    has_taken_leave: bool = False
 
 
 class Session:
@@ -269,6 +270,12 @@ class Session:
         self._tell_agent_of(id, SignalProcess(id, number))
         if number == signal.SIGKILL:
             self.withdraw(id)
+
+    def takes_leave(self, id: str) -> None:
+        """A process has said that it ends: its exit handlers and last threads get time. From the loop's thread."""
+        process = self._processes.get(id)
+        if process:
+            process.has_taken_leave = True
 
     def withdraw(self, id: str) -> None:
         """Do not start a process that has no host yet; its owner hears of its end. Of others this changes nothing."""
@@ -592,7 +599,8 @@ class Session:
         if process.exited:
             self._process_gone(id, process, process.exited, host_lost=False)
         else:
-            self._loop.call_later(_SILENT_S, lambda: self.signal(id, signal.SIGKILL))
+            left_s = _LEAVING_S if process.has_taken_leave else _SILENT_S
+            self._loop.call_later(left_s, lambda: self.signal(id, signal.SIGKILL))
 
     def on_agent_up(self, agent: Agent) -> None:
         self._services.agent_is_up()

@@ -238,6 +238,8 @@ class ProcessHosting(Hosting):
     def on_message(self, id: str, received: Received) -> None:
         name = self._names.get(id)
         if name:
+            if isinstance(received.message, UnitEnded) and received.message.failure is None:
+                self._session.takes_leave(id)
             self._target.heard(name, received.message, received.parts)
 
     def on_report(self, id: str, report: Report) -> None:
