@@ -137,8 +137,8 @@ def test_a_wrong_value_is_answered_with_rule_value_and_origin(name: str, value: 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("memory", "8GB", "memory must be a whole number of bytes or a size with one of the units"),
-        ("memory", "8GB", 'did you mean "8G"?'),
+        ("memory", "8gb", "memory must be a whole number of bytes or a size with one of the units"),
+        ("memory", "8gb", 'did you mean "8G"?'),
         ("code_limit", "lots", "not 'lots'"),
         ("time_limit_s", "1:30", 'such as "2h", "1h30m", "1:30:00" or seconds, above 0, not \'1:30\''),
         ("advertise", "login1", "must be the IP address of an interface of this host"),

@@ -26,7 +26,7 @@ _CLOCK = re.compile(r"(?:(?P<d>\d+)-)?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d)",
 
 
 def parse_memory(size: str | int) -> int:
-    """Read a size as bytes: "4Gi" (2**30), "500M" (10**6), "1.5G", or a plain number of bytes.
+    """Read a size as bytes: "4Gi" or "4GiB" (2**30), "500M" or "500MB" (10**6), "1.5G", or a plain number of bytes.
 
     Raises:
         ValueError: it is not such a size, or is 0.
@@ -43,6 +43,7 @@ def parse_memory(size: str | int) -> int:
         if match is None:
             raise ValueError(f"memory {rule}, not {given!r}")
         number, unit = match.groups()
+        unit = unit.removesuffix("B")
         if unit not in _UNITS:
             near = next((known for known in _UNITS if known and known.lower() == unit.lower().removesuffix("b")), None)
             hint = f'; did you mean "{number}{near}"?' if near else ""

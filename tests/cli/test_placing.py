@@ -48,7 +48,7 @@ def test_options_of_the_environment_stay_unless_another_engine_is_named(
         (["--engine", "pretent"], "Did you mean 'pretend'?"),
         (["--engine", "pretend", "-o", "partitoin=gpu"], "has no option partitoin; did you mean partition?"),
         (["--engine", "pretend", "-o", "partition"], "an engine's option is written name=value, not 'partition'"),
-        (["--memory", "8GB"], 'did you mean "8G"?'),
+        (["--memory", "8gb"], 'did you mean "8G"?'),
         (["--time", "1:30"], 'must be a time such as "2h"'),
         (["--advertise", "0.0.0.0"], "a wildcard would listen everywhere"),
         (["--code", "image"], "setting code must be one of bundle, shared, not 'image' (from argument code)"),

@@ -122,7 +122,7 @@ def test_the_first_that_says_something_counts() -> None:
         ({"cpus": "2"}, TypeError, "not '2'"),
         ({"gpus": -1}, ValueError, "0 or more, not -1"),
         ({"gpus": 0.5}, TypeError, "whole number, 0 or more, not 0.5"),
-        ({"memory": "4GB"}, ValueError, 'did you mean "4G"?'),
+        ({"memory": "4gb"}, ValueError, 'did you mean "4G"?'),
         ({"memory": 1000}, ValueError, "is 1000 bytes, and a process needs 64 MiB at least"),
         ({"memory": "4M"}, ValueError, "is 4000000 bytes"),
     ],

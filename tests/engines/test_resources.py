@@ -38,6 +38,9 @@ MEMORY = psutil.virtual_memory().total
         ("1024", 1024),
         (1024, 1024),
         ("9007199254740993", 9007199254740993),
+        ("16GB", 16 * 10**9),
+        ("16 GiB", 16 * 2**30),
+        ("7B", 7),
     ],
 )
 def test_a_size_is_read_as_bytes(text: str | int, size_bytes: int) -> None:
@@ -51,8 +54,8 @@ def test_a_size_is_read_as_bytes(text: str | int, size_bytes: int) -> None:
     [
         ("4gi", 'did you mean "4Gi"?'),
         ("500m", 'did you mean "500M"?'),
-        ("4GB", 'did you mean "4G"?'),
-        ("4GiB", 'did you mean "4Gi"?'),
+        ("4gb", 'did you mean "4G"?'),
+        ("4gib", 'did you mean "4Gi"?'),
         ("4X", "Ki, Mi, Gi, Ti, not '4X'"),
         ("", "not ''"),
         ("-1G", "not '-1G'"),
