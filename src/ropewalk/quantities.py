@@ -80,5 +80,9 @@ def parse_duration(duration: str | float) -> float:
 
 
 def shown_size(size_bytes: float) -> str:
-    """Bytes as people read them, in MiB or GiB."""
-    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"
+    """Bytes as people read them, in KiB, MiB or GiB; 0 is 0 MiB."""
+    if size_bytes >= 2**30:
+        return f"{size_bytes / 2**30:.1f} GiB"
+    if 0 < size_bytes < 2**20:
+        return f"{size_bytes / 2**10:.3g} KiB"
+    return f"{size_bytes / 2**20:.0f} MiB"

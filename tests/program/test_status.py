@@ -46,4 +46,4 @@ def test_durations_are_short(seconds: float, words: str) -> None:
 
 
 def test_sizes_are_short() -> None:
-    assert (shown_size(0), shown_size(5 << 20), shown_size(3 << 29)) == ("0 MiB", "5 MiB", "1.5 GiB")
+    assert [shown_size(n) for n in (0, 1536, 5 << 20, 3 << 29)] == ["0 MiB", "1.5 KiB", "5 MiB", "1.5 GiB"]

@@ -1,0 +1,42 @@
+"""A plan as a Graphviz drawing: operators as vertices, a box around each stage, bold edges where a stage ends."""
+
+from __future__ import annotations
+
+from ropewalk.pipeline.plan import Plan
+from ropewalk.pipeline.profile import Profile
+from ropewalk.quantities import shown_size
+
+_COLOURS = ("#dbeafe", "#dcfce7", "#fef9c3", "#fce7f3", "#ede9fe", "#ffedd5", "#e0f2fe", "#f1f5f9")
+
+
+def plan_dot(plan: Plan, profile: Profile) -> str:
+    """Draw a plan over the operators of its profile, for `dot -Tsvg`."""
+    number = {id: index for index, id in enumerate(profile.order)}
+    stage_of = {id: stage.id for stage in plan.stages for id in stage.operators}
+    lines = [
+        "digraph plan {",
+        "  rankdir=TB; compound=true;",
+        '  node [shape=box, style="rounded,filled", fontsize=10];',
+    ]
+    for stage in plan.stages:
+        replicas = f", {stage.replicas} replicas" if stage.replicas > 1 else ""
+        lines += [
+            f"  subgraph cluster_{stage.id} {{",
+            f'    label="stage {stage.id}{replicas}"; style=filled; color="{_COLOURS[stage.id % len(_COLOURS)]}";',
+        ]
+        for id in stage.operators:
+            operator = profile.by_id[id]
+            times = f"{1e3 * operator.forward_s:.3g} + {1e3 * operator.backward_s:.3g} ms"
+            label = "\\n".join([_quoted(id), _quoted(operator.description[:40]), times])
+            lines.append(f'    n{number[id]} [label="{label}", fillcolor=white];')
+        lines.append("  }")
+    for source, target in profile.edges:
+        crosses = stage_of[source] != stage_of[target]
+        size = shown_size(profile.by_id[source].output_bytes)
+        style = f' [style=bold, color="#b91c1c", label="{size}", fontsize=9]' if crosses else ""
+        lines.append(f"  n{number[source]} -> n{number[target]}{style};")
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

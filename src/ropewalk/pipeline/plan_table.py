@@ -1,0 +1,107 @@
+"""A plan as text: a line for each stage, what passes between them, and what holds it back.
+
+resnet50 on 4 devices, 1 GB/s: 2 stages, one_f_one_b, 16 micro-batches
+
+stage  operators           devices   forward  backward  busy   memory  in flight
+    0  node1 .. node142    0-2        31.2 ms   70.1 ms   97 %  3.1 GiB          2
+    1  node143 .. node176  3           9.8 ms   21.0 ms   95 %  1.2 GiB          1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ropewalk.pipeline.plan import Plan
+from ropewalk.pipeline.prediction import Prediction, StagePrediction
+from ropewalk.quantities import shown_size
+
+HEADINGS = ("stage", "operators", "devices", "forward", "backward", "busy", "memory", "in flight")
+
+
+def plan_table(plan: Plan, prediction: Prediction) -> str:
+    """Show a plan and what it will do as text for a terminal or a log."""
+    rows = [HEADINGS, *(stage_row(plan, stage, prediction.stages[stage]) for stage in range(len(plan.stages)))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    lines = ["  ".join(_placed(row, widths)).rstrip() for row in rows]
+    return "\n".join([headline(plan, prediction), "", *lines, "", *remarks(plan, prediction)])
+
+
+def headline(plan: Plan, prediction: Prediction) -> str:
+    """What was planned, in one line."""
+    return (
+        f"{prediction.topology}: {_counted(len(plan.stages), 'stage')}, {plan.schedule}, "
+        f"{_counted(plan.micro_batches, 'micro-batch', 'es')} in a step"
+    )
+
+
+def stage_row(plan: Plan, number: int, predicted: StagePrediction) -> tuple[str, ...]:
+    """The words of one stage, one for each of `HEADINGS`."""
+    stage = plan.stages[number]
+    ends = stage.operators[0] if len(stage.operators) == 1 else f"{stage.operators[0]} .. {stage.operators[-1]}"
+    return (
+        str(number),
+        f"{ends} ({len(stage.operators)})",
+        shown_devices(stage.devices),
+        shown_duration(predicted.forward_s),
+        shown_duration(predicted.backward_s) + (" recomputing" if stage.recompute else ""),
+        f"{100 * predicted.busy:.0f} %",
+        shown_size(predicted.memory.total),
+        str(predicted.in_flight),
+    )
+
+
+def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
+    """What is known of the plan as a whole, a line each."""
+    yield (
+        f"step        {shown_duration(prediction.step_s)} simulated, {prediction.samples_per_s:.4g} samples/s, "
+        f"{100 * prediction.idle:.1f} % idle"
+    )
+    bound = ""
+    if prediction.lower_bound_s is not None and prediction.gap is not None:
+        bound = (
+            f", no plan takes less than {shown_duration(prediction.lower_bound_s)} (gap {100 * prediction.gap:.1f} %)"
+        )
+    yield f"objective   {shown_duration(prediction.objective_s)} by {prediction.cost_model}{bound}"
+    yield (
+        f"speed-up    {prediction.speedup_over_one:.2f} x one device, "
+        f"{prediction.speedup_over_data_parallel:.2f} x data parallelism on {prediction.num_devices}"
+    )
+    for link in prediction.links:
+        yield (
+            f"link        stage {link.source} -> {link.target}: {shown_size(link.forward_bytes)} forward, "
+            f"{shown_size(link.backward_bytes)} back in a step"
+        )
+    for tie in plan.tied:
+        yield f"tied        {tie.parameter} in stages {', '.join(map(str, tie.stages))}"
+    yield f"bottleneck  {prediction.bottleneck}"
+    yield f"planned     in {shown_duration(prediction.planning_s)} by {prediction.partitioner}"
+
+
+def shown_devices(devices: Sequence[int]) -> str:
+    """Devices as ranges: "0-2,5"."""
+    ranges: list[list[int]] = []
+    for device in sorted(devices):
+        if ranges and device == ranges[-1][1] + 1:
+            ranges[-1][1] = device
+        else:
+            ranges.append([device, device])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def shown_duration(seconds: float) -> str:
+    """Seconds as people read them."""
+    if seconds >= 1 or seconds == 0:
+        return f"{seconds:.3g} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
+
+
+def _placed(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Words to the left, numbers to the right."""
+    return [
+        word.ljust(width) if heading in ("operators", "devices") else word.rjust(width)
+        for heading, word, width in zip(HEADINGS, row, widths, strict=True)
+    ]
+
+
+def _counted(number: int, word: str, ending: str = "s") -> str:
+    return f"{number} {word}{'' if number == 1 else ending}"
