@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ropewalk.pipeline.plan import Plan
-from ropewalk.pipeline.profile import Profile
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import shown_size
 
 _COLOURS = ("#dbeafe", "#dcfce7", "#fef9c3", "#fce7f3", "#ede9fe", "#ffedd5", "#e0f2fe", "#f1f5f9")

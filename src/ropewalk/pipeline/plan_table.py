@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ropewalk.pipeline.plan import Plan
+from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.prediction import Prediction, StagePrediction
 from ropewalk.quantities import shown_size
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.profile import Profile
+from ropewalk.pipeline.profiles import Profile
 
 
 class Worker(NamedTuple):
