@@ -1,0 +1,70 @@
+"""Partitioners, one file each: where to cut a model, and on how many devices to run each piece.
+
+A third party's partitioner is any object with `partition(request)`: hand it over as it
+is, or give it a name with `register_partitioner`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib import import_module
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.partitioners.partitioner import CostedSchedule, Partition, Partitioner, Request
+
+__all__ = [
+    "PARTITIONERS",
+    "CostedSchedule",
+    "Partition",
+    "Partitioner",
+    "Request",
+    "partitioner",
+    "register_partitioner",
+]
+
+
+def _ours(module: str, name: str) -> Callable[[], Partitioner]:
+    """Import a partitioner when it is asked for: some need numpy."""
+
+    def make() -> Partitioner:
+        return getattr(import_module(f"ropewalk.pipeline.partitioners.{module}"), name)()
+
+    return make
+
+
+#: What makes each partitioner, by its name.
+PARTITIONERS: dict[str, Callable[[], Partitioner]] = {
+    "exact": _ours("exact", "Exact"),
+    "balanced": _ours("balanced", "Balanced"),
+    "pipedream": _ours("pipedream", "PipeDream"),
+    "fixed": _ours("fixed", "Fixed"),
+}
+
+
+def register_partitioner(name: str, make: Callable[[], Partitioner]) -> None:
+    """Give a partitioner a name for `partitioner(...)`, `plan(...)` and the command line.
+
+    Raises:
+        PlanInvalid: the name is taken.
+    """
+    if name in PARTITIONERS and PARTITIONERS[name] is not make:
+        raise PlanInvalid(f"there is a partitioner {name!r} already; choose another name")
+    PARTITIONERS[name] = make
+
+
+def partitioner(which: str | Partitioner) -> Partitioner:
+    """The partitioner of this name; an object that has `partition` is returned as it is.
+
+    Raises:
+        PlanInvalid: no partitioner has this name.
+    """
+    if not isinstance(which, str):
+        if not callable(getattr(which, "partition", None)):
+            raise PlanInvalid(f"{which!r} is no partitioner: it has no method partition(request)")
+        return which
+    if which not in PARTITIONERS:
+        near = difflib.get_close_matches(which, PARTITIONERS, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise PlanInvalid(f"there is no partitioner {which!r}; {meant}there are {', '.join(sorted(PARTITIONERS))}")
+    return PARTITIONERS[which]()
