@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ropewalk.pipeline.plans import Plan
+from typing import TYPE_CHECKING
+
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import shown_size
+
+if TYPE_CHECKING:  # plans draw themselves with this
+    from ropewalk.pipeline.plans import Plan
 
 _COLOURS = ("#dbeafe", "#dcfce7", "#fef9c3", "#fce7f3", "#ede9fe", "#ffedd5", "#e0f2fe", "#f1f5f9")
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.plan_table import headline, remarks, shown_devices, shown_duration
 from ropewalk.pipeline.prediction import Prediction
 from ropewalk.quantities import shown_size
+
+if TYPE_CHECKING:  # plans draw themselves with this
+    from ropewalk.pipeline.plans import Plan
 
 _COLUMN, _GAP, _LEFT, _BAR = 170, 46, 24, 180
 _FORWARD, _BACKWARD = "#3b82f6", "#16a34a"

@@ -10,10 +10,13 @@ stage  operators           devices   forward  backward  busy   memory  in flight
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.prediction import Prediction, StagePrediction
 from ropewalk.quantities import shown_size
+
+if TYPE_CHECKING:  # plans draw themselves with this
+    from ropewalk.pipeline.plans import Plan
 
 HEADINGS = ("stage", "operators", "devices", "forward", "backward", "busy", "memory", "in flight")
 

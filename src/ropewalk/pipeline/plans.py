@@ -13,13 +13,17 @@ later stages read is sent straight to each. Stages on the same devices share wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.plan_dot import plan_dot
+from ropewalk.pipeline.plan_svg import plan_svg
+from ropewalk.pipeline.plan_table import plan_table
+from ropewalk.pipeline.prediction import Prediction
 from ropewalk.pipeline.profiles import Profile
 
 
@@ -88,6 +92,8 @@ class Plan:
     schedule: str = "one_f_one_b"
     #: Micro-batches in one step.
     micro_batches: int = 1
+    #: What it will do, if it was made by `plan`.
+    prediction: Prediction | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -134,6 +140,29 @@ class Plan:
     def outputs_of(self, stage: int) -> tuple[Edge, ...]:
         """The edges that begin at a stage."""
         return tuple(edge for edge in self.edges if edge.source == stage)
+
+    def __str__(self) -> str:
+        """The table that people read; of a plan without a prediction the stages alone."""
+        if self.prediction:
+            return plan_table(self, self.prediction)
+        return "\n".join(
+            f"stage {stage.id} on devices {', '.join(map(str, stage.devices))}: {', '.join(stage.operators)}"
+            for stage in self.stages
+        )
+
+    def svg(self, *, memory_bytes: int | None = None) -> str:
+        """The plan as a picture; `memory_bytes` is a limit to draw.
+
+        Raises:
+            PlanInvalid: it has no prediction.
+        """
+        if self.prediction is None:
+            raise PlanInvalid("this plan has no prediction to draw; plans made by ropewalk.pipeline.plan have one")
+        return plan_svg(self, self.prediction, memory_bytes=memory_bytes)
+
+    def dot(self, profile: Profile) -> str:
+        """The plan over the graph of its profile, for Graphviz."""
+        return plan_dot(self, profile)
 
     def to_json(self) -> bytes:
         """The plan as JSON, for `Plan.from_json`."""

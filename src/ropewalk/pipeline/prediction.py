@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 
@@ -84,7 +85,9 @@ class Prediction:
 
     @property
     def gap(self) -> float | None:
-        """How far the objective is above the bound, as a share of the objective."""
+        """How far the objective is above the bound, as a share of the bound."""
         if self.lower_bound_s is None:
             return None
-        return max(0.0, 1 - self.lower_bound_s / self.objective_s) if self.objective_s else 0.0
+        if self.objective_s <= self.lower_bound_s:
+            return 0.0
+        return self.objective_s / self.lower_bound_s - 1 if self.lower_bound_s else math.inf

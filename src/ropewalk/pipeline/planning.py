@@ -1,0 +1,138 @@
+"""From a model, or its profile, to a plan: the main way in.
+
+plan = ropewalk.pipeline.plan(model, example, devices="4x2@12GBps,1.25GBps", memory="16GB")
+print(plan)                          # stages, times, memory, what holds it back
+open("plan.svg", "w").write(plan.svg())
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.partitioners import make_partitioner
+from ropewalk.pipeline.partitioners.partitioner import Partitioner, Request
+from ropewalk.pipeline.plans import Plan, assemble
+from ropewalk.pipeline.predicting import predict
+from ropewalk.pipeline.profiles import Profile
+from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.pipeline.topology_text import load_topology, parse_bandwidth, parse_topology
+from ropewalk.quantities import parse_memory
+
+#: Bytes per second of links that nobody described: what PipeDream's optimizer takes, about 10 Gbit/s Ethernet.
+DEFAULT_BANDWIDTH = 1e9
+
+
+def plan(
+    model: Any,
+    example_inputs: Any = None,
+    *,
+    devices: int | str | Path | Topology,
+    bandwidth: str | float | Sequence[str | float] | None = None,
+    memory: str | int | None = None,
+    schedule: str | Schedule = "one_f_one_b",
+    micro_batches: int | None = None,
+    partitioner: str | Partitioner = "exact",
+    num_stages: int | None = None,
+    recompute: bool | None = None,
+    optimizer_slots: int = 2,
+    cuts: Sequence[str] | Mapping[str, int] | None = None,
+    repeats: int = 5,
+) -> Plan:
+    """Choose where to cut a model, how often to copy each stage, and where each runs.
+
+    Args:
+        model: a `torch.nn.Module`, which is profiled here first; or its `Profile`, for which no torch is needed.
+        example_inputs: for a module: inputs of one micro-batch, a tensor, a tuple or a dict of them.
+        devices: how many (4), in levels from the inside out ("4x8@12GBps,1.25GBps"), the path of a TOML file that
+            describes them, or a `Topology`.
+        bandwidth: bytes per second of each level, if `devices` has none; 1 GB/s if nothing says so.
+        memory: of each device, "16GB"; None: what the topology says, or no limit.
+        schedule: a name of `ropewalk.pipeline.schedules`, or a schedule.
+        micro_batches: in one step. None: 4 for each device with a flush (GPipe's rule for a small bubble), else 1.
+        partitioner: a name of `ropewalk.pipeline.partitioners`, or a partitioner.
+        num_stages: how many; None: what is fastest.
+        recompute: True or False for all stages, None for the planner's choice.
+        optimizer_slots: copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0.
+        cuts: the last operator of each stage but the last, or operator -> stage; the partitioner is then `fixed`.
+        repeats: of the profile's measurement.
+
+    Returns:
+        The plan, with what it will do in `plan.prediction`.
+
+    Raises:
+        NoPlanFits: no plan does what was asked; names the two numbers and the smallest change that would do.
+        PlanInvalid, ProfileInvalid, TopologyInvalid, ScheduleInvalid: an argument cannot be; says which and why.
+        NotTraceable: the model's graph cannot be seen.
+    """
+    profile = model if isinstance(model, Profile) else _measured(model, example_inputs, repeats)
+    if example_inputs is not None and isinstance(model, Profile):
+        raise PlanInvalid("example_inputs are for a model; a profile has been measured already")
+    topology = as_topology(devices, bandwidth)
+    order = make_schedule(schedule)
+    request = Request(
+        profile,
+        topology,
+        order,
+        micro_batches=micro_batches or (4 * topology.num_devices if order.flushes else 1),
+        memory_bytes=None if memory is None else parse_memory(memory),
+        optimizer_slots=optimizer_slots,
+        num_stages=num_stages,
+        recompute=recompute,
+        fixed_cuts=() if cuts is None else cuts if isinstance(cuts, Mapping) else tuple(cuts),
+    )
+    chosen = make_partitioner("fixed" if cuts is not None and partitioner == "exact" else partitioner)
+    begun = time.perf_counter()
+    partition = chosen.partition(request)
+    planning_s = time.perf_counter() - begun
+    made = assemble(profile, partition.stages, schedule=order.name, micro_batches=request.micro_batches)
+    order.check(made)
+    return replace(made, prediction=predict(request, chosen, partition, made, order, planning_s))
+
+
+def as_topology(
+    devices: int | str | Path | Topology, bandwidth: str | float | Sequence[str | float] | None = None
+) -> Topology:
+    """Read what `plan` takes as its devices.
+
+    Raises:
+        TopologyInvalid: it cannot be read.
+        PlanInvalid: bandwidths are given twice, or not one for each level.
+    """
+    if isinstance(devices, Topology):
+        topology, described = devices, True
+    elif isinstance(devices, Path) or (isinstance(devices, str) and devices.endswith(".toml")):
+        topology, described = load_topology(devices), True
+    else:
+        topology, described = parse_topology(str(devices)), "@" in str(devices)
+    if described:
+        if bandwidth is not None:
+            raise PlanInvalid("the devices say the bandwidths of their links already; leave out `bandwidth`")
+        return topology
+    given: Sequence[str | float] = [bandwidth] if isinstance(bandwidth, str | int | float) else bandwidth or ()
+    num_levels = len(topology.levels)
+    if given and len(given) != num_levels:
+        raise PlanInvalid(
+            f"{len(given)} bandwidths were given for {num_levels} levels of devices ({devices}); give one for each, "
+            f"from the inside out"
+        )
+    speeds = [parse_bandwidth(speed) for speed in given] or [DEFAULT_BANDWIDTH] * num_levels
+    levels = tuple(Level(level.count, speed) for level, speed in zip(topology.levels, speeds, strict=True))
+    return replace(topology, levels=levels)
+
+
+def _measured(model: Any, example_inputs: Any, repeats: int) -> Profile:
+    if example_inputs is None:
+        raise PlanInvalid(
+            f"to plan a {type(model).__name__}, give example_inputs of one micro-batch, or its Profile instead"
+        )
+    # By name, since whoever plans from a profile may have no torch.
+    profiler = importlib.import_module("ropewalk.pipeline.profiler")
+    return profiler.profile(model, example_inputs, repeats=repeats)
