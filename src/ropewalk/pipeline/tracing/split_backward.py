@@ -1,0 +1,406 @@
+"""A backward in two halves: the gradients of the inputs at once, those of the weights when there is time for them.
+
+Zero-bubble schedules need it (Qi et al., "Zero Bubble Pipeline Parallelism", 2024,
+https://arxiv.org/abs/2401.10241, section 2): the stage before waits for the input's
+gradient (I), nobody but the optimizer for the weight's (W).
+
+    F    with deferred_weights(queue):      x ──▶ linear ──▶ norm ──▶ conv ──▶ y
+    I    queue.input_gradients(...)        dx ◀────┬─────── norm ◀──────┬──── dy
+    W    queue.run()                               └▶ (x, dy) ─▶ dw     └▶ (x, dy) ─▶ dw
+
+Linear layers, convolutions (transposed ones too) and embeddings are split where their
+weight is a leaf. Everything else, and a weight that is computed from others, has its W
+inside I. A call is recognised by torch's function mode, wherever it stands: in modules,
+in functions and in graphs of aten operators; but not inside what torch runs as one
+function (`nn.MultiheadAttention` that was not traced, recurrent layers).
+
+W is a backward of its own, over one small node a call, in the order in which I reached
+them. So sums, hooks and `.grad` are autograd's own, and bit-equal to a whole backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["WeightQueue", "deferred_weights"]
+
+#: Weight and bias of a call, or their gradients.
+_Parameters = tuple[Tensor, Tensor | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """A call whose I is done."""
+
+    inputs: Tensor
+    #: That of its output.
+    gradient: Tensor
+    #: The leaves.
+    parameters: _Parameters
+    #: Computes their gradients.
+    compute: Callable[[], _Parameters]
+
+
+class WeightQueue:
+    """The weight gradients that the I of one micro-batch has left to do.
+
+    It is filled by the backward through what ran under `deferred_weights(queue)`, and emptied by `run` or `gradients`.
+    """
+
+    def __init__(self) -> None:
+        # Deferred calls hang on this leaf, not on their weights: else the hooks of those would run in I, on nothing.
+        self.anchor = torch.zeros((), requires_grad=True)
+        self._calls: list[_Call] = []
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """The tensors that it keeps alive until W: input and output gradient of each call."""
+        return tuple(tensor for call in self._calls for tensor in (call.inputs, call.gradient))
+
+    def input_gradients(
+        self, outputs: Sequence[Tensor], leaves: Sequence[Tensor], gradients: Sequence[Tensor | None]
+    ) -> tuple[Tensor | None, ...]:
+        """Do the I: `torch.autograd.grad` that also reaches deferred calls on the way to none of the leaves.
+
+        Args:
+            outputs: what ran under `deferred_weights(queue)` has made.
+            leaves: the inputs, and the parameters (some do W inside I).
+            gradients: one for each output.
+
+        Returns:
+            For each leaf its gradient; None for one that has none, or that all is deferred of.
+        """
+        wanted = [*leaves, self.anchor]
+        return torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)[:-1]
+
+    def run(self) -> None:
+        """Compute the weight gradients and add them to the leaves' `.grad`, hooks and all, as `backward` does."""
+        if roots := self._roots():
+            torch.autograd.backward(roots, [torch.zeros_like(root) for root in roots])
+
+    def gradients(self, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+        """Compute the weight gradients and return them, as `torch.autograd.grad(..., allow_unused=True)` does.
+
+        Args:
+            leaves: those whose gradients are wanted; the others' are not computed.
+
+        Returns:
+            For each leaf its gradient; None where no deferred call read it.
+        """
+        if not (roots := self._roots()) or not leaves:
+            return (None,) * len(leaves)
+        return torch.autograd.grad(roots, leaves, [torch.zeros_like(root) for root in roots], allow_unused=True)
+
+    def add(self, call: _Call) -> None:
+        """Leave the W of a call to do; for the autograd functions below."""
+        self._calls.append(call)
+
+    def _roots(self) -> list[Tensor]:
+        """One scalar per call, whose backward is the W of the call; the queue is empty then."""
+        calls, self._calls = self._calls, []
+        with torch.enable_grad():
+            # Autograd runs the node made last first: so the one that I reached first.
+            return [_apply(_WeightGradient, call.compute, *call.parameters) for call in reversed(calls)]
+
+
+class deferred_weights(TorchFunctionMode):
+    """Leave the weight gradients of what runs inside to a queue.
+
+    Example::
+
+        queue = WeightQueue()
+        with deferred_weights(queue):
+            y = stage(x)
+        (dx,) = queue.input_gradients([y], [x], [dy])     # I; `y.backward(dy)` is one too
+        queue.run()                                       # W
+    """
+
+    def __init__(self, queue: WeightQueue) -> None:
+        super().__init__()
+        self._queue = queue
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        split = _SPLIT.get(func)
+        if split is not None and torch.is_grad_enabled():
+            deferred = split(self._queue, *args, **(kwargs or {}))
+            if deferred is not None:
+                return deferred
+        return func(*args, **(kwargs or {}))
+
+
+# --- the functions that are split: None means that this call cannot be ------------------------------------------------
+
+
+def _linear(queue: WeightQueue, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    if not _are_leaves(weight, bias):
+        return None
+    return _defer(_Linear, queue, _as_autocast(input), (weight, bias))
+
+
+def _embedding(
+    queue: WeightQueue,
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor | None:
+    if not _are_leaves(weight, None) or max_norm is not None:  # with max_norm the forward writes into the weight
+        return None
+    padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
+    return _defer(_Embedding, queue, input, (weight, None), padding, scale_grad_by_freq, sparse)
+
+
+def _aten_embedding(
+    queue: WeightQueue,
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor | None:
+    padding = None if padding_idx == -1 else padding_idx
+    return _embedding(queue, indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+def _convolution(
+    queue: WeightQueue,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor | None:
+    if not _are_leaves(weight, bias):
+        return None
+    shape = list(stride), list(padding), list(dilation), transposed, list(output_padding), groups
+    dims = weight.dim() - 2
+    if input.dim() == dims + 1:  # one sample without its batch dimension
+        return _defer(_Convolution, queue, _as_autocast(input).unsqueeze(0), (weight, bias), shape).squeeze(0)
+    return _defer(_Convolution, queue, _as_autocast(input), (weight, bias), shape)
+
+
+def _conv(
+    queue: WeightQueue,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor | None:
+    dims = weight.dim() - 2
+    dilations = _each(dilation, dims)
+    if padding == "same":
+        totals = [step * (size - 1) for step, size in zip(dilations, weight.shape[2:], strict=True)]
+        if any(odd := [total % 2 for total in totals]):  # an odd total pads one more on the right
+            input = functional.pad(input, [side for more in reversed(odd) for side in (0, more)])
+        paddings = [total // 2 for total in totals]
+    else:
+        paddings = [0] * dims if isinstance(padding, str) else _each(padding, dims)
+    return _convolution(queue, input, weight, bias, _each(stride, dims), paddings, dilations, False, [0] * dims, groups)
+
+
+def _conv_transpose(
+    queue: WeightQueue,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor | None:
+    dims = weight.dim() - 2
+    strides, paddings, dilations = _each(stride, dims), _each(padding, dims), _each(dilation, dims)
+    return _convolution(
+        queue, input, weight, bias, strides, paddings, dilations, True, _each(output_padding, dims), groups
+    )
+
+
+_aten: Any = torch.ops.aten
+#: What is split, in both forms in which it is called: torch's functions and aten's operators.
+_SPLIT: dict[Any, Callable[..., Tensor | None]] = {
+    functional.linear: _linear,
+    _aten.linear.default: _linear,
+    functional.embedding: _embedding,
+    torch.embedding: _aten_embedding,
+    _aten.embedding.default: _aten_embedding,
+    torch.convolution: _convolution,
+    _aten.convolution.default: _convolution,
+    torch.conv1d: _conv,
+    torch.conv2d: _conv,
+    torch.conv3d: _conv,
+    _aten.conv1d.default: _conv,
+    _aten.conv2d.default: _conv,
+    _aten.conv3d.default: _conv,
+    _aten.conv1d.padding: _conv,
+    _aten.conv2d.padding: _conv,
+    _aten.conv3d.padding: _conv,
+    torch.conv_transpose1d: _conv_transpose,
+    torch.conv_transpose2d: _conv_transpose,
+    torch.conv_transpose3d: _conv_transpose,
+    _aten.conv_transpose1d.default: _conv_transpose,
+    _aten.conv_transpose2d.input: _conv_transpose,
+    _aten.conv_transpose3d.input: _conv_transpose,
+}
+
+
+def _are_leaves(weight: Tensor, bias: Tensor | None) -> bool:
+    return weight.requires_grad and weight.is_leaf and (bias is None or bias.is_leaf)
+
+
+def _as_autocast(input: Tensor) -> Tensor:
+    """The input in the type in which autocast would compute, if it is on."""
+    kind = input.device.type
+    if torch.is_autocast_enabled(kind) and input.is_floating_point() and input.dtype != torch.float64:
+        return input.to(torch.get_autocast_dtype(kind))
+    return input
+
+
+def _each(value: int | Sequence[int], dims: int) -> list[int]:
+    values = [value] if isinstance(value, int) else list(value)
+    return values * dims if len(values) == 1 else values
+
+
+# --- their autograd functions -----------------------------------------------------------------------------------------
+
+
+def _defer(
+    function: type[Function], queue: WeightQueue, input: Tensor, parameters: _Parameters, *settings: Any
+) -> Tensor:
+    return _apply(function, queue.anchor, queue, input, parameters, *settings)  # in a tuple, autograd does not see them
+
+
+def _apply(function: type[Function], *args: Any) -> Tensor:
+    return cast(Any, function).apply(*args)
+
+
+class _Linear(Function):
+    """`x @ w.T + b`; I is `g @ w`."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: _Parameters) -> Tensor:
+        ctx.queue, ctx.parameters = queue, parameters
+        weight, bias = _like(input, parameters)
+        # The weight is read in I alone, and a first stage has none.
+        ctx.save_for_backward(input, weight if ctx.needs_input_grad[2] else None)
+        return functional.linear(input, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, weight = ctx.saved_tensors
+        has_bias = ctx.parameters[1] is not None
+
+        def compute() -> _Parameters:
+            rows = gradient.reshape(-1, gradient.shape[-1])
+            in_weight = rows.t().mm(inputs.reshape(-1, inputs.shape[-1]))
+            return in_weight, rows.sum(0) if has_bias else None
+
+        ctx.queue.add(_Call(inputs, gradient, ctx.parameters, compute))
+        return None, None, None if weight is None else gradient.matmul(weight), None
+
+
+class _Convolution(Function):
+    """Any convolution; I and W are the parts of aten's `convolution_backward`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: _Parameters, shape: tuple[Any, ...]
+    ) -> Tensor:
+        ctx.queue, ctx.parameters, ctx.shape = queue, parameters, shape
+        weight, bias = _like(input, parameters)
+        ctx.save_for_backward(input, weight)
+        return torch.convolution(input, weight, bias, *shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, weight = ctx.saved_tensors
+        bias, shape = ctx.parameters[1], ctx.shape
+        sizes = None if bias is None else list(bias.shape)
+
+        def backward(*mask: bool) -> Any:
+            return _aten.convolution_backward(gradient, inputs, weight, sizes, *shape, list(mask))
+
+        def compute() -> _Parameters:
+            _, in_weight, in_bias = backward(False, True, bias is not None)
+            return in_weight, in_bias
+
+        ctx.queue.add(_Call(inputs, gradient, ctx.parameters, compute))
+        in_input = backward(True, False, False)[0] if ctx.needs_input_grad[2] else None
+        return None, None, in_input, None, None
+
+
+class _Embedding(Function):
+    """Rows of the weight by their indices; there is nothing to do in I."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchor: Tensor,
+        queue: WeightQueue,
+        input: Tensor,
+        parameters: _Parameters,
+        padding: int,
+        scales: bool,
+        sparse: bool,
+    ) -> Tensor:
+        weight, _ = parameters
+        ctx.queue, ctx.parameters, ctx.how = queue, parameters, (weight.shape[0], padding, scales, sparse)
+        ctx.save_for_backward(input)
+        return torch.embedding(weight, input, padding, scales, sparse)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (indices,), how = ctx.saved_tensors, ctx.how
+
+        def compute() -> _Parameters:
+            return _aten.embedding_backward(gradient, indices, *how), None
+
+        ctx.queue.add(_Call(indices, gradient, ctx.parameters, compute))
+        return (None,) * 7
+
+
+class _WeightGradient(Function):
+    """The node of W: a scalar of weight and bias whose backward is what a call has left to do."""
+
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[[], _Parameters], weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.compute, ctx.types = compute, (weight.dtype, None if bias is None else bias.dtype)
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        compute, ctx.compute = ctx.compute, None  # what it kept is free as soon as it is done
+        pairs = zip(compute(), ctx.types, strict=True)
+        return None, *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs)
+
+
+def _like(input: Tensor, parameters: _Parameters) -> _Parameters:
+    """The parameters in the type of the input, which autocast may have changed."""
+    weight, bias = parameters
+    return weight.to(input.dtype), None if bias is None else bias.to(input.dtype)
