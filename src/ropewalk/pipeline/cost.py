@@ -1,0 +1,311 @@
+"""What stages cost: seconds, bytes and memory, as pure functions (training.md, section 5).
+
+`exact` minimises `objective_s`, its tests compare it with brute force over the same
+function, and a plan reports it. For stage s with r_s replicas, c_s = forward + backward
+seconds of one micro-batch (with the forward again if it recomputes), M micro-batches:
+
+    no flush:  M max_s max((c_s + Reduce_s) / r_s, link_s)
+    flush:     sum_s c_s + (M - 1) max_s max(c_s / r_s, link_s) + links + exposed
+
+- link_s: seconds of the stage's busiest port for one micro-batch. A port out, and one in,
+  belong to a device and a level; each carries values one way and gradients the other, a
+  tensor once, however many stages read it.
+- links: seconds in which the values that a stage receives, and then their gradients, are
+  under way, summed over the boundaries between neighbours.
+- Reduce_s: seconds of a ring over the replicas' gradients, once per update. Exposed is what
+  no backward of an earlier stage hides: all of stage 0's, and of others what exceeds the
+  backward of everything before, taken as on the fastest kind and without recomputation.
+- Of several stages on one device, c_s and link_s are summed before the maximum.
+
+Not counted: sums over tied parameters, and the update itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.plans import Stage
+from ropewalk.pipeline.prediction import MemoryUse
+from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.topology import Level
+
+#: One number, or one for each of many candidates.
+Amount = TypeVar("Amount", float, NDArray[np.float64])
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a set of operators costs for one micro-batch on a device of speed 1, wherever it runs."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    #: Values of earlier stages that it reads, and the gradients it sends back for them.
+    in_bytes: float = 0.0
+    in_gradient_bytes: float = 0.0
+    #: Its values that later stages read, and the gradients that come back.
+    out_bytes: float = 0.0
+    out_gradient_bytes: float = 0.0
+    #: Values that it must keep to run its forward again: in_bytes, and the model's inputs among its operators.
+    kept_bytes: float = 0.0
+    weight_bytes: float = 0.0
+    buffer_bytes: float = 0.0
+    #: Bytes kept from forward to backward, each value once.
+    saved_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class OperatorCosts:
+    """The operators of a profile as a planner counts them, numbered in topological order."""
+
+    profile: Profile
+    splits_backward: bool = False
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """In topological order."""
+        return tuple(self.profile.by_id[id] for id in self.profile.order)
+
+    @cached_property
+    def backward_s(self) -> tuple[float, ...]:
+        """Seconds of each backward: as two halves where the schedule splits it and both were measured."""
+        return tuple(self._backward_s(operator) for operator in self.operators)
+
+    def _backward_s(self, operator: Operator) -> float:
+        if self.splits_backward and operator.has_split_backward:
+            return (operator.input_gradient_s or 0.0) + (operator.weight_gradient_s or 0.0)
+        return operator.backward_s
+
+    @cached_property
+    def gradient_bytes(self) -> tuple[int, ...]:
+        """Bytes of the gradient of each value."""
+        return tuple(
+            operator.output_bytes if operator.gradient_bytes is None else operator.gradient_bytes
+            for operator in self.operators
+        )
+
+    @cached_property
+    def own_bytes(self) -> tuple[int, ...]:
+        """Bytes that each operator keeps for its backward in storages that no other operator keeps."""
+        return tuple(
+            (operator.output_bytes if operator.saved_bytes is None else operator.saved_bytes)
+            + (operator.held_bytes if self.splits_backward else 0)
+            for operator in self.operators
+        )
+
+    @cached_property
+    def shared_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Values that operators keep: the numbers of those who do, and the bytes of the value."""
+        savers: dict[str, list[int]] = {}
+        sizes: dict[str, int] = {}
+        for number, operator in enumerate(self.operators):
+            for saved in operator.saved:
+                savers.setdefault(saved.operator, []).append(number)
+                sizes[saved.operator] = max(saved.size_bytes, sizes.get(saved.operator, 0))
+        return tuple((tuple(numbers), sizes[id]) for id, numbers in savers.items())
+
+    @cached_property
+    def weight_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Parameters: the numbers of the operators that read each, and its bytes."""
+        readers: dict[str, list[int]] = {}
+        sizes: dict[str, int] = {}
+        for number, operator in enumerate(self.operators):
+            for name, size_bytes in operator.parameters.items():
+                readers.setdefault(name, []).append(number)
+                sizes[name] = max(size_bytes, sizes.get(name, 0))
+        return tuple((tuple(numbers), sizes[name]) for name, numbers in readers.items())
+
+    @cached_property
+    def number_of(self) -> dict[str, int]:
+        """The number of each operator."""
+        return {id: number for number, id in enumerate(self.profile.order)}
+
+    def stage(self, ids: Sequence[str]) -> StageCost:
+        """The cost of a stage of these operators."""
+        inside = {self.number_of[id] for id in ids}
+        read = {self.number_of[source] for id in ids for source in self.profile.sources[id]} - inside
+        left = [
+            number
+            for number in inside
+            if any(self.number_of[target] not in inside for target in self.profile.targets[self.operators[number].id])
+        ]
+        in_bytes = sum(self.operators[number].output_bytes for number in read)
+        return StageCost(
+            forward_s=math.fsum(self.operators[number].forward_s for number in inside),
+            backward_s=math.fsum(self.backward_s[number] for number in inside),
+            in_bytes=in_bytes,
+            in_gradient_bytes=sum(self.gradient_bytes[number] for number in read),
+            out_bytes=sum(self.operators[number].output_bytes for number in left),
+            out_gradient_bytes=sum(self.gradient_bytes[number] for number in left),
+            kept_bytes=in_bytes
+            + sum(self.operators[number].output_bytes for number in inside if self.operators[number].is_input),
+            weight_bytes=sum(size for readers, size in self.weight_bytes if inside.intersection(readers)),
+            buffer_bytes=sum(self.operators[number].buffer_bytes for number in inside),
+            saved_bytes=sum(self.own_bytes[number] for number in inside)
+            + sum(size for savers, size in self.shared_bytes if inside.intersection(savers)),
+        )
+
+
+# --- formulas, for one stage or for arrays of candidates -------------------------------------------------------------
+
+
+def reduce_s(weight_bytes: Amount, replicas: int, level: Level) -> Amount:
+    """Seconds of a ring all-reduce of the gradients over the replicas, which this level joins."""
+    steps = 2 * (replicas - 1)
+    return weight_bytes * (steps / replicas / level.bandwidth) + steps * level.latency_s
+
+
+def activation_bytes(saved_bytes: Amount, kept_bytes: Amount, in_flight: int, recompute: bool) -> Amount:
+    """Bytes kept for the backwards of the micro-batches in flight."""
+    return kept_bytes * in_flight + saved_bytes if recompute else saved_bytes * in_flight
+
+
+def weight_copies(optimizer_slots: int, extra_versions: int) -> int:
+    """How many times its weights a device holds: newest, gradients, optimizer state, earlier versions."""
+    return 2 + optimizer_slots + extra_versions
+
+
+def transfer_s(size_bytes: float, level: Level) -> float:
+    """Seconds until a value has arrived over a level; nothing to send takes none."""
+    return size_bytes / level.bandwidth + level.latency_s if size_bytes else 0.0
+
+
+# --- whole plans ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StageShare:
+    """What one stage of a plan costs on its devices, for one micro-batch."""
+
+    forward_s: float
+    #: With the forward again if it recomputes.
+    backward_s: float
+    #: Seconds of its devices' busiest port.
+    link_s: float
+    #: Seconds in which what it receives, and the gradients of it, are under way.
+    transit_s: float
+    reduce_s: float
+    #: What of Reduce no backward of an earlier stage hides.
+    exposed_s: float
+    in_flight: int
+    memory: MemoryUse
+
+    @property
+    def compute_s(self) -> float:
+        """Forward and backward."""
+        return self.forward_s + self.backward_s
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """What stages on devices cost by training.md's objective."""
+
+    stages: tuple[StageShare, ...]
+    #: The slowest device's seconds per micro-batch, and the first stage it runs.
+    bottleneck_s: float
+    bottleneck: int
+    objective_s: float
+    #: Bytes that each device of a stage needs for all stages it runs.
+    device_bytes: tuple[int, ...] = field(default=())
+
+
+def plan_cost(request: Request, stages: Sequence[Stage]) -> PlanCost:
+    """The cost of stages on devices."""
+    costs = OperatorCosts(request.profile, request.schedule.splits_backward)
+    shares = tuple(_share(request, stages, number, costs) for number in range(len(stages)))
+    flushes = request.schedule.flushes
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, stage in enumerate(stages):
+        groups.setdefault(stage.devices, []).append(number)
+    bottleneck_s, bottleneck = 0.0, 0
+    for devices, group in groups.items():
+        work_s = math.fsum(shares[number].compute_s + (0 if flushes else shares[number].reduce_s) for number in group)
+        busiest_s = max(work_s / len(devices), math.fsum(shares[number].link_s for number in group))
+        if busiest_s > bottleneck_s:
+            bottleneck_s, bottleneck = busiest_s, group[0]
+    total_s = request.micro_batches * bottleneck_s
+    if flushes:
+        total_s = (request.micro_batches - 1) * bottleneck_s + math.fsum(
+            share.compute_s + share.transit_s + share.exposed_s for share in shares
+        )
+    device_bytes = tuple(sum(shares[number].memory.total for number in groups[stage.devices]) for stage in stages)
+    return PlanCost(shares, bottleneck_s, bottleneck, total_s, device_bytes)
+
+
+def objective_s(request: Request, stages: Sequence[Stage]) -> float:
+    """Seconds per mini-batch in steady state; `inf` where a device has too little memory."""
+    cost = plan_cost(request, stages)
+    for stage, size_bytes in zip(stages, cost.device_bytes, strict=True):
+        kinds = request.topology.kind_of
+        if size_bytes > request.memory_limit(kinds[stage.devices[0]] if kinds else 0):
+            return math.inf
+    return cost.objective_s
+
+
+def _share(request: Request, stages: Sequence[Stage], number: int, costs: OperatorCosts) -> StageShare:
+    topology, schedule, stage = request.topology, request.schedule, stages[number]
+    cost = costs.stage(stage.operators)
+    speed = topology.kind(stage.devices[0]).speed
+    workers_after = len({device for later in stages[number + 1 :] for device in later.devices})
+    in_flight = schedule.in_flight(workers_after, stage.replicas, request.micro_batches)
+    extra = schedule.extra_versions(workers_after, stage.replicas, len(stages))
+    before = boundary(request, stages, number - 1) if number else None
+    after = boundary(request, stages, number) if number + 1 < len(stages) else None
+    sum_s = reduce_s(cost.weight_bytes, stage.replicas, topology.level_of(stage.devices))
+    earlier_s = math.fsum(
+        costs.backward_s[costs.number_of[id]] for earlier in stages[:number] for id in earlier.operators
+    )
+    transit_s = (
+        transfer_s(cost.in_bytes, before) + transfer_s(cost.in_gradient_bytes, before) if before is not None else 0.0
+    )
+    weights = int(cost.weight_bytes)
+    return StageShare(
+        forward_s=cost.forward_s / speed,
+        backward_s=(cost.backward_s + (cost.forward_s if stage.recompute else 0.0)) / speed,
+        link_s=_busiest_port_s(cost, before, after) / stage.replicas,
+        transit_s=transit_s,
+        reduce_s=sum_s,
+        exposed_s=max(0.0, sum_s - earlier_s / fastest_speed(request)),
+        in_flight=in_flight,
+        memory=MemoryUse(
+            weights=weights,
+            gradients=weights,
+            optimizer=weights * request.optimizer_slots,
+            stashed=weights * extra,
+            buffers=int(cost.buffer_bytes),
+            activations=int(activation_bytes(cost.saved_bytes, cost.kept_bytes, in_flight, stage.recompute)),
+        ),
+    )
+
+
+def fastest_speed(request: Request) -> float:
+    """The speed of the fastest device there is."""
+    return max(request.topology.kind(device).speed for device in range(request.topology.num_devices))
+
+
+def boundary(request: Request, stages: Sequence[Stage], number: int) -> Level | None:
+    """The level that joins a stage and the following one; None if they run on the same devices."""
+    one, other = stages[number].devices, stages[number + 1].devices
+    return None if one == other else request.topology.level_between(one[-1], other[0])
+
+
+def _busiest_port_s(cost: StageCost, before: Level | None, after: Level | None) -> float:
+    """Each device has a port in and a port out at each level; those of the two boundaries may be the same."""
+    if before is None or after is None or before is after:
+        level = before or after
+        if level is None:
+            return 0.0
+        received = (cost.in_bytes if before else 0) + (cost.out_gradient_bytes if after else 0)
+        sent = (cost.in_gradient_bytes if before else 0) + (cost.out_bytes if after else 0)
+        return max(received, sent) / level.bandwidth
+    return max(
+        max(cost.in_bytes, cost.in_gradient_bytes) / before.bandwidth,
+        max(cost.out_bytes, cost.out_gradient_bytes) / after.bandwidth,
+    )
