@@ -1,0 +1,100 @@
+"""What one stage of a plan takes of its devices: seconds of each kind of action, and bytes of memory.
+
+A profile's times are for a device of speed 1. Where an operator's backward was not
+measured split, its halves follow a rule: an operator without parameters does all of it as
+input gradient, one with parameters does half of it as weight gradient (a Linear multiplies
+two matrices of the same size for each).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.plans import Plan, Stage
+from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class StageLoad:
+    """One stage, for one micro-batch on one of its devices."""
+
+    forward_s: float
+    #: The whole backward, without the forward again of a stage that recomputes.
+    backward_s: float
+    input_gradient_s: float
+    weight_gradient_s: float
+    #: Bytes of its parameters, each once.
+    weight_bytes: int
+    buffer_bytes: int
+    #: What a forward keeps for its backward: everything, or under recomputation the stage's inputs alone.
+    saved_bytes: int
+    input_bytes: int
+    #: What of it stays from the input-gradient half to the weight-gradient half.
+    held_bytes: int
+    recompute: bool
+
+
+def stage_loads(plan: Plan, profile: Profile, topology: Topology) -> tuple[StageLoad, ...]:
+    """What each stage of a plan takes.
+
+    Raises:
+        PlanInvalid: a stage has an operator that the profile does not know, or a device that the topology lacks, or
+            devices of different kinds.
+    """
+    return tuple(_load(plan, stage, profile, topology) for stage in plan.stages)
+
+
+def _load(plan: Plan, stage: Stage, profile: Profile, topology: Topology) -> StageLoad:
+    speed = _speed(stage, topology)
+    for id in stage.operators:
+        if id not in profile.by_id:
+            raise PlanInvalid(f"stage {stage.id} has operator {id!r}, which the profile does not know")
+    operators = [profile.by_id[id] for id in stage.operators]
+    saved = _saved_bytes(operators)
+    split = all(operator.has_split_backward for operator in operators if operator.parameters)
+    weights: dict[str, int] = {}
+    for operator in operators:
+        weights.update(operator.parameters)
+    return StageLoad(
+        forward_s=math.fsum(operator.forward_s for operator in operators) / speed,
+        backward_s=math.fsum(operator.backward_s for operator in operators) / speed,
+        input_gradient_s=math.fsum(_halves(operator)[0] for operator in operators) / speed,
+        weight_gradient_s=math.fsum(_halves(operator)[1] for operator in operators) / speed,
+        weight_bytes=sum(weights.values()),
+        buffer_bytes=sum(operator.buffer_bytes for operator in operators),
+        saved_bytes=saved,
+        input_bytes=sum(edge.size_bytes for edge in plan.inputs_of(stage.id)),
+        # Unmeasured, everything is taken to stay: a bound that holds whatever the weight gradient reads.
+        held_bytes=sum(operator.held_bytes for operator in operators) if split else saved,
+        recompute=stage.recompute,
+    )
+
+
+def _speed(stage: Stage, topology: Topology) -> float:
+    for device in stage.devices:
+        if not 0 <= device < topology.num_devices:
+            raise PlanInvalid(f"stage {stage.id} uses device {device}, but the topology has {topology.num_devices}")
+    kinds = {topology.kind(device).name: topology.kind(device) for device in stage.devices}
+    if len(kinds) > 1:
+        raise PlanInvalid(
+            f"stage {stage.id} uses devices of the kinds {', '.join(sorted(kinds))}; replicas are of one kind"
+        )
+    return topology.kind(stage.devices[0]).speed
+
+
+def _halves(operator: Operator) -> tuple[float, float]:
+    """Seconds of its input-gradient half and of its weight-gradient half."""
+    if operator.input_gradient_s is not None and operator.weight_gradient_s is not None:
+        return operator.input_gradient_s, operator.weight_gradient_s
+    if not operator.parameters:
+        return operator.backward_s, 0.0
+    return operator.backward_s / 2, operator.backward_s / 2
+
+
+def _saved_bytes(operators: list[Operator]) -> int:
+    shared = {kept.operator: kept.size_bytes for operator in operators for kept in operator.saved}
+    own = sum(op.output_bytes if op.saved_bytes is None else op.saved_bytes for op in operators)
+    return own + sum(shared.values())

@@ -1,0 +1,64 @@
+"""Why a simulated schedule cannot be carried on: who waits for what, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.stream_program import COMPUTE, StreamProgram
+
+_NUM_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    worker: str
+    action: str
+    text: str
+    #: Whether nobody will ever do what it waits for.
+    is_hopeless: bool
+
+
+def standstill(program: StreamProgram, places: Sequence[int], slots: int) -> ScheduleInvalid:
+    """The error for workers that stand at these places of their lists and cannot go on.
+
+    Waits for what nobody will ever do come first; the others may only be held up by them.
+    """
+    waits = [
+        _wait(program, places, slots, worker)
+        for worker, place in enumerate(places)
+        if place < len(program.codes[worker])
+    ]
+    waits.sort(key=lambda wait: not wait.is_hopeless)
+    lines = [wait.text for wait in waits[:_NUM_SHOWN]]
+    if len(waits) > _NUM_SHOWN:
+        lines.append(f"and {len(waits) - _NUM_SHOWN} more wait")
+    return ScheduleInvalid(
+        f"the schedule comes to a standstill: {'; '.join(lines)}", action=waits[0].action, worker=waits[0].worker
+    )
+
+
+def _wait(program: StreamProgram, places: Sequence[int], slots: int, worker: int) -> _Wait:
+    action, code = program.lists[worker][places[worker]], program.codes[worker][places[worker]]
+    if code < COMPUTE:
+        members = program.reductions[-2 - code].members
+        other = next(member for member in members if program.codes[member][places[member] :][:1] != [code])
+        what, comes = "to take part in it", code in program.codes[other][places[other] :]
+    else:
+        link = program.links[program.link_of[code >> 1]]
+        if code & 1:
+            other = link.sender
+            what, comes = "to send it", code - 1 in program.codes[other][places[other] :]
+        else:
+            other = link.receiver
+            what = f"to receive what takes the link's {slots} slot{'s' if slots > 1 else ''}"
+            comes = any(
+                later >= 0 and later & 1 and program.link_of[later >> 1] == link.number
+                for later in program.codes[other][places[other] :]
+            )
+    name, held_by = program.workers[worker], program.workers[other]
+    text = f"worker {name} waits at {action} (place {places[worker]} of its list) for worker {held_by} {what}"
+    if not comes:
+        text += ", which stands nowhere in what is left of that worker's list"
+    return _Wait(str(name), str(action), text, not comes)

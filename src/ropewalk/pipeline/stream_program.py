@@ -1,0 +1,249 @@
+"""Action lists made ready for the simulator: each action one whole number and one duration, each message one number.
+
+The event loop then touches only lists of numbers. What a number means:
+
+    -1        compute (F, B, I, W, C) or step, for its duration
+    2m        send message m                      2m + 1    receive message m
+    -2 - k    take part in reduction k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.profiles import Profile
+from ropewalk.pipeline.stage_load import StageLoad
+from ropewalk.pipeline.topology import Topology
+
+COMPUTE = -1
+#: The level of a link between a device and itself.
+SAME_DEVICE = -1
+
+
+@dataclass(slots=True)
+class Link:
+    """The way of one tensor in one direction from one worker to another. Its slots are its own."""
+
+    number: int
+    tensor: str
+    source: int
+    target: int
+    sender: int
+    receiver: int
+    #: Index of the level that joins the two devices.
+    level: int
+    size_bytes: int
+    seconds: float
+    latency_s: float
+    messages: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    num_sent: dict[int, int] = field(default_factory=dict[int, int])
+    num_received: dict[int, int] = field(default_factory=dict[int, int])
+
+
+@dataclass(slots=True)
+class Reduction:
+    """Workers that sum gradients with one another: none goes on before all are there."""
+
+    group: Group
+    stages: tuple[int, ...]
+    version: int | None
+    members: list[int]
+    size_bytes: int = 0
+    level: int = SAME_DEVICE
+    seconds: float = 0.0
+
+
+class StreamProgram:
+    """The lists of all workers, as numbers.
+
+    Raises:
+        ScheduleInvalid: an action names a tensor, a stage or a worker that the plan does not have.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        profile: Profile,
+        topology: Topology,
+        loads: Sequence[StageLoad],
+        actions: Mapping[Worker, Sequence[Action]],
+        update_s: Mapping[int, float],
+    ) -> None:
+        self.plan, self.profile, self.topology, self.loads = plan, profile, topology, loads
+        self.update_s = update_s
+        self.workers = plan.workers
+        self.devices = [plan.device_of(worker) for worker in self.workers]
+        self.lists = [list(actions.get(worker, ())) for worker in self.workers]
+        if strangers := [str(worker) for worker in actions if worker not in set(self.workers)]:
+            raise ScheduleInvalid(f"there are actions of worker {strangers[0]}, which the plan does not have")
+        self.links: list[Link] = []
+        self.link_of: list[int] = []
+        self.micro_batch_of: list[int] = []
+        self.reductions: list[Reduction] = []
+        self.codes: list[list[int]] = []
+        self.durations: list[list[float]] = []
+        self._index = {worker: number for number, worker in enumerate(self.workers)}
+        self._edges = {edge.tensor: edge for edge in plan.edges}
+        self._found: dict[tuple[str | None, int, int | None, int, int], Link] = {}
+        self._reduction_numbers: dict[tuple[Group, tuple[int, ...], int | None], int] = {}
+        self._components = _components(plan)
+        for number in range(len(self.workers)):
+            self._read(number)
+        for reduction in self.reductions:
+            self._weigh(reduction)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, worker: int) -> None:
+        seconds = {
+            Kind.FORWARD: [load.forward_s for load in self.loads],
+            Kind.BACKWARD: [load.backward_s for load in self.loads],
+            Kind.INPUT_GRADIENT: [load.input_gradient_s for load in self.loads],
+            Kind.WEIGHT_GRADIENT: [load.weight_gradient_s for load in self.loads],
+            Kind.RECOMPUTE: [load.forward_s for load in self.loads],
+            Kind.STEP: [self.update_s.get(stage, 0.0) for stage in range(len(self.loads))],
+        }
+        codes: list[int] = []
+        durations: list[float] = []
+        for action in self.lists[worker]:
+            kind, duration = action.kind, 0.0
+            if not 0 <= action.stage < len(self.loads):
+                raise _invalid(action, self.workers[worker], f"names stage {action.stage} of {len(self.loads)}")
+            if kind is Kind.SEND:
+                code = 2 * self._message(action, worker, is_send=True)
+            elif kind is Kind.RECEIVE:
+                code = 2 * self._message(action, worker, is_send=False) + 1
+            elif kind is Kind.REDUCE:
+                code = -2 - self._reduction(action, worker)
+            else:
+                code, duration = COMPUTE, seconds[kind][action.stage]
+            codes.append(code)
+            durations.append(duration)
+        self.codes.append(codes)
+        self.durations.append(durations)
+
+    def _message(self, action: Action, worker: int, *, is_send: bool) -> int:
+        """The number of the message; the n-th send of a micro-batch over a link belongs to its n-th receive."""
+        stage, peer, micro_batch = action.stage, action.peer, action.micro_batch
+        if micro_batch is None or peer is None:
+            raise _invalid(action, self.workers[worker], "names no micro-batch or no stage at the other end")
+        source, target = (stage, peer) if is_send else (peer, stage)
+        stages = self.plan.stages
+        if not 0 <= peer < len(stages):
+            raise _invalid(action, self.workers[worker], f"names stage {peer} of {len(stages)}")
+        key = (
+            action.edge,
+            source,
+            target,
+            micro_batch % len(stages[source].devices),
+            micro_batch % len(stages[target].devices),
+        )
+        link = self._found.get(key)
+        if link is None:
+            link = self._found[key] = self._link(action, self.workers[worker], source, target)
+        end, counts = (link.sender, link.num_sent) if is_send else (link.receiver, link.num_received)
+        if end != worker:
+            raise _invalid(
+                action,
+                self.workers[worker],
+                f"belongs to worker {self.workers[end]}: replicas take micro-batches in turn",
+            )
+        time = counts.get(micro_batch, 0)
+        counts[micro_batch] = time + 1
+        message = link.messages.get((micro_batch, time))
+        if message is None:
+            message = link.messages[micro_batch, time] = len(self.link_of)
+            self.link_of.append(link.number)
+            self.micro_batch_of.append(micro_batch)
+        return message
+
+    def _link(self, action: Action, worker: Worker, source: int, target: int) -> Link:
+        assert action.micro_batch is not None
+        edge = self._edges.get(action.edge or "")
+        if edge is None or ((edge.source, target) != (source, target) and (edge.source, source) != (target, source)):
+            raise _invalid(action, worker, f"names a tensor that does not pass from stage {source} to {target}")
+        if max(source, target) not in edge.targets:
+            raise _invalid(action, worker, f"names a tensor that only passes to {edge.targets}")
+        sender = self._index[self.plan.worker_of(source, action.micro_batch)]
+        receiver = self._index[self.plan.worker_of(target, action.micro_batch)]
+        size = edge.size_bytes if source < target else edge.gradient_bytes
+        level = level_index(self.topology, self.devices[sender], self.devices[receiver])
+        seconds = latency_s = 0.0
+        if level != SAME_DEVICE:
+            seconds = size / self.topology.levels[level].bandwidth
+            latency_s = self.topology.levels[level].latency_s
+        link = Link(len(self.links), edge.tensor, source, target, sender, receiver, level, size, seconds, latency_s)
+        self.links.append(link)
+        return link
+
+    # --- reductions ---------------------------------------------------------------------------------------------------
+
+    def _reduction(self, action: Action, worker: int) -> int:
+        group = action.group
+        if group is None:
+            raise _invalid(action, self.workers[worker], "does not say among whom")
+        stages = (action.stage,)
+        if group is Group.TIED:
+            stages = self._components.get(action.stage, ())
+            if not stages:
+                raise _invalid(action, self.workers[worker], "is of a stage without tied parameters")
+        elif group is Group.NORM:
+            stages = tuple(range(len(self.plan.stages)))
+        key = (group, stages, action.version)
+        number = self._reduction_numbers.get(key)
+        if number is None:
+            number = self._reduction_numbers[key] = len(self.reductions)
+            self.reductions.append(Reduction(group, stages, action.version, []))
+        members = self.reductions[number].members
+        if not members or members[-1] != worker:  # a worker with several stages of the group comes once
+            members.append(worker)
+        return number
+
+    def _weigh(self, reduction: Reduction) -> None:
+        """A ring: each of n sends 2 (n - 1) / n of the bytes, in 2 (n - 1) turns. A norm goes up a tree and down."""
+        devices = tuple(self.devices[member] for member in reduction.members)
+        num = len(devices)
+        if num < 2:
+            return
+        if reduction.group is Group.REPLICAS:
+            reduction.size_bytes = self.loads[reduction.stages[0]].weight_bytes
+        elif reduction.group is Group.TIED:
+            reduction.size_bytes = sum(
+                _parameter_bytes(self.profile, tie.parameter)
+                for tie in self.plan.tied
+                if tie.stages[0] in reduction.stages
+            )
+        reduction.level = level_index(self.topology, min(devices), max(devices))
+        level = self.topology.levels[reduction.level]
+        turns = 2 * (num - 1).bit_length() if reduction.group is Group.NORM else 2 * (num - 1)
+        reduction.seconds = 2 * (num - 1) / num * reduction.size_bytes / level.bandwidth + turns * level.latency_s
+
+
+def level_index(topology: Topology, one: int, other: int) -> int:
+    """Index of the innermost level that joins two devices; `SAME_DEVICE` for a device and itself."""
+    if one == other:
+        return SAME_DEVICE
+    sizes = topology.component_sizes
+    return next(index for index, size in enumerate(sizes) if one // size == other // size)
+
+
+def _invalid(action: Action, worker: Worker, what: str) -> ScheduleInvalid:
+    return ScheduleInvalid(f"{action} in the list of worker {worker} {what}", action=str(action), worker=str(worker))
+
+
+def _parameter_bytes(profile: Profile, name: str) -> int:
+    return next(operator.parameters[name] for operator in profile.operators if name in operator.parameters)
+
+
+def _components(plan: Plan) -> dict[int, tuple[int, ...]]:
+    """For each stage with tied parameters all stages it is tied to, directly or through others."""
+    component: dict[int, set[int]] = {}
+    for tie in plan.tied:
+        together = set(tie.stages).union(*(component.get(stage, ()) for stage in tie.stages))
+        for stage in together:
+            component[stage] = together
+    return {stage: tuple(sorted(stages)) for stage, stages in component.items()}

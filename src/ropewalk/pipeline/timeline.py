@@ -1,0 +1,230 @@
+"""A timeline: what each worker of a plan did and when, what passed between them, and what follows from that.
+
+    worker 0.0  F0 F1 F2 ── B0 ── B1 ── B2
+    worker 1.0     F0 B0 F1 B1 F2 B2          a span is work; waiting is the space between
+
+`simulate` makes timelines. They draw themselves as text (`text`), as SVG (`timeline_svg`) and as a trace for Perfetto
+(`timeline_trace`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.stage_load import StageLoad
+from ropewalk.pipeline.topology import Topology
+
+#: What the device itself computes.
+COMPUTING = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT, Kind.RECOMPUTE)
+_COMPUTING = frozenset(COMPUTING)
+
+
+class Span(NamedTuple):
+    """One action of a worker, without the wait before it."""
+
+    worker: Worker
+    action: Action
+    start_s: float
+    end_s: float
+
+
+class Transfer(NamedTuple):
+    """One tensor that passed from one worker to another."""
+
+    tensor: str
+    #: The stages; a gradient goes to an earlier one.
+    source: int
+    target: int
+    micro_batch: int
+    sender: Worker
+    receiver: Worker
+    #: Index of the level of the topology that joins the devices; -1: they are one device.
+    level: int
+    size_bytes: int
+    #: How long it takes each of the two ports.
+    port_s: float
+    #: When the worker sent it, and when the sender's and the receiver's port began with it.
+    sent_s: float
+    out_s: float
+    in_s: float
+    #: When the receiver can have it.
+    arrival_s: float
+
+
+class Summing(NamedTuple):
+    """Gradients (or a norm) that workers summed with one another."""
+
+    group: Group
+    stages: tuple[int, ...]
+    version: int | None
+    workers: tuple[Worker, ...]
+    level: int
+    #: Bytes of what is summed; over the links go 2 (n - 1) times as many.
+    size_bytes: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What each worker did and when. Times are seconds from the start."""
+
+    plan: Plan
+    topology: Topology
+    #: What each stage takes of its devices.
+    loads: tuple[StageLoad, ...]
+    optimizer_slots: int
+    actions: Mapping[Worker, Sequence[Action]]
+    #: When each action began and ended, in the order of `actions`.
+    starts: Mapping[Worker, Sequence[float]]
+    ends: Mapping[Worker, Sequence[float]]
+    transfers: tuple[Transfer, ...]
+    sums: tuple[Summing, ...]
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """All workers, by group and replica."""
+        return self.plan.workers
+
+    def spans(self, worker: Worker) -> Iterator[Span]:
+        """What a worker did, in order."""
+        columns = zip(self.actions[worker], self.starts[worker], self.ends[worker], strict=True)
+        return (Span(worker, action, start, end) for action, start, end in columns)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def length_s(self) -> float:
+        """From the first to the last moment."""
+        return max((ends[-1] for ends in self.ends.values() if ends), default=0.0)
+
+    @cached_property
+    def step_s(self) -> float:
+        """Seconds per step of `plan.micro_batches` micro-batches.
+
+        The whole length if the lists hold one step. With several updates in a row, as schedules without a flush make
+        them: the rate at which micro-batches leave the last stage in the second half, when the pipeline is full. The
+        more micro-batches, the nearer to the rate in the long run.
+        """
+        last = len(self.plan.stages) - 1
+        steps: dict[tuple[int, int], int] = defaultdict(int)
+        left: list[float] = []
+        for worker in self.workers:
+            for action, end in zip(self.actions[worker], self.ends[worker], strict=True):
+                if action.kind is Kind.STEP:
+                    steps[action.stage, worker.replica] += 1
+                elif action.kind is Kind.FORWARD and action.stage == last:
+                    left.append(end)
+        left.sort()
+        rounds = math.lcm(*(stage.replicas for stage in self.plan.stages))
+        num = (len(left) - 1) // 2 // rounds * rounds
+        if max(steps.values(), default=0) <= 1 or num == 0:
+            return self.length_s
+        return (left[-1] - left[-1 - num]) / num * self.plan.micro_batches
+
+    @cached_property
+    def compute_s(self) -> Mapping[Worker, float]:
+        """How long each worker computed."""
+        return {
+            worker: math.fsum(
+                end - start
+                for action, start, end in zip(self.actions[worker], self.starts[worker], self.ends[worker], strict=True)
+                if action.kind in _COMPUTING
+            )
+            for worker in self.workers
+        }
+
+    @cached_property
+    def idle_s(self) -> Mapping[Worker, float]:
+        """How long each worker did nothing between the first and the last moment of all."""
+        return {
+            worker: self.length_s
+            - math.fsum(end - start for start, end in zip(self.starts[worker], self.ends[worker], strict=True))
+            for worker in self.workers
+        }
+
+    @property
+    def idle(self) -> float:
+        """Share of all workers' time in which they did nothing."""
+        whole = self.length_s * len(self.workers)
+        return math.fsum(self.idle_s.values()) / whole if whole else 0.0
+
+    @property
+    def range_s(self) -> float:
+        """The longest time from the start of a worker's first action to the end of its last."""
+        return max(
+            (self.ends[worker][-1] - self.starts[worker][0] for worker in self.workers if self.ends[worker]),
+            default=0.0,
+        )
+
+    @property
+    def bubble_s(self) -> float:
+        """How much longer the step takes than its busiest worker computes: `range_s` less the most any computes.
+
+        With equal stages that is training.md's bubble, m (t_F + t_B + t_W) being what each computes.
+        """
+        return self.range_s - max(self.compute_s.values())
+
+    # --- bytes --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def bytes_between(self) -> Mapping[tuple[Worker, Worker], int]:
+        """Bytes that each worker sent to each other one, reductions left out."""
+        total: dict[tuple[Worker, Worker], int] = defaultdict(int)
+        for transfer in self.transfers:
+            total[transfer.sender, transfer.receiver] += transfer.size_bytes
+        return dict(total)
+
+    @cached_property
+    def bytes_of_level(self) -> tuple[int, ...]:
+        """Bytes that passed at each level of the topology, reductions included."""
+        total = [0] * len(self.topology.levels)
+        for transfer in self.transfers:
+            if transfer.level >= 0:
+                total[transfer.level] += transfer.size_bytes
+        for summing in self.sums:
+            if summing.level >= 0:
+                total[summing.level] += 2 * (len(summing.workers) - 1) * summing.size_bytes
+        return tuple(total)
+
+    @cached_property
+    def port_busy_s(self) -> Mapping[tuple[Worker, int, str], float]:
+        """How long each port was busy: by worker, level, and "out" or "in"."""
+        total: dict[tuple[Worker, int, str], float] = defaultdict(float)
+        for transfer in self.transfers:
+            if transfer.level >= 0:
+                total[transfer.sender, transfer.level, "out"] += transfer.port_s
+                total[transfer.receiver, transfer.level, "in"] += transfer.port_s
+        return dict(total)
+
+    @property
+    def busiest(self) -> str:
+        """The device or port that is busy for the largest share of the time, in words."""
+        worker = max(self.workers, key=lambda worker: (self.compute_s[worker], -worker.group))
+        share, text = self.compute_s[worker], self._named(worker) + " computes"
+        for (owner, level, way), busy_s in self.port_busy_s.items():
+            if busy_s > share:
+                share, text = busy_s, f"the port {way} of {self._named(owner)} at level {level + 1} is busy"
+        for owner, busy_s in self._summing_s().items():
+            if busy_s > share:
+                share, text = busy_s, f"{self._named(owner)} sums gradients"
+        return f"{text} {100 * share / self.length_s if self.length_s else 0:.0f} % of the time"
+
+    def _summing_s(self) -> Mapping[Worker, float]:
+        total: dict[Worker, float] = defaultdict(float)
+        for summing in self.sums:
+            for worker in summing.workers:
+                total[worker] += summing.end_s - summing.start_s
+        return total
+
+    def _named(self, worker: Worker) -> str:
+        stages = self.plan.groups[worker.group]
+        names = f"stage {stages[0]}" if len(stages) == 1 else f"stages {', '.join(map(str, stages))}"
+        return f"device {self.plan.device_of(worker)} ({names})"

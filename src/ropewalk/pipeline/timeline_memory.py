@@ -1,0 +1,122 @@
+"""Memory over time: what a worker of a timeline holds at each moment, from the order of its actions.
+
+always      weights, one gradient, the optimizer's copies, buffers
+versions    older weights, from the Step that makes a newer one to the last action that uses them
+in flight   from the start of F: what the forward saves, to the end of B; the end of I leaves what W needs, to the
+            end of W. Under recomputation F keeps the stage's inputs, and the rest from the start of C
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.stage_load import StageLoad
+from ropewalk.pipeline.timeline import COMPUTING, Timeline
+
+
+class Memory(NamedTuple):
+    """What a worker holds from a moment on, in bytes."""
+
+    time_s: float
+    weights: int
+    gradients: int
+    optimizer: int
+    stashed: int
+    buffers: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.optimizer + self.stashed + self.buffers + self.activations
+
+
+def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
+    """What a worker holds, each entry until the next, the first from the start."""
+    loads = timeline.loads
+    stages = timeline.plan.groups[worker.group]
+    weights = sum(loads[stage].weight_bytes for stage in stages)
+    buffers = sum(loads[stage].buffer_bytes for stage in stages)
+    optimizer = weights * timeline.optimizer_slots
+    versions = _Versions(loads, timeline.actions[worker])
+    kept: dict[tuple[int, int | None], int] = {}
+    activations = 0
+    curve = [Memory(0.0, weights, weights, optimizer, 0, buffers, 0)]
+
+    def note(time_s: float) -> None:
+        now = Memory(time_s, weights, weights, optimizer, versions.stashed_bytes, buffers, activations)
+        if now[1:] != curve[-1][1:]:
+            if curve[-1].time_s == time_s and len(curve) > 1 and now.total >= curve[-1].total:
+                curve.pop()  # of moments that coincide the higher stays
+            curve.append(now)
+
+    for place, (_, action, start_s, end_s) in enumerate(timeline.spans(worker)):
+        load, key = loads[action.stage], (action.stage, action.micro_batch)
+        if action.kind in (Kind.FORWARD, Kind.RECOMPUTE):
+            more = load.input_bytes if action.kind is Kind.FORWARD and load.recompute else load.saved_bytes
+            kept[key] = kept.get(key, 0) + more
+            activations += more
+            note(start_s)
+        left = {Kind.BACKWARD: 0, Kind.WEIGHT_GRADIENT: 0, Kind.INPUT_GRADIENT: load.held_bytes}.get(action.kind)
+        if left is not None:
+            activations += left - kept.get(key, 0)
+            kept[key] = left
+        versions.after(place, action)
+        note(end_s)
+    return curve
+
+
+def peak_memory(timeline: Timeline) -> Mapping[Worker, Memory]:
+    """The moment of each worker at which it holds most, the first of several."""
+    return {
+        worker: max(memory_over_time(timeline, worker), key=lambda memory: memory.total) for worker in timeline.workers
+    }
+
+
+def most_in_flight(timeline: Timeline, stage: int) -> int:
+    """How many micro-batches any replica of a stage has at once between the start of F and the end of B or W."""
+    most = 0
+    for worker in timeline.workers:
+        if timeline.plan.placement[stage] == worker.group:
+            now = 0
+            for action in timeline.actions[worker]:
+                if action.stage == stage:
+                    now += action.kind is Kind.FORWARD
+                    most = max(most, now)
+                    now -= action.kind in (Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+    return most
+
+
+class _Versions:
+    """Which older versions of the weights of a worker's stages are still needed."""
+
+    def __init__(self, loads: Sequence[StageLoad], actions: Sequence[Action]) -> None:
+        self._loads = loads
+        self._last_use: dict[tuple[int, int], int] = {}
+        self._newest: dict[int, int] = {}
+        for place, action in enumerate(actions):
+            if action.version is not None and action.kind in COMPUTING:
+                self._last_use[action.stage, action.version] = place
+                self._newest.setdefault(action.stage, action.version)
+        self._live: dict[int, set[int]] = defaultdict(set)
+        self.stashed_bytes = 0
+
+    def after(self, place: int, action: Action) -> None:
+        """Take note of an action, the one at this place of the list, that has ended."""
+        stage, version = action.stage, action.version
+        if version is None:
+            return
+        live, size = self._live[stage], self._loads[stage].weight_bytes
+        if action.kind is Kind.STEP:
+            old = self._newest.get(stage, version - 1)
+            if self._last_use.get((stage, old), -1) > place:
+                live.add(old)
+                self.stashed_bytes += size
+            self._newest[stage] = version
+        elif action.kind in COMPUTING and version in live and self._last_use[stage, version] == place:
+            live.remove(version)
+            self.stashed_bytes -= size
