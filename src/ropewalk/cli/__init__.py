@@ -14,6 +14,7 @@ import typer
 from ropewalk.cli.attach import attach
 from ropewalk.cli.doctor import doctor
 from ropewalk.cli.logs import logs
+from ropewalk.cli.plan import plan
 from ropewalk.cli.ps import ps
 from ropewalk.cli.run import RunCommand, run
 from ropewalk.cli.stack import stack
@@ -29,6 +30,7 @@ app = typer.Typer(
 # A new command is one file with one function, and one line here.
 app.command("run", cls=RunCommand)(run)
 app.command("submit", cls=RunCommand)(submit)
+app.command("plan")(plan)
 app.command("ps")(ps)
 app.command("logs")(logs)
 app.command("attach")(attach)

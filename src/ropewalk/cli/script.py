@@ -139,6 +139,19 @@ def execute(program: Program, arguments: Sequence[str]) -> None:
     exec(program.code, module.__dict__)
 
 
+def as_module(program: Program) -> types.ModuleType:
+    """Run a program as a module of its file's name, behind `if __name__ == "__main__"` nothing runs.
+
+    Whatever it raises comes out.
+    """
+    module = types.ModuleType(os.path.splitext(os.path.basename(program.path))[0])
+    module.__file__ = program.path
+    sys.modules[module.__name__] = module
+    _import_first_from(program.import_folder)
+    exec(program.code, module.__dict__)
+    return module
+
+
 def show_error(error: BaseException) -> None:
     """Print an error of the program as Python would, without the frames of this command.
 

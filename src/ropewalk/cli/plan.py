@@ -1,0 +1,204 @@
+"""`ropewalk plan`: cut a model into stages for a set of devices, and show what that will do.
+
+ropewalk plan train.py:make_model --devices 4 --memory 16GB
+ropewalk plan --profile resnet50.txt --devices 4x4 --bandwidth 12e9,1.25e9 --json
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from ropewalk.cli import script
+from ropewalk.cli.placing import refusal
+from ropewalk.errors import NoPlanFits, RopewalkError
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.profiles import Profile
+
+
+class Recompute(StrEnum):
+    """Which stages run their forward again before the backward."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class CostModel(StrEnum):
+    """How PipeDream's partitioner counts the time of a stage."""
+
+    REPOSITORY = "repository"
+    PAPER = "paper"
+
+
+_RECOMPUTE = {Recompute.AUTO: None, Recompute.ALWAYS: True, Recompute.NEVER: False}
+_INSTALLS = {"numpy": "plan", "torch": "torch"}
+
+
+def plan(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="FILE.py:FUNCTION; the function returns (model, example inputs of one micro-batch)."),
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
+    ] = None,
+    devices: Annotated[
+        str, typer.Option(help="How many, from the inside out: 4, 4x8, 4x8@12GBps,1.25GBps, or a TOML file.")
+    ] = "",
+    bandwidth: Annotated[
+        str | None, typer.Option(help="Bytes per second of each level: 12e9,1.25e9 or 12GBps,10Gbps. Else 1 GB/s.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of each device: 16GB. Else not limited.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="one_f_one_b, gpipe, pipedream, ...; what suits the partitioner if not given.")
+    ] = None,
+    micro_batches: Annotated[
+        int | None, typer.Option(min=1, help="Micro-batches in one step; 4 for each device, or 1 without a flush.")
+    ] = None,
+    partitioner: Annotated[str, typer.Option(help="exact, balanced or pipedream.")] = "exact",
+    stages: Annotated[int | None, typer.Option(min=1, help="How many stages; what is fastest if not given.")] = None,
+    cut: Annotated[
+        list[str] | None, typer.Option(help="Cut behind this operator; may be given several times; the plan is fixed.")
+    ] = None,
+    recompute: Annotated[Recompute, typer.Option(help="Stages that run their forward again.")] = Recompute.AUTO,
+    optimizer_slots: Annotated[
+        int, typer.Option(min=0, help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.")
+    ] = 2,
+    cost_model: Annotated[CostModel | None, typer.Option(help="Of the partitioner pipedream.")] = None,
+    free_transfers: Annotated[
+        bool, typer.Option("--free-transfers", help="pipedream: what passes between stages costs nothing.")
+    ] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Of the measurement of a model.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan and its numbers as JSON.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture of the plan.")] = None,
+    dot: Annotated[Path | None, typer.Option(help="Write the graph of operators, for Graphviz.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the plan, for Plan.from_json and the trainer.")] = None,
+    save_profile: Annotated[Path | None, typer.Option(help="Write the profile of the model as JSON.")] = None,
+) -> None:
+    """Cut a model into pipeline stages for a set of devices, and show what that will do.
+
+    Exit code 1 if no plan fits, 2 for wrong usage.
+    """
+    if (model is None) == (profile is None):
+        raise refusal("plan", "name either a model as FILE.py:FUNCTION or a profile with --profile")
+    if not devices:
+        raise refusal("plan", "say how many devices there are: --devices 4, or 4x8 for 4 per server and 8 servers")
+    if partitioner != "pipedream" and (cost_model or free_transfers):
+        raise refusal("plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {partitioner}")
+    console = Console(stderr=True, highlight=False)
+    try:
+        # By name: the other commands need neither numpy nor torch.
+        planning = importlib.import_module("ropewalk.pipeline.planning")
+        measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
+        if save_profile:
+            measured.save(save_profile)
+        made: Plan = planning.plan(
+            measured,
+            devices=devices,
+            bandwidth=bandwidth.split(",") if bandwidth else None,
+            memory=memory,
+            schedule=schedule,
+            micro_batches=micro_batches,
+            partitioner=_partitioner(partitioner, cost_model, free_transfers),
+            num_stages=stages,
+            recompute=_RECOMPUTE[recompute],
+            optimizer_slots=optimizer_slots,
+            cuts=cut,
+        )
+        if svg:
+            svg.write_text(made.svg())
+        if dot:
+            dot.write_text(made.dot(measured))
+        if save:
+            save.write_bytes(made.to_json())
+    except NoPlanFits as error:
+        typer.echo(f"ropewalk plan: {error}", err=True)
+        raise typer.Exit(1) from None
+    except (script.NotAProgram, RopewalkError, OSError) as error:
+        raise refusal("plan", str(error)) from None
+    except ModuleNotFoundError as error:
+        if error.name not in _INSTALLS:
+            raise
+        extra = _INSTALLS[error.name]
+        raise refusal("plan", f"planning needs {error.name}: pip install 'ropewalk[{extra}]'") from None
+    typer.echo(json.dumps(to_json(made), indent=2) if as_json else str(made))
+
+
+def to_json(made: Plan) -> dict[str, Any]:
+    """A plan and its numbers for programs: `stages` with `nodes` and `replicas`, times in seconds, sizes in bytes."""
+    prediction = made.prediction
+    assert prediction is not None, "plan() gives one"
+    facts = msgspec.to_builtins(prediction)
+    predicted = facts.pop("stages")
+    return {
+        **facts,
+        "gap": prediction.gap,
+        "schedule": made.schedule,
+        "micro_batches": made.micro_batches,
+        "stages": [
+            {
+                "id": stage.id,
+                "nodes": list(stage.operators),
+                "replicas": stage.replicas,
+                "devices": list(stage.devices),
+                "recompute": stage.recompute,
+                **more,
+            }
+            for stage, more in zip(made.stages, predicted, strict=True)
+        ],
+        "edges": msgspec.to_builtins(made.edges),
+        "tied": msgspec.to_builtins(made.tied),
+    }
+
+
+def _read_profile(path: Path) -> Profile:
+    text = path.read_text()
+    if text.lstrip().startswith("{"):
+        return Profile.from_json(text)
+    graph_text = importlib.import_module("ropewalk.pipeline.graph_text")
+    return graph_text.read_graph_text(text, model=path.stem)
+
+
+def _partitioner(name: str, cost_model: CostModel | None, free_transfers: bool) -> Any:
+    partitioners = importlib.import_module("ropewalk.pipeline.partitioners")
+    if name != "pipedream":
+        return partitioners.make_partitioner(name)
+    options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}
+    return partitioners.make_partitioner(name, free_transfers=free_transfers, **options)
+
+
+def _measure(named: str, repeats: int, console: Console) -> Profile:
+    made = _factory(named)()
+    try:
+        model, example_inputs = made
+    except (TypeError, ValueError):
+        raise script.NotAProgram(
+            f"{named} must return (model, example inputs of one micro-batch), not {type(made).__name__}"
+        ) from None
+    profiler = importlib.import_module("ropewalk.pipeline.profiler")
+    with console.status(f"measuring {named}"):
+        return profiler.profile(model, example_inputs, repeats=repeats)
+
+
+def _factory(named: str) -> Callable[[], Any]:
+    """The function of a user's file; the file runs as a module, not as `__main__`."""
+    file, colon, name = named.rpartition(":")
+    if not colon or not file:
+        raise script.NotAProgram(f"a model is named as FILE.py:FUNCTION, not {named!r}")
+    module = script.as_module(script.load_file(file))
+    found = getattr(module, name, None)
+    if not callable(found):
+        near = difflib.get_close_matches(name, [n for n, value in vars(module).items() if callable(value)], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise script.NotAProgram(f"{file} has no function {name}{hint}")
+    return found

@@ -1,0 +1,125 @@
+"""Says what a plan will do: seconds and bytes by the cost model, the step's time by the simulator, and why in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from ropewalk.pipeline.cost import PlanCost, plan_cost
+from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
+from ropewalk.pipeline.plan_table import shown_duration
+from ropewalk.pipeline.plans import Plan, Stage
+from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.simulator import simulate
+from ropewalk.pipeline.timeline import Timeline
+from ropewalk.pipeline.topology_text import describe_topology
+
+#: Without a flush the rate counts, not the fill: micro-batches for each worker that are simulated to see it.
+_ROUNDS = 12
+
+
+def predict(
+    request: Request,
+    partitioner: Partitioner,
+    partition: Partition,
+    plan: Plan,
+    schedule: Schedule,
+    planning_s: float,
+) -> Prediction:
+    """Compute what a plan will do on the topology it was made for."""
+    cost = plan_cost(request, plan.stages)
+    timeline = simulated(request, plan, schedule)
+    step_s = timeline.step_s * request.micro_batches / timeline.plan.micro_batches
+    one_s, copies_s = _alone_s(request, partitioner, 1), _alone_s(request, partitioner, request.topology.num_devices)
+    return Prediction(
+        partitioner=partitioner.name,
+        cost_model=str(getattr(partitioner, "cost_model_name", "training.md's objective")),
+        topology=f"{request.profile.model or 'the model'} on {describe_topology(request.topology)}",
+        num_devices=request.topology.num_devices,
+        objective_s=partition.objective_s,
+        lower_bound_s=partition.lower_bound_s,
+        planning_s=planning_s,
+        step_s=step_s,
+        samples_per_s=request.micro_batches * request.profile.num_samples / step_s if step_s else 0.0,
+        idle=timeline.idle,
+        speedup_over_one=_ratio(one_s, partition.objective_s),
+        speedup_over_data_parallel=_ratio(copies_s, partition.objective_s),
+        bottleneck=_bottleneck(plan, cost, timeline),
+        stages=tuple(
+            StagePrediction(
+                share.forward_s,
+                share.backward_s,
+                share.link_s,
+                share.reduce_s,
+                share.in_flight,
+                share.memory,
+                busy[stage],
+            )
+            for stage, share in enumerate(cost.stages)
+        ),
+        links=_links(plan),
+    )
+
+
+def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
+    """The plan in the simulator: one step, or without a flush as many as show the steady rate."""
+    if not schedule.flushes:
+        plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
+    return simulate(
+        plan, request.profile, request.topology, schedule.actions(plan), optimizer_slots=request.optimizer_slots
+    )
+
+
+def _alone_s(request: Request, partitioner: Partitioner, num_devices: int) -> float:
+    """The whole model on each of so many devices, by the partitioner's own cost model if it says, memory aside."""
+    own = getattr(partitioner, "data_parallel_s", None)
+    if own is not None:
+        return own(request, num_devices)
+    whole = Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
+    return plan_cost(request, [whole]).objective_s
+
+
+def _ratio(one_s: float, other_s: float) -> float:
+    return one_s / other_s if other_s else 1.0
+
+
+def _busy(timeline: Timeline) -> list[float]:
+    """For each stage the share of the time in which its devices compute, for whatever stage."""
+    length_s = timeline.length_s
+    shares: list[list[float]] = [[] for _ in timeline.plan.groups]
+    for worker, compute_s in timeline.compute_s.items():
+        shares[worker.group].append(compute_s / length_s if length_s else 0.0)
+    return [sum(shares[group]) / len(shares[group]) for group in timeline.plan.placement]
+
+
+def _links(plan: Plan) -> tuple[LinkLoad, ...]:
+    """Bytes between stages in one step, every edge counted."""
+    forward: dict[tuple[int, int], int] = defaultdict(int)
+    backward: dict[tuple[int, int], int] = defaultdict(int)
+    for edge in plan.edges:
+        for target in edge.targets:
+            forward[edge.source, target] += edge.size_bytes * plan.micro_batches
+            backward[edge.source, target] += edge.gradient_bytes * plan.micro_batches
+    return tuple(LinkLoad(*pair, forward[pair], backward[pair]) for pair in sorted(forward))
+
+
+def _bottleneck(plan: Plan, cost: PlanCost, timeline: Timeline) -> str:
+    """What to change first, in words."""
+    share = cost.stages[cost.bottleneck]
+    stage = plan.stages[cost.bottleneck]
+    rate_s = share.compute_s / stage.replicas
+    if share.link_s > rate_s:
+        what = (
+            f"the links of stage {stage.id}: {shown_duration(share.link_s)} for each micro-batch, against "
+            f"{shown_duration(rate_s)} of computing"
+        )
+    elif share.reduce_s > share.compute_s:
+        what = (
+            f"summing the gradients of stage {stage.id}'s {stage.replicas} replicas: {shown_duration(share.reduce_s)}, "
+            f"against {shown_duration(share.compute_s)} of computing a micro-batch"
+        )
+    else:
+        on = f" on {stage.replicas} replicas" if stage.replicas > 1 else ""
+        what = f"computing in stage {stage.id}: {shown_duration(share.compute_s)} for each micro-batch{on}"
+    return f"{what}; {timeline.busiest}"
