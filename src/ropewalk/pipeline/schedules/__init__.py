@@ -1,0 +1,55 @@
+"""Schedules by name, one file each; who brings another lists it with `register_schedule` or hands it over itself."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from typing import Any
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.schedules.gpipe import GPipe
+from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
+from ropewalk.pipeline.schedules.pipedream import PipeDream
+from ropewalk.pipeline.schedules.schedule import Schedule, Task
+from ropewalk.pipeline.schedules.streams import Stream
+
+#: Every schedule by its name; the conformance suite runs over all of them.
+SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (GPipe, OneFOneB, PipeDream)}
+
+
+def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
+    """Make a schedule from its name and options, or take an object that is one already.
+
+    Raises:
+        ScheduleInvalid: no schedule has this name, or it has no such option; says which there are.
+    """
+    if isinstance(wanted, Schedule):
+        if options:
+            raise ScheduleInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
+        return wanted
+    if wanted not in SCHEDULES:
+        near = get_close_matches(wanted, SCHEDULES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ScheduleInvalid(
+            f"no schedule is called {wanted!r}; {hint}There are {', '.join(SCHEDULES)}; "
+            f"another is added with register_schedule"
+        )
+    kind = SCHEDULES[wanted]
+    known = list(inspect.signature(kind).parameters)
+    if unknown := [option for option in options if option not in known]:
+        raise ScheduleInvalid(f"schedule {wanted!r} has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return kind(**options)
+
+
+def register_schedule(kind: type[Schedule]) -> type[Schedule]:
+    """List a schedule under its `name`, for plans and the command line; usable as a decorator.
+
+    Raises:
+        ScheduleInvalid: another schedule has this name.
+    """
+    if SCHEDULES.setdefault(kind.name, kind) is not kind:
+        raise ScheduleInvalid(f"{kind.name!r} is the name of {SCHEDULES[kind.name]!r}; give yours another name")
+    return kind
+
+
+__all__ = ["SCHEDULES", "Schedule", "Stream", "Task", "make_schedule", "register_schedule"]

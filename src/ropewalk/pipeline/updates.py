@@ -1,0 +1,62 @@
+"""How an update ends a round of micro-batches: who reduces which gradients with whom, then the step.
+
+    A0v1/tied       with all workers that hold a copy of a parameter tied across stages: its gradients are summed
+    A0v1/replicas   with the other replicas of the stage: all its other gradients
+    A0v1/norm       with all workers, if asked: for clipping by the global norm and for skipping steps with NaN
+    U0v1            the step, which makes version 1
+
+A worker has one tied and one norm reduction, named by its first stage that is concerned,
+and one reduction over replicas and one step for each of its stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+
+
+def update(plan: Plan, worker: Worker, versions: Sequence[int], *, norm: bool = False) -> list[Action]:
+    """The reductions and steps that end a round at a worker.
+
+    Args:
+        plan: whose stages and ties.
+        worker: whose actions.
+        versions: for each stage, the version that the step makes.
+        norm: whether the global norm is wanted before the step.
+    """
+    stages = plan.groups[worker.group]
+    tied = sorted(_tied_stages(plan).intersection(stages))
+    found: list[Action] = []
+
+    def add(kind: Kind, stage: int, group: Group | None = None) -> None:
+        found.append(Action(kind, stage, worker.replica, version=versions[stage], group=group))
+
+    if tied:
+        add(Kind.REDUCE, tied[0], Group.TIED)
+    for stage in stages:
+        if plan.stages[stage].replicas > 1:
+            add(Kind.REDUCE, stage, Group.REPLICAS)
+    if norm:
+        add(Kind.REDUCE, stages[0], Group.NORM)
+    for stage in stages:
+        add(Kind.STEP, stage)
+    return found
+
+
+def members(plan: Plan, worker: Worker, group: Group) -> tuple[Worker, ...]:
+    """Who takes part in a reduction of this worker, itself included; all of them wait for each other."""
+    if group is Group.REPLICAS:
+        return tuple(other for other in plan.workers if other.group == worker.group)
+    if group is Group.NORM:
+        return plan.workers
+    together = {worker.group}
+    ties = [{plan.placement[stage] for stage in tie.stages} for tie in plan.tied]
+    while grown := [tie for tie in ties if tie & together and not tie <= together]:
+        together.update(*grown)
+    return tuple(other for other in plan.workers if other.group in together)
+
+
+def _tied_stages(plan: Plan) -> set[int]:
+    return {stage for tie in plan.tied for stage in tie.stages}
