@@ -48,15 +48,15 @@ def predict(
         bottleneck=_bottleneck(plan, cost, timeline),
         stages=tuple(
             StagePrediction(
-                share.forward_s,
-                share.backward_s,
-                share.link_s,
-                share.reduce_s,
-                share.in_flight,
-                share.memory,
-                busy[stage],
+                forward_s=share.forward_s,
+                backward_s=share.backward_s,
+                link_s=share.link_s,
+                reduce_s=share.reduce_s,
+                in_flight=share.in_flight,
+                memory=share.memory,
+                busy=busy,
             )
-            for stage, share in enumerate(cost.stages)
+            for share, busy in zip(cost.stages, _busy(timeline), strict=True)
         ),
         links=_links(plan),
     )
