@@ -1,0 +1,146 @@
+"""A module that runs untraced, as one function of its parameters, its buffers and its inputs.
+
+    BoundModule ──▶ copy of the module's shell
+                      │ its _parameters and _buffers are
+                      ▼ written before every call
+                    the tensors of one version of the weights
+
+`torch.func.functional_call` does the same for a hundred times the price (it walks the
+whole module at every call). Copied are only the shells: the user's own module is not
+touched, and two stages in one process do not see each other's tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.pipeline.tracing import computing
+
+#: A dictionary of parameters or buffers of one shell, and the name in it.
+_Place = tuple[dict[str, Tensor | None], str]
+
+
+class BoundModule:
+    """One untraced module.
+
+    Args:
+        path: where it is in the user's model, "encoder.layers.0".
+        module: the user's module; only copied.
+        canonical: for each name of a parameter or buffer the first name of the same tensor in the model.
+    """
+
+    def __init__(self, path: str, module: nn.Module, canonical: Mapping[str, str]) -> None:
+        self.path = path
+        #: For the printed code of programs.
+        self.__name__ = f"module_{path.replace('.', '_')}" if path else "model"
+        self.__module__ = __name__
+        self.shell = _copied_shell(module, path, {})
+        self.parameters: tuple[str, ...]
+        self.buffers: tuple[str, ...]
+        self.parameters, self._parameter_places = _places(self.shell, "_parameters", path, canonical)
+        self.buffers, self._buffer_places = _places(self.shell, "_buffers", path, canonical)
+
+        self._recurrent = [part for part in self.shell.modules() if isinstance(part, nn.RNNBase)]
+
+    def __call__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Bind these tensors, in the order of `self.parameters` and `self.buffers`, and run it."""
+        for places, tensor in zip(self._parameter_places, parameters, strict=True):
+            for table, name in places:
+                table[name] = tensor
+        for places, tensor in zip(self._buffer_places, buffers, strict=True):
+            for table, name in places:
+                table[name] = tensor
+        for recurrent in self._recurrent:  # it keeps a list of its weights beside
+            recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
+        result = self.shell(*args, **kwargs)
+        for places, tensor in zip(self._buffer_places, buffers, strict=True):
+            for table, name in places:
+                if (new := table[name]) is not tensor and new is not None:  # self.average = 0.9 * self.average + ...
+                    tensor.copy_(new)
+        return result
+
+    def train(self, mode: bool) -> None:
+        """Switch the shell, and what is in it, to training or evaluation."""
+        self.shell.train(mode)
+
+
+def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) -> nn.Module:
+    """A copy with tables of its own; the tensors in them and all else stay shared."""
+    if id(module) in copies:
+        return copies[id(module)]
+    shell = copies[id(module)] = copy.copy(module)
+    for table in ("_parameters", "_buffers", "_modules"):
+        shell.__dict__[table] = dict(module.__dict__[table])
+    for name, child in module.named_children():
+        shell.__dict__["_modules"][name] = _copied_shell(child, f"{path}.{name}" if path else name, copies)
+    if forward := _forward_through_computing(shell, path):
+        shell.__dict__["forward"] = forward
+    return shell
+
+
+def _places(
+    shell: nn.Module, table: str, path: str, canonical: Mapping[str, str]
+) -> tuple[tuple[str, ...], list[list[_Place]]]:
+    found: dict[str, list[_Place]] = {}
+    for prefix, module in shell.named_modules(prefix=path):
+        tensors = cast("dict[str, Tensor | None]", module.__dict__[table])
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                full = f"{prefix}.{name}" if prefix else name
+                found.setdefault(canonical.get(full, full), []).append((tensors, name))
+    return tuple(found), list(found.values())
+
+
+def _forward_through_computing(module: nn.Module, path: str) -> Callable[..., Any] | None:
+    """A forward that goes through `computing`, for the modules whose numbers it reproduces to the bit."""
+    if "forward" in module.__dict__:  # somebody's own
+        return None
+    if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+        return _batch_norm_forward(cast(nn.BatchNorm2d, module), path)
+    return None
+
+
+def _batch_norm_forward(norm: nn.BatchNorm2d, path: str) -> Callable[..., Any]:
+    ranks = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}[type(norm)]
+
+    def forward(input: Tensor) -> Tensor:
+        if input.dim() not in ranks:
+            raise ValueError(f"{path!r} normalises inputs of {ranks} dimensions, not {input.dim()}")
+        uses_batch = norm.training or norm.running_mean is None
+        tracks = norm.training and norm.track_running_stats
+        keeps = not norm.training or norm.track_running_stats
+        return computing.batch_norm(
+            path,
+            input,
+            norm.weight,
+            norm.bias,
+            norm.running_mean if keeps else None,
+            norm.running_var if keeps else None,
+            norm.num_batches_tracked if tracks else None,
+            uses_batch,
+            norm.momentum if tracks or norm.momentum is not None else 0.0,
+            norm.eps,
+        )
+
+    return forward
+
+
+def tensors_of(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, str]]:
+    """The parameters and the buffers of a model by their first names, and for every name the first one."""
+    canonical: dict[str, str] = {}
+    first: dict[int, str] = {}
+    parameters: dict[str, Tensor] = {}
+    buffers: dict[str, Tensor] = {}
+    for found, named in (
+        (parameters, module.named_parameters(remove_duplicate=False)),
+        (buffers, module.named_buffers(remove_duplicate=False)),
+    ):
+        for name, tensor in named:
+            canonical[name] = first.setdefault(id(tensor), name)
+            found.setdefault(canonical[name], cast(torch.Tensor, tensor))
+    return parameters, buffers, canonical

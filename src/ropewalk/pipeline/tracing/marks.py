@@ -1,0 +1,58 @@
+"""Marks in a model where its author wants it cut: `x = cut_here(x)`, read by the `fixed` partitioner."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+
+_exporting: ContextVar[bool] = ContextVar("exporting", default=False)
+
+
+def cut_here(input: Tensor) -> Tensor:
+    """Mark that a stage may end with this value; returns the value itself.
+
+    ```python
+    def forward(self, x):
+        x = cut_here(self.encoder(x))
+        return self.decoder(x)
+    ```
+    """
+    if isinstance(input, fx.Proxy):
+        return cast(Tensor, input.tracer.create_proxy("call_function", cut_here, (input,), {}))
+    return mark()(input) if _exporting.get() else input
+
+
+class CutHere(nn.Module):
+    """`cut_here` as a module, to stand between the children of an `nn.Sequential`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input itself."""
+        return cut_here(input)
+
+
+@contextmanager
+def visible() -> Iterator[None]:
+    """Let marks leave a trace in what `torch.export` sees."""
+    token = _exporting.set(True)
+    try:
+        yield
+    finally:
+        _exporting.reset(token)
+
+
+@functools.cache
+def mark() -> Callable[[Tensor], Tensor]:
+    """The operation that stands for a mark in an exported graph; it is never run."""
+
+    def copied(input: Tensor) -> Tensor:
+        return input.clone()
+
+    make: Any = torch.library.custom_op("ropewalk::cut_here", copied, mutates_args=())
+    make.register_fake(torch.empty_like)
+    return cast("Callable[[Tensor], Tensor]", torch.ops.ropewalk.cut_here.default)  # pyright: ignore

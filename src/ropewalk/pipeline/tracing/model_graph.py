@@ -1,0 +1,210 @@
+"""A model as a graph of operators that can be cut anywhere between them, and run in pieces.
+
+    trace(model, example_inputs) ──▶ ModelGraph ──▶ stage_program(operators) ──▶ StageProgram
+
+Replaying all of it, or any pieces one after the other, gives the numbers of the model
+itself to the bit: outputs, gradients, buffers, in training with dropout too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.tracing.captured import Captured
+from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.stage_program import BatchNormCall, StageProgram
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedOperator:
+    """One operator: a call of a module that computes, or of a function, with the cheap calls around it."""
+
+    #: Path of the module and number of its call, "encoder.layers.0.linear1:0"; the same in every process.
+    id: str
+    #: In words: "Conv2d", "BatchNorm2d + relu_".
+    description: str
+    #: Ids of the operators whose values it reads, in the order of the graph.
+    inputs: tuple[str, ...]
+    #: Names of the parameters it reads; a tensor with several names has the first.
+    parameters: tuple[str, ...] = ()
+    #: Names of the buffers it reads or writes.
+    buffers: tuple[str, ...] = ()
+    #: Whether it draws random numbers.
+    is_random: bool = False
+    #: Whether it is one of the model's inputs.
+    is_input: bool = False
+    #: The calls, in the order they are made.
+    nodes: tuple[fx.Node, ...] = ()
+    #: Those whose results are read outside. One: its result is the operator's value; several: a tuple of them is.
+    values: tuple[fx.Node, ...] = ()
+
+
+class ModelGraph:
+    """The graph of one model, in training or in evaluation; made by `trace`.
+
+    Attributes:
+        model: the user's model. Its own forward is not used any more, and it is never written to.
+        captured: the graph of calls behind the operators.
+        operators: in program order, which is topological; the inputs of the model come first.
+        output: id of the operator whose value is what the model returns.
+        marks: ids of the operators behind which `cut_here` stands.
+        ties: parameters and buffers with several names: the first name, and the others.
+        batch_norms: by operator, the batch normalisations in it that keep running statistics.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        captured: Captured,
+        operators: tuple[TracedOperator, ...],
+        inputs: ModelInputs,
+        *,
+        output: str,
+        marks: tuple[str, ...] = (),
+        ties: Mapping[str, tuple[str, ...]] | None = None,
+        batch_norms: Mapping[str, tuple[BatchNormCall, ...]] | None = None,
+        trace_for_eval: Callable[[], ModelGraph] | None = None,
+    ) -> None:
+        self.model = model
+        self.captured = captured
+        self.operators = operators
+        self.model_inputs = inputs
+        self.output = output
+        self.marks = marks
+        self.ties = ties or {}
+        self.batch_norms = batch_norms or {}
+        self._trace_for_eval = trace_for_eval
+
+    # --- the graph ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def by_id(self) -> Mapping[str, TracedOperator]:
+        """The operators by their ids."""
+        return {operator.id: operator for operator in self.operators}
+
+    @cached_property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Pairs (source, target): the target reads the value of the source."""
+        return tuple((source, operator.id) for operator in self.operators for source in operator.inputs)
+
+    @cached_property
+    def targets(self) -> Mapping[str, tuple[str, ...]]:
+        """Who reads the value of each operator."""
+        found: dict[str, list[str]] = {operator.id: [] for operator in self.operators}
+        for source, target in self.edges:
+            found[source].append(target)
+        return {id: tuple(ends) for id, ends in found.items()}
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """The place of each operator in program order."""
+        return {operator.id: index for index, operator in enumerate(self.operators)}
+
+    def to_profile_skeleton(self) -> Profile:
+        """The graph as a profile without times: names, parameters with their bytes, buffers, edges."""
+        return Profile(
+            operators=tuple(
+                Operator(
+                    id=one.id,
+                    description=one.description,
+                    parameters={name: size_bytes(self.parameters[name]) for name in one.parameters},
+                    buffer_bytes=sum(size_bytes(self.buffers[name]) for name in one.buffers),
+                    is_random=one.is_random,
+                    is_input=one.is_input,
+                )
+                for one in self.operators
+            ),
+            edges=self.edges,
+            model=type(self.model).__name__,
+        )
+
+    # --- the model's tensors ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The model's own parameters, by the names that operators use."""
+        return dict(self.model.named_parameters())
+
+    @cached_property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The model's own buffers, by the names that operators use."""
+        return dict(self.model.named_buffers())
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The values of the input operators, from arguments as the model takes them.
+
+        Raises:
+            NotTraceable: they have another structure than the example inputs, or other values where no tensor is.
+        """
+        return self.model_inputs.bind(args, kwargs)
+
+    def stage_program(self, operators: Sequence[str]) -> StageProgram:
+        """The program of some of the operators; several such programs run one after the other are the model.
+
+        Raises:
+            NotTraceable: an id is no operator of this graph.
+        """
+        for id in operators:
+            if id not in self.by_id:
+                raise NotTraceable(f"{id!r} is no operator of {type(self.model).__name__}{self._near(id)}")
+        return StageProgram(self, [self.by_id[id] for id in sorted(set(operators), key=self.position.__getitem__)])
+
+    def whole_program(self) -> StageProgram:
+        """The program of all operators."""
+        return self.stage_program([operator.id for operator in self.operators])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run all operators on the model's own parameters and buffers."""
+        return self._whole(self.bind(*args, **kwargs), self.parameters, self.buffers)[self.output]
+
+    @cached_property
+    def _whole(self) -> StageProgram:
+        return self.whole_program()
+
+    # --- evaluation ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def for_eval(self) -> ModelGraph:
+        """The graph of the same model in evaluation; traced when it is first asked for.
+
+        Operators of modules have the same ids in both; calls that only training makes are missing.
+        """
+        return self._trace_for_eval() if self._trace_for_eval is not None else self
+
+    def eval_stages(self, stages: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+        """The same cut for the graph of evaluation.
+
+        Args:
+            stages: for each stage its operators, numbered along the data.
+
+        Returns:
+            For each stage operators of `for_eval`. One that training does not know goes where the latest of what it
+            reads is; none goes before what it reads.
+        """
+        known = {id: number for number, stage in enumerate(stages) for id in stage}
+        chosen: dict[str, int] = {}
+        found: list[list[str]] = [[] for _ in stages]
+        for one in self.for_eval.operators:
+            least = max((chosen[id] for id in one.inputs), default=0)
+            chosen[one.id] = max(known.get(one.id, least), least)
+            found[chosen[one.id]].append(one.id)
+        return tuple(map(tuple, found))
+
+    def _near(self, id: str) -> str:
+        near = difflib.get_close_matches(id, list(self.by_id), n=1)
+        return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def size_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's elements."""
+    return tensor.numel() * tensor.element_size()

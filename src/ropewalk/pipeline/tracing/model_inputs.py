@@ -1,0 +1,120 @@
+"""What a model takes: arguments by name, flattened to the tensors that enter the graph, and checked ever after.
+
+model(ids, mask=None, extra={"scale": s})
+  input.ids, input.extra.scale    one input operator per tensor
+  mask=None                       a constant of the graph: another value needs another graph
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.trees import Structure, flatten
+
+#: Example inputs: positional arguments, keyword arguments, or one tensor.
+Example = tuple[Any, ...] | list[Any] | Mapping[str, Any] | Tensor
+
+
+class ModelInputs:
+    """The inputs of one model, as its example inputs have them.
+
+    Raises:
+        NotTraceable: the model does not take such arguments, or there is no tensor among them.
+    """
+
+    def __init__(self, model: nn.Module, example: Example) -> None:
+        self._model = type(model).__name__
+        self._signature = _signature(model)
+        args, kwargs = as_arguments(example)
+        leaves, self._structure = flatten(self._named(args, kwargs))
+        paths = list(self._structure.paths())
+        #: The leaves that are no tensors, with their values.
+        self.constants = {path: leaf for path, leaf in zip(paths, leaves, strict=True) if not is_tensor(leaf)}
+        #: The paths of the tensors: "ids", "extra.scale".
+        self.names = tuple(path for path, leaf in zip(paths, leaves, strict=True) if is_tensor(leaf))
+        self.example: tuple[Tensor, ...] = tuple(leaf for leaf in leaves if is_tensor(leaf))
+        if not self.names:
+            raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the input operators."""
+        return tuple(f"input.{name}" for name in self.names)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the input operators, for other arguments.
+
+        Raises:
+            NotTraceable: they have another structure, or other values where no tensor is.
+        """
+        leaves, structure = flatten(self._named(args, kwargs))
+        paths = list(self._structure.paths())
+        if not structure.same_shape_as(self._structure):
+            raise NotTraceable(
+                f"{self._model} was traced with the inputs {paths} and is given {list(structure.paths())}; "
+                f"trace it with example inputs like those it gets"
+            )
+        values: dict[str, Any] = {}
+        for path, leaf in zip(paths, leaves, strict=True):
+            if path in self.constants:
+                expected = self.constants[path]
+                if is_tensor(leaf) or (leaf is not expected and leaf != expected):
+                    raise NotTraceable(
+                        f"{self._model} was traced with {path}={expected!r}, which is a constant of its graph, and is "
+                        f"given {_short(leaf)}; trace it with example inputs like those it gets"
+                    )
+            elif not is_tensor(leaf):
+                raise NotTraceable(
+                    f"{self._model} was traced with a tensor as {path!r}, and is given {_short(leaf)}; "
+                    f"trace it with example inputs like those it gets"
+                )
+            else:
+                values[f"input.{path}"] = leaf
+        return values
+
+    def arguments(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments for the model, with these in the place of its tensors."""
+        left = iter(tensors)
+        leaves = [self.constants[path] if path in self.constants else next(left) for path in self._structure.paths()]
+        bound = inspect.BoundArguments(self._signature, self._structure.unflatten(leaves))  # pyright: ignore[reportArgumentType]
+        return bound.args, bound.kwargs
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            given = [*(_short(arg) for arg in args), *(f"{name}={_short(arg)}" for name, arg in kwargs.items())]
+            raise NotTraceable(
+                f"{self._model} takes {self._signature} and is given ({', '.join(given)}): {error}"
+            ) from error
+
+
+def as_arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword arguments."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, tuple | list):
+        return tuple(example), {}
+    return (example,), {}
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value is a tensor."""
+    return isinstance(value, Tensor)
+
+
+def _signature(model: nn.Module) -> inspect.Signature:
+    forward: Callable[..., Any] = model.forward
+    return inspect.signature(forward)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,59 @@
+"""The graph of an `nn.Sequential`: its children one after the other, untraced.
+
+What a child does inside does not matter, so any code is welcome in it; and what is bound
+is bound through lists prepared once (see `bound_module`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx, nn
+
+from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.bound_module import BoundModule, tensors_of
+from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.trees import LEAF
+
+
+def capture_sequential(model: nn.Sequential, inputs: ModelInputs) -> Captured:
+    """The children as calls, those of a Sequential within a Sequential too.
+
+    Raises:
+        NotTraceable: there are none.
+    """
+    graph = fx.Graph()
+    captured = Captured(graph, {}, {}, LEAF, keeps_modules=True)
+    (name,) = inputs.names
+    value = graph.placeholder("input_value")
+    captured.sources[value] = Source(Kind.INPUT, name)
+    parameters, buffers, canonical = tensors_of(model)
+    placeholders: dict[str, fx.Node] = {}
+    for kind, names in ((Kind.PARAMETER, parameters), (Kind.BUFFER, buffers)):
+        for index, tensor in enumerate(names):
+            placeholders[tensor] = node = graph.placeholder(f"{kind.value}_{index}")
+            captured.sources[node] = Source(kind, tensor)
+    calls: dict[int, tuple[str, int]] = {}
+    for path, child in children_of(model):
+        bound = BoundModule(path, child, canonical)
+        value = graph.call_function(
+            bound, ([placeholders[at] for at in bound.parameters], [placeholders[at] for at in bound.buffers], value)
+        )
+        first, call = calls.get(id(child), (path, -1))
+        calls[id(child)] = (first, call + 1)
+        captured.sites[value] = Site(first, f"{first}:{call + 1}", type(child).__name__)
+    if not calls:
+        raise NotTraceable("this nn.Sequential is empty: there is nothing to run, and nothing to cut")
+    graph.output([value])
+    return captured
+
+
+def children_of(model: nn.Sequential, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The children that run one after the other, with their paths."""
+    for name, child in model._modules.items():
+        assert child is not None
+        if type(child) is nn.Sequential:
+            yield from children_of(child, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", child

@@ -1,0 +1,149 @@
+"""The program of one stage: some operators of a model, as one function of values, parameters and buffers.
+
+    {"conv1:0": tensor}  ──▶  StageProgram  ──▶  {"layer1.0.bn1:0": tensor, ...}
+    parameters, buffers  ──▶   generated straight-line Python; a value is
+                               dropped after the last call that reads it
+
+The code is generated once (`torch.fx`'s own), so that a call costs little more than the
+calls of torch in it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, fx
+
+from ropewalk.pipeline.tracing.captured import Kind
+
+if TYPE_CHECKING:
+    from ropewalk.pipeline.tracing.model_graph import ModelGraph, TracedOperator
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormCall:
+    """A batch normalisation in a program: who calls `computing.batch_norm`, and what its buffers are called."""
+
+    #: The first argument of `computing.batch_norm`: the path of the module.
+    name: str
+    operator: str
+    running_mean: str
+    running_var: str
+    num_batches_tracked: str | None
+    momentum: float | None
+
+
+class StageProgram:
+    """Some operators of a model, ready to run; made by `ModelGraph.stage_program`.
+
+    Its results depend only on its arguments, on the state of the random generator, and on `computing.replaced`. It
+    never writes to the values it is given, and writes to buffers in place, as the model does.
+    """
+
+    def __init__(self, graph: ModelGraph, operators: Sequence[TracedOperator]) -> None:
+        #: The ids of the operators, in the order they run.
+        self.operators: tuple[str, ...] = tuple(operator.id for operator in operators)
+        inside = set(self.operators)
+        by_id = graph.by_id
+        own_inputs = {one.id for one in operators if one.is_input}
+        read = {id for one in operators for id in one.inputs if id not in inside}
+        #: Ids of the values it must be given: of operators outside, and of the model's inputs among its own.
+        self.inputs: tuple[str, ...] = tuple(one.id for one in graph.operators if one.id in read | own_inputs)
+        #: Those among `inputs` that the model is given, not another stage.
+        self.model_inputs: tuple[str, ...] = tuple(id for id in self.inputs if id in own_inputs)
+        #: Ids inside whose values others read, or the caller of the model.
+        self.outputs: tuple[str, ...] = tuple(
+            id for id in self.operators if id == graph.output or any(to not in inside for to in graph.targets[id])
+        )
+        #: Names of the parameters it reads: the user's, the first one of a tensor with several.
+        self.parameters: tuple[str, ...] = _ordered(one.parameters for one in operators)
+        #: Names of the buffers it reads or writes.
+        self.buffers: tuple[str, ...] = _ordered(one.buffers for one in operators)
+        #: Whether it draws random numbers.
+        self.is_random: bool = any(one.is_random for one in operators)
+        #: The batch normalisations that keep running statistics.
+        self.batch_norms: tuple[BatchNormCall, ...] = tuple(
+            norm for one in operators for norm in graph.batch_norms.get(one.id, ())
+        )
+        self._run = _compiled(graph, [by_id[id] for id in self.operators], self)
+
+    def __call__(
+        self, values: Mapping[str, Any], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """Run the operators.
+
+        Args:
+            values: for each of `inputs` its value.
+            parameters: for each of `parameters` the tensor to use; of any version of the weights.
+            buffers: for each of `buffers` the tensor to read and write in place.
+
+        Returns:
+            The values of `outputs`.
+        """
+        results = self._run(
+            *[values[id] for id in self.inputs],
+            *[parameters[name] for name in self.parameters],
+            *[buffers[name] for name in self.buffers],
+        )
+        return dict(zip(self.outputs, results, strict=True))
+
+    @property
+    def code(self) -> str:
+        """The Python that it runs, for people."""
+        return self._module.code
+
+    _module: fx.GraphModule
+
+
+def _ordered(groups: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in groups for name in group))
+
+
+def _compiled(graph: ModelGraph, operators: Sequence[TracedOperator], program: StageProgram) -> Callable[..., Any]:
+    code = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    packed: dict[str, fx.Node] = {}
+    sources = graph.captured.sources
+    for position, id in enumerate(program.inputs):
+        packed[id] = code.placeholder(f"value_{position}")
+    for kind, names in ((Kind.PARAMETER, program.parameters), (Kind.BUFFER, program.buffers)):
+        placeholders = {source.name: node for node, source in sources.items() if source.kind is kind}
+        for position, name in enumerate(names):
+            copies[placeholders[name]] = code.placeholder(f"{kind.value}_{position}")
+    for id in program.inputs:
+        values = graph.by_id[id].values
+        if len(values) == 1:
+            copies[values[0]] = packed[id]
+    unpackings = {node: (id, index) for id in program.inputs for index, node in enumerate(graph.by_id[id].values)}
+
+    def copy_of(node: fx.Node) -> fx.Node:
+        if node not in copies:
+            id, index = unpackings[node]
+            copies[node] = code.call_function(operator.getitem, (packed[id], index))
+        return copies[node]
+
+    attributes: dict[str, Any] = {}
+    for one in operators:
+        for node in one.nodes:
+            if node.op == "output":
+                packed[one.id] = code.call_function(
+                    graph.captured.output.unflatten,
+                    ([fx.map_arg(leaf, copy_of) for leaf in graph.captured.output_leaves],),
+                )
+                continue
+            if node.op == "get_attr":
+                attributes[str(node.target)] = graph.captured.attributes[str(node.target)]
+            copies[node] = code.node_copy(node, copy_of)
+    results = tuple(packed[id] if id in packed else _value(graph.by_id[id], copy_of) for id in program.outputs)
+    code.output(results)
+    program._module = fx.GraphModule(attributes, code, class_name="StageProgram")
+    return program._module.forward
+
+
+def _value(one: TracedOperator, copy_of: Callable[[fx.Node], fx.Node]) -> Any:
+    """One node's value is the operator's; of several it is a tuple."""
+    copies = tuple(copy_of(node) for node in one.values)
+    return copies[0] if len(copies) == 1 else copies

@@ -1,0 +1,95 @@
+"""Trees of values: what a model takes and returns may be tuples, lists, dictionaries, named tuples or dataclasses.
+
+`torch`'s own trees are private, and know dataclasses only if they are registered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+#: What `flatten` makes of anything: a leaf takes the next value, the others rebuild their children first.
+_Rebuild = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A tree without its leaves."""
+
+    #: Makes the node of its children; None: this is a leaf.
+    rebuild: _Rebuild | None
+    #: The children, each with its name in a path.
+    children: tuple[tuple[str, Structure], ...] = ()
+
+    @property
+    def num_leaves(self) -> int:
+        """How many leaves the tree has."""
+        return 1 if self.rebuild is None else sum(child.num_leaves for _, child in self.children)
+
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """The path of every leaf, in order: "batch.ids", "states.0"."""
+        if self.rebuild is None:
+            yield prefix
+        for name, child in self.children:
+            yield from child.paths(f"{prefix}.{name}" if prefix else name)
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The tree with these leaves."""
+        remaining = iter(leaves)
+        return self._unflatten(remaining)
+
+    def _unflatten(self, remaining: Iterator[Any]) -> Any:
+        if self.rebuild is None:
+            return next(remaining)
+        return self.rebuild([child._unflatten(remaining) for _, child in self.children])
+
+    def same_shape_as(self, other: Structure) -> bool:
+        """Whether both trees branch alike, with the same names."""
+        if (self.rebuild is None) != (other.rebuild is None) or len(self.children) != len(other.children):
+            return False
+        pairs = zip(self.children, other.children, strict=True)
+        return all(name == with_name and child.same_shape_as(to) for (name, child), (with_name, to) in pairs)
+
+
+LEAF = Structure(None)
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """The leaves of a tree, from left to right, and the tree without them."""
+    leaves: list[Any] = []
+    return leaves, _structure(tree, leaves)
+
+
+def _structure(tree: Any, leaves: list[Any]) -> Structure:
+    if isinstance(tree, dict):  # also HuggingFace's ModelOutput, which makes itself of a dictionary
+        table = cast("dict[Any, Any]", tree)
+        keys = list(table)
+        kind = type(table)
+        children = tuple((str(key), _structure(table[key], leaves)) for key in keys)
+        return Structure(lambda values: kind(zip(keys, values, strict=True)), children)
+    if isinstance(tree, list | tuple) and not _is_size(tree):
+        row = cast("Sequence[Any]", tree)
+        children = tuple((str(index), _structure(value, leaves)) for index, value in enumerate(row))
+        return Structure(_row_maker(row), children)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        record = type(tree)
+        names = [field.name for field in dataclasses.fields(tree) if field.init]
+        children = tuple((name, _structure(getattr(tree, name), leaves)) for name in names)
+        return Structure(lambda values: record(**dict(zip(names, values, strict=True))), children)
+    leaves.append(tree)
+    return LEAF
+
+
+def _is_size(tree: object) -> bool:
+    return type(tree).__name__ == "Size"  # torch.Size, a tuple of numbers: one value
+
+
+def _row_maker(row: Sequence[Any]) -> _Rebuild:
+    kind: Any = type(row)
+    if hasattr(kind, "_fields"):  # a named tuple
+        return lambda values: kind(*values)
+    if isinstance(row, list):
+        return list
+    return lambda values: kind(values)
