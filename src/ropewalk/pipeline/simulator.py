@@ -24,13 +24,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from ropewalk.pipeline.actions import Action
+from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.profiles import Profile
+from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.stage_load import stage_loads
 from ropewalk.pipeline.standstill import standstill
 from ropewalk.pipeline.stream_program import COMPUTE, SAME_DEVICE, StreamProgram
-from ropewalk.pipeline.timeline import Summing, Timeline, Transfer
+from ropewalk.pipeline.timeline import COMPUTING, Summing, Timeline, Transfer
 from ropewalk.pipeline.topology import Topology
 
 _NEVER = -1.0
@@ -40,8 +41,9 @@ def simulate(
     plan: Plan,
     profile: Profile,
     topology: Topology,
-    actions: Mapping[Worker, Sequence[Action]],
+    actions: Mapping[Worker, Sequence[Action]] | None = None,
     *,
+    schedule: str | Schedule | None = None,
     slots: int = 2,
     overlap: bool = True,
     update_s: Mapping[int, float] | None = None,
@@ -53,7 +55,9 @@ def simulate(
         plan: stages on devices.
         profile: the times and sizes of its operators, for one micro-batch on a device of speed 1.
         topology: the devices and the links between them.
-        actions: what each worker does, in order.
+        actions: what each worker does, in order. None: what the schedule says.
+        schedule: the schedule that the lists are of, by name or configured; None: the plan's, or for lists of one's own
+            none, and then they are taken to flush if no worker computes after its first Step.
         slots: how many tensors each link (of one tensor, in one direction, between two workers) holds that were sent
             and not yet received; a Send waits for a free one.
         overlap: whether a worker goes on computing while its tensors are on their way; False: it waits for each one it
@@ -67,6 +71,10 @@ def simulate(
     """
     if slots < 1:
         raise ValueError(f"a link needs at least 1 slot, not {slots}")
+    if actions is None:
+        schedule = make_schedule(schedule or plan.schedule)
+        actions = schedule.actions(plan)
+    flushes = make_schedule(schedule).flushes if schedule is not None else not _computes_after_step(actions)
     loads = stage_loads(plan, profile, topology)
     program = StreamProgram(plan, profile, topology, loads, actions, update_s or {})
     run = _Run(program, slots, overlap)
@@ -81,7 +89,16 @@ def simulate(
         ends=dict(zip(program.workers, run.ends, strict=True)),
         transfers=tuple(run.transfers()),
         sums=tuple(run.sums()),
+        flushes=flushes,
     )
+
+
+def _computes_after_step(actions: Mapping[Worker, Sequence[Action]]) -> bool:
+    for own in actions.values():
+        kinds = [action.kind for action in own]
+        if Kind.STEP in kinds and not COMPUTING.isdisjoint(kinds[kinds.index(Kind.STEP) :]):
+            return True
+    return False
 
 
 class _Run:
@@ -260,7 +277,7 @@ class _Run:
         for number, reduction in enumerate(self.program.reductions):
             yield Summing(
                 reduction.group,
-                reduction.stages,
+                reduction.stage,
                 reduction.version,
                 tuple(workers[member] for member in reduction.members),
                 reduction.level,

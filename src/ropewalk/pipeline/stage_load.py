@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.topology import Topology
@@ -29,9 +30,9 @@ class StageLoad:
     #: Bytes of its parameters, each once.
     weight_bytes: int
     buffer_bytes: int
-    #: What a forward keeps for its backward: everything, or under recomputation the stage's inputs alone.
+    #: What a forward keeps for its backward, and under recomputation, until it runs again: the stage's inputs.
     saved_bytes: int
-    input_bytes: int
+    kept_bytes: int
     #: What of it stays from the input-gradient half to the weight-gradient half.
     held_bytes: int
     recompute: bool
@@ -44,31 +45,29 @@ def stage_loads(plan: Plan, profile: Profile, topology: Topology) -> tuple[Stage
         PlanInvalid: a stage has an operator that the profile does not know, or a device that the topology lacks, or
             devices of different kinds.
     """
-    return tuple(_load(plan, stage, profile, topology) for stage in plan.stages)
+    costs = OperatorCosts(profile)
+    return tuple(_load(stage, costs, topology) for stage in plan.stages)
 
 
-def _load(plan: Plan, stage: Stage, profile: Profile, topology: Topology) -> StageLoad:
+def _load(stage: Stage, costs: OperatorCosts, topology: Topology) -> StageLoad:
     speed = _speed(stage, topology)
     for id in stage.operators:
-        if id not in profile.by_id:
+        if id not in costs.number_of:
             raise PlanInvalid(f"stage {stage.id} has operator {id!r}, which the profile does not know")
-    operators = [profile.by_id[id] for id in stage.operators]
-    saved = _saved_bytes(operators)
+    operators = [costs.profile.by_id[id] for id in stage.operators]
+    cost = costs.stage(stage.operators)
     split = all(operator.has_split_backward for operator in operators if operator.parameters)
-    weights: dict[str, int] = {}
-    for operator in operators:
-        weights.update(operator.parameters)
     return StageLoad(
-        forward_s=math.fsum(operator.forward_s for operator in operators) / speed,
-        backward_s=math.fsum(operator.backward_s for operator in operators) / speed,
+        forward_s=cost.forward_s / speed,
+        backward_s=cost.backward_s / speed,
         input_gradient_s=math.fsum(_halves(operator)[0] for operator in operators) / speed,
         weight_gradient_s=math.fsum(_halves(operator)[1] for operator in operators) / speed,
-        weight_bytes=sum(weights.values()),
-        buffer_bytes=sum(operator.buffer_bytes for operator in operators),
-        saved_bytes=saved,
-        input_bytes=sum(edge.size_bytes for edge in plan.inputs_of(stage.id)),
+        weight_bytes=int(cost.weight_bytes),
+        buffer_bytes=int(cost.buffer_bytes),
+        saved_bytes=int(cost.saved_bytes),
+        kept_bytes=int(cost.kept_bytes),
         # Unmeasured, everything is taken to stay: a bound that holds whatever the weight gradient reads.
-        held_bytes=sum(operator.held_bytes for operator in operators) if split else saved,
+        held_bytes=sum(operator.held_bytes for operator in operators) if split else int(cost.saved_bytes),
         recompute=stage.recompute,
     )
 
@@ -92,9 +91,3 @@ def _halves(operator: Operator) -> tuple[float, float]:
     if not operator.parameters:
         return operator.backward_s, 0.0
     return operator.backward_s / 2, operator.backward_s / 2
-
-
-def _saved_bytes(operators: list[Operator]) -> int:
-    shared = {kept.operator: kept.size_bytes for operator in operators for kept in operator.saved}
-    own = sum(op.output_bytes if op.saved_bytes is None else op.saved_bytes for op in operators)
-    return own + sum(shared.values())

@@ -18,6 +18,7 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.stage_load import StageLoad
 from ropewalk.pipeline.topology import Topology
+from ropewalk.pipeline.updates import members
 
 COMPUTE = -1
 #: The level of a link between a device and itself.
@@ -49,7 +50,8 @@ class Reduction:
     """Workers that sum gradients with one another: none goes on before all are there."""
 
     group: Group
-    stages: tuple[int, ...]
+    #: Whose replicas they are; None for the other groups.
+    stage: int | None
     version: int | None
     members: list[int]
     size_bytes: int = 0
@@ -89,8 +91,9 @@ class StreamProgram:
         self._index = {worker: number for number, worker in enumerate(self.workers)}
         self._edges = {edge.tensor: edge for edge in plan.edges}
         self._found: dict[tuple[str | None, int, int | None, int, int], Link] = {}
-        self._reduction_numbers: dict[tuple[Group, tuple[int, ...], int | None], int] = {}
-        self._components = _components(plan)
+        self._members: dict[tuple[Worker, Group], tuple[Worker, ...]] = {}
+        self._reduction_numbers: dict[tuple[Group, int | None, tuple[Worker, ...], int | None], int] = {}
+        self._parameter_bytes = {name: size for op in profile.operators for name, size in op.parameters.items()}
         for number in range(len(self.workers)):
             self._read(number)
         for reduction in self.reductions:
@@ -183,24 +186,22 @@ class StreamProgram:
     # --- reductions ---------------------------------------------------------------------------------------------------
 
     def _reduction(self, action: Action, worker: int) -> int:
-        group = action.group
+        group, name = action.group, self.workers[worker]
         if group is None:
-            raise _invalid(action, self.workers[worker], "does not say among whom")
-        stages = (action.stage,)
-        if group is Group.TIED:
-            stages = self._components.get(action.stage, ())
-            if not stages:
-                raise _invalid(action, self.workers[worker], "is of a stage without tied parameters")
-        elif group is Group.NORM:
-            stages = tuple(range(len(self.plan.stages)))
-        key = (group, stages, action.version)
+            raise _invalid(action, name, "does not say among whom")
+        if group is Group.TIED and not any(action.stage in tie.stages for tie in self.plan.tied):
+            raise _invalid(action, name, "is of a stage without tied parameters")
+        if (name, group) not in self._members:
+            self._members[name, group] = members(self.plan, name, group)
+        stage = action.stage if group is Group.REPLICAS else None
+        key = (group, stage, self._members[name, group], action.version)
         number = self._reduction_numbers.get(key)
         if number is None:
             number = self._reduction_numbers[key] = len(self.reductions)
-            self.reductions.append(Reduction(group, stages, action.version, []))
-        members = self.reductions[number].members
-        if not members or members[-1] != worker:  # a worker with several stages of the group comes once
-            members.append(worker)
+            self.reductions.append(Reduction(group, stage, action.version, []))
+        who = self.reductions[number].members
+        if not who or who[-1] != worker:  # a worker comes once
+            who.append(worker)
         return number
 
     def _weigh(self, reduction: Reduction) -> None:
@@ -209,18 +210,21 @@ class StreamProgram:
         num = len(devices)
         if num < 2:
             return
-        if reduction.group is Group.REPLICAS:
-            reduction.size_bytes = self.loads[reduction.stages[0]].weight_bytes
-        elif reduction.group is Group.TIED:
-            reduction.size_bytes = sum(
-                _parameter_bytes(self.profile, tie.parameter)
-                for tie in self.plan.tied
-                if tie.stages[0] in reduction.stages
-            )
+        if reduction.group is not Group.NORM:
+            reduction.size_bytes = self._summed_bytes(reduction)
         reduction.level = level_index(self.topology, min(devices), max(devices))
         level = self.topology.levels[reduction.level]
         turns = 2 * (num - 1).bit_length() if reduction.group is Group.NORM else 2 * (num - 1)
         reduction.seconds = 2 * (num - 1) / num * reduction.size_bytes / level.bandwidth + turns * level.latency_s
+
+    def _summed_bytes(self, reduction: Reduction) -> int:
+        """Replicas sum what is not tied to other stages; for that is summed among all its holders."""
+        if reduction.stage is not None:
+            tied = {tie.parameter for tie in self.plan.tied if reduction.stage in tie.stages}
+            return self.loads[reduction.stage].weight_bytes - sum(self._parameter_bytes[name] for name in tied)
+        groups = {self.workers[member].group for member in reduction.members}
+        placement = self.plan.placement
+        return sum(self._parameter_bytes[tie.parameter] for tie in self.plan.tied if placement[tie.stages[0]] in groups)
 
 
 def level_index(topology: Topology, one: int, other: int) -> int:
@@ -233,17 +237,3 @@ def level_index(topology: Topology, one: int, other: int) -> int:
 
 def _invalid(action: Action, worker: Worker, what: str) -> ScheduleInvalid:
     return ScheduleInvalid(f"{action} in the list of worker {worker} {what}", action=str(action), worker=str(worker))
-
-
-def _parameter_bytes(profile: Profile, name: str) -> int:
-    return next(operator.parameters[name] for operator in profile.operators if name in operator.parameters)
-
-
-def _components(plan: Plan) -> dict[int, tuple[int, ...]]:
-    """For each stage with tied parameters all stages it is tied to, directly or through others."""
-    component: dict[int, set[int]] = {}
-    for tie in plan.tied:
-        together = set(tie.stages).union(*(component.get(stage, ()) for stage in tie.stages))
-        for stage in together:
-            component[stage] = together
-    return {stage: tuple(sorted(stages)) for stage, stages in component.items()}

@@ -22,8 +22,7 @@ from ropewalk.pipeline.stage_load import StageLoad
 from ropewalk.pipeline.topology import Topology
 
 #: What the device itself computes.
-COMPUTING = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT, Kind.RECOMPUTE)
-_COMPUTING = frozenset(COMPUTING)
+COMPUTING = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT, Kind.RECOMPUTE})
 
 
 class Span(NamedTuple):
@@ -62,7 +61,8 @@ class Summing(NamedTuple):
     """Gradients (or a norm) that workers summed with one another."""
 
     group: Group
-    stages: tuple[int, ...]
+    #: Whose replicas they are; None for the other groups.
+    stage: int | None
     version: int | None
     workers: tuple[Worker, ...]
     level: int
@@ -87,6 +87,8 @@ class Timeline:
     ends: Mapping[Worker, Sequence[float]]
     transfers: tuple[Transfer, ...]
     sums: tuple[Summing, ...]
+    #: Whether the pipeline ends a step empty, so that its length is that of a step.
+    flushes: bool = True
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -109,23 +111,20 @@ class Timeline:
     def step_s(self) -> float:
         """Seconds per step of `plan.micro_batches` micro-batches.
 
-        The whole length if the lists hold one step. With several updates in a row, as schedules without a flush make
-        them: the rate at which micro-batches leave the last stage in the second half, when the pipeline is full. The
-        more micro-batches, the nearer to the rate in the long run.
+        The whole length if the pipeline flushes. Without a flush: the rate at which micro-batches leave the last stage
+        in the second half of the time, when the pipeline is full. The more micro-batches, the nearer it is to the rate
+        in the long run.
         """
         last = len(self.plan.stages) - 1
-        steps: dict[tuple[int, int], int] = defaultdict(int)
-        left: list[float] = []
-        for worker in self.workers:
-            for action, end in zip(self.actions[worker], self.ends[worker], strict=True):
-                if action.kind is Kind.STEP:
-                    steps[action.stage, worker.replica] += 1
-                elif action.kind is Kind.FORWARD and action.stage == last:
-                    left.append(end)
-        left.sort()
+        left = sorted(
+            end
+            for worker in self.workers
+            for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
+            if action.kind is Kind.FORWARD and action.stage == last
+        )
         rounds = math.lcm(*(stage.replicas for stage in self.plan.stages))
         num = (len(left) - 1) // 2 // rounds * rounds
-        if max(steps.values(), default=0) <= 1 or num == 0:
+        if self.flushes or num == 0:
             return self.length_s
         return (left[-1] - left[-1 - num]) / num * self.plan.micro_batches
 
@@ -136,7 +135,7 @@ class Timeline:
             worker: math.fsum(
                 end - start
                 for action, start, end in zip(self.actions[worker], self.starts[worker], self.ends[worker], strict=True)
-                if action.kind in _COMPUTING
+                if action.kind in COMPUTING
             )
             for worker in self.workers
         }

@@ -57,7 +57,7 @@ def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
     for place, (_, action, start_s, end_s) in enumerate(timeline.spans(worker)):
         load, key = loads[action.stage], (action.stage, action.micro_batch)
         if action.kind in (Kind.FORWARD, Kind.RECOMPUTE):
-            more = load.input_bytes if action.kind is Kind.FORWARD and load.recompute else load.saved_bytes
+            more = load.kept_bytes if action.kind is Kind.FORWARD and load.recompute else load.saved_bytes
             kept[key] = kept.get(key, 0) + more
             activations += more
             note(start_s)
