@@ -1,0 +1,188 @@
+"""The search for the best chain of nested sets and moves of devices: the dynamic programs of `exact`.
+
+    A[I, d] = min over stages (I, J) and moves d' -> d of  max(slowest(I, J, move), A[J, d'])
+    K[I, d] = min over those that are not slower than T of      total(I, J, move) + K[J, d']
+
+I is what lies before a stage, J what lies before the next, d the devices that are left for
+what lies before I. Both run from the last stage to the first, a whole array of I at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ropewalk.pipeline.partitioners.candidates import Candidates, Floats, Ints
+from ropewalk.pipeline.partitioners.placement import Move, Moves, State
+from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, Costs
+
+#: Sums in another order differ in their last bits; what is closer than this is equal.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A stage of a chain: the pair of sets, its move, and whether it recomputes."""
+
+    before: int
+    after: int
+    move: Move
+    recompute: bool
+    slowest: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Stages from the first to the last."""
+
+    links: tuple[Link, ...]
+
+    @property
+    def slowest(self) -> float:
+        """The largest of its stages' maxima."""
+        return max(link.slowest for link in self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """The pairs a move may use, without the others."""
+
+    pairs: Ints
+    after: Ints
+    #: The sets before them, and where the pairs of each begin.
+    rows: Ints
+    starts: Ints
+    slowest: Floats
+    total: Floats
+
+
+#: What the rest of a chain and one more stage make together, for each pair that may be that stage.
+Combine = Callable[[_Allowed, Move, Floats], Floats]
+
+
+@dataclass
+class ChainSearch:
+    """All chains over candidates and moves."""
+
+    candidates: Candidates
+    moves: Moves
+    costs: CostOfMoves
+    #: If given, only chains of so many stages.
+    num_stages: int | None = None
+    _bound: float = np.inf
+    #: By the identity of costs, which are kept with them; for `_bound` only.
+    _allowed: dict[int, tuple[Costs, _Allowed]] = field(default_factory=dict[int, tuple[Costs, _Allowed]])
+
+    def least_slowest(self) -> float:
+        """The least maximum of any chain; `inf` if there is none."""
+        return self._ends(self._run(np.inf, _slowest, nothing=-np.inf))[0]
+
+    def fewest(self, slowest: float) -> Chain | None:
+        """The chain of fewest stages, then fewest devices, then earliest cuts, that is not slower than this."""
+        width = self.moves.start.free
+        whole = float(sum(width) + 1)
+
+        def combine(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
+            return rest + (whole + len(move.devices))
+
+        return self._best(slowest * (1 + ROUNDING) if slowest > 0 else slowest + abs(slowest) * ROUNDING, combine)
+
+    def least_total(self, slowest: float, scale: float) -> Chain | None:
+        """The chain of least sum that is not slower than this; ties as for `fewest`, where sums differ by 1e-11."""
+
+        def combine(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
+            return allowed.total + (rest + scale * (1e-11 + 1e-13 * len(move.devices)))
+
+        return self._best(slowest, combine)
+
+    # --- the programs -------------------------------------------------------------------------------------------------
+
+    def _best(self, slowest: float, combine: Combine) -> Chain | None:
+        values = self._run(slowest, combine)
+        least, state = self._ends(values)
+        if state is None or least == np.inf:
+            return None
+        incoming: dict[State, list[Move]] = {}
+        for leaving in self.moves.moves:
+            for move in leaving:
+                incoming.setdefault(move.before, []).append(move)
+        links: list[Link] = []
+        number = 0
+        while state != self.moves.start:
+            link = self._first(number, incoming[state], slowest, combine, values)
+            links.append(link)
+            number, state = link.after, link.move.after
+        return Chain(tuple(links))
+
+    def _run(self, slowest: float, combine: Combine, nothing: float = 0.0) -> dict[State, Floats]:
+        """The value of the best rest of a chain behind each set, in each state; `nothing` is that of an empty rest."""
+        num = len(self.candidates.sets)
+        values: dict[State, Floats] = {state: np.full(num, np.inf) for state in self.moves.states}
+        values[self.moves.start][-1] = nothing
+        for state, leaving in zip(self.moves.states, self.moves.moves, strict=True):
+            rest = values[state]
+            for move in leaving:
+                allowed = self._allow(move, slowest)
+                if not len(allowed.rows):
+                    continue
+                found = np.minimum.reduceat(combine(allowed, move, rest[allowed.after]), allowed.starts)
+                target = values[move.before]
+                target[allowed.rows] = np.minimum(target[allowed.rows], found)
+        return values
+
+    def _ends(self, values: dict[State, Floats]) -> tuple[float, State | None]:
+        """The best value of a whole chain, and the state it ends in: of equal ones that with fewest devices used."""
+        best, at = np.inf, None
+        for state, value in values.items():
+            if state == self.moves.start or self.num_stages not in (None, state.num_stages):
+                continue
+            if at is None or value[0] < best:
+                best, at = float(value[0]), state
+        return best, at
+
+    def _first(
+        self, number: int, incoming: list[Move], slowest: float, combine: Combine, values: dict[State, Floats]
+    ) -> Link:
+        """The stage that a best chain has behind this set: of equally good ones the smallest."""
+        options: list[tuple[float, int, int, Move, _Allowed]] = []
+        for move in incoming:
+            allowed = self._allow(move, slowest)
+            row = int(np.searchsorted(allowed.rows, number))
+            if row == len(allowed.rows) or allowed.rows[row] != number:
+                continue
+            first = int(allowed.starts[row])
+            last = int(allowed.starts[row + 1]) if row + 1 < len(allowed.starts) else len(allowed.after)
+            found = combine(allowed, move, values[move.after][allowed.after])[first:last]
+            least = float(found.min())
+            if least < np.inf:
+                at = first + int(np.argmax(found <= least + abs(least) * ROUNDING))
+                options.append((least, int(allowed.after[at]), at, move, allowed))
+        least = min(option[0] for option in options)
+        near = [option for option in options if option[0] <= least + abs(least) * ROUNDING]
+        _, after, at, move, allowed = min(near, key=lambda option: (option[1], len(option[3].devices), option[3].kind))
+        recompute = bool(self.costs.of(move).recompute[allowed.pairs[at]])
+        return Link(number, after, move, recompute, float(allowed.slowest[at]), float(allowed.total[at]))
+
+    def _allow(self, move: Move, slowest: float) -> _Allowed:
+        costs = self.costs.of(move)
+        if slowest != self._bound:
+            self._allowed.clear()
+            self._bound = slowest
+        if id(costs) not in self._allowed:
+            keep = np.isfinite(costs.slowest) if slowest == np.inf else costs.slowest <= slowest
+            pairs = np.nonzero(keep)[0]
+            before = self.candidates.before[pairs]
+            starts = np.nonzero(np.diff(before, prepend=-1))[0]
+            after = self.candidates.after[pairs]
+            self._allowed[id(costs)] = (
+                costs,
+                _Allowed(pairs, after, before[starts], starts, costs.slowest[pairs], costs.total[pairs]),
+            )
+        return self._allowed[id(costs)][1]
+
+
+def _slowest(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
+    return np.maximum(allowed.slowest, rest)

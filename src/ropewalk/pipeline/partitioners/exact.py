@@ -1,0 +1,165 @@
+"""`exact`: the best stages by training.md's objective, over all cuts, replications and recomputations; the default.
+
+Cuts are down-closed sets I ⊂ J ⊂ ... of the graph, and the devices are dealt from the last
+stage backwards, so that a stage knows how many workers come after it and with that how many
+micro-batches and versions it holds. With d what is left of the devices:
+
+    without a flush   A[I, d] = min over J ⊃ I, kind, r of  max(cost(J - I, r) / r, link, A[J, d + r])
+    with a flush      the least of  sum + (M - 1) T  over T: for each T the same program with sums, of stages that are
+                      not slower than T, from the largest T to the least; a plan that beats the best so far has
+                      T < (best - sum) / (M - 1), since sums only grow as T falls
+
+A stage recomputes only if it does not fit otherwise: that never makes it quicker. Of equally
+good plans the one of fewest stages wins, then of fewest devices, then of earliest cuts.
+
+Where the graph has too many sets, `contraction` chooses a family of them, and the search
+goes on around the cuts it finds, until they stay (training.md, section 5). The program over
+all sets is that of Tarnawski et al. (2020); enumerating the maximum is Alpa's (2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.errors import NoPlanFits
+from ropewalk.pipeline.cost import OperatorCosts, objective_s
+from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
+from ropewalk.pipeline.partitioners.candidates import Candidates, candidates, crossing_bytes
+from ropewalk.pipeline.partitioners.chains import ROUNDING, Chain, ChainSearch
+from ropewalk.pipeline.partitioners.cost_model import CostModel
+from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.placement import moves
+from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, ModelCosts, ObjectiveCosts, columns
+from ropewalk.pipeline.plans import Stage
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best plan over a family of sets."""
+
+    cuts: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    objective_s: float
+
+
+class Exact:
+    """The best plan by training.md's objective, or by another cost model's slowest stage.
+
+    Args:
+        cost_model: what to minimise the maximum of, in place of training.md's objective; for one level of devices.
+        max_sets: how many down-closed sets are searched at once; graphs with more are searched piece by piece.
+    """
+
+    name = "exact"
+
+    def __init__(self, *, cost_model: CostModel | None = None, max_sets: int = 600) -> None:
+        self.cost_model = cost_model
+        self.max_sets = max_sets
+
+    def partition(self, request: Request) -> Partition:
+        """Choose the stages.
+
+        Raises:
+            NoPlanFits: no plan does what was asked.
+        """
+        graph = BitGraph.of(request.profile)
+        sets = down_sets(graph, self.max_sets)
+        assert sets is not None
+        found = search(request, graph, sets, self.cost_model)
+        if found is None:
+            raise NoPlanFits("")
+        return Partition(found.stages, found.objective_s, found.objective_s)
+
+
+def search(request: Request, graph: BitGraph, sets: Sequence[int], cost_model: CostModel | None = None) -> Found | None:
+    """The best plan whose cuts are all among these sets; None if none fits."""
+    costs = OperatorCosts(request.profile, request.schedule.splits_backward)
+    them = candidates(costs, graph, sets)
+    crossing = crossing_bytes(costs, graph, sets) if cost_model else None
+    best: Found | None = None
+    for widths, num_stages in shapes(request):
+        of_moves: CostOfMoves
+        if cost_model is not None and crossing is not None:
+            of_moves = ModelCosts(request, them, num_stages or 1, cost_model, columns(them, crossing))
+        else:
+            of_moves = ObjectiveCosts(request, them, num_stages or 1)
+        chains = ChainSearch(them, moves(request.topology, widths, num_stages), of_moves, num_stages)
+        slowest = chains.least_slowest()
+        if slowest == math.inf:
+            continue
+        if request.schedule.flushes and cost_model is None:
+            chain = _least_sum(request, chains, slowest)
+        else:
+            chain = chains.fewest(slowest)
+        assert chain is not None
+        found = _found(request, them, chain, cost_model is not None)
+        if best is None or found.objective_s < best.objective_s * (1 - ROUNDING):
+            best = found
+    return best
+
+
+def shapes(request: Request) -> list[tuple[tuple[int, ...], int | None]]:
+    """What to search one after the other: allowed numbers of replicas, and of stages if that must be known."""
+    widths = tuple(range(1, request.topology.num_devices + 1))
+    per_width = [(width,) for width in widths] if request.schedule.uniform_replicas else [widths]
+    if request.num_stages is not None or not _versions_depend_on_stages(request):
+        return [(width, request.num_stages) for width in per_width]
+    return [
+        (width, num_stages)
+        for width in per_width
+        for num_stages in range(1, request.topology.num_devices // width[0] + 1)
+    ]
+
+
+def _versions_depend_on_stages(request: Request) -> bool:
+    if not any(request.memory_limit(kind) < math.inf for kind in range(len(request.topology.kinds))):
+        return False
+    num = request.topology.num_devices
+    versions = request.schedule.extra_versions
+    return any(versions(after, 1, after + 1) != versions(after, 1, num) for after in range(num))
+
+
+def _least_sum(request: Request, chains: ChainSearch, slowest: float) -> Chain | None:
+    """The chain of least sum + (M - 1) T."""
+    factor = request.micro_batches - 1
+    scale = request.profile.compute_s
+    if factor == 0:
+        return chains.least_total(math.inf, scale)
+    best: Chain | None = None
+    best_s = math.inf
+
+    def attempt(limit: float) -> tuple[float, float]:
+        """The least sum under a limit, and the limit below which a better plan must lie."""
+        nonlocal best, best_s
+        chain = chains.least_total(limit, scale)
+        if chain is None:
+            return math.inf, 0.0
+        sum_s = math.fsum(link.total for link in chain.links)
+        if sum_s + factor * chain.slowest < best_s * (1 - ROUNDING):
+            best, best_s = chain, sum_s + factor * chain.slowest
+        return sum_s, chain.slowest
+
+    for more in (1.0, 1.03, 1.1, 1.3):  # good plans first, so that few limits are left to try
+        attempt(slowest * more * (1 + ROUNDING))
+    limit = math.inf
+    while limit >= slowest:
+        sum_s, reached = attempt(limit)
+        limit = min(reached * (1 - ROUNDING), (best_s - sum_s) / factor)
+    return best
+
+
+def _found(request: Request, them: Candidates, chain: Chain, by_model: bool) -> Found:
+    order = request.profile.order
+    stages = tuple(
+        Stage(
+            number,
+            tuple(order[index] for index in members(them.sets[link.after] & ~them.sets[link.before])),
+            link.move.devices,
+            link.recompute,
+        )
+        for number, link in enumerate(chain.links)
+    )
+    cuts = tuple(them.sets[link.after] for link in chain.links[:-1])
+    return Found(cuts, stages, chain.slowest if by_model else objective_s(request, stages))

@@ -1,0 +1,174 @@
+"""The costs of all candidates for a stage on given devices, as arrays: `cost`'s formulas, many stages at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from ropewalk.pipeline.cost import activation_bytes, fastest_speed, reduce_s, weight_copies
+from ropewalk.pipeline.partitioners.candidates import Candidates, Flags, Floats
+from ropewalk.pipeline.partitioners.cost_model import CostModel, StageColumns
+from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.placement import Move
+from ropewalk.pipeline.topology import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of each candidate: what the plan's maximum and its sum take of it; `inf` where it may not be."""
+
+    slowest: Floats
+    total: Floats
+    recompute: Flags
+
+
+class CostOfMoves(Protocol):
+    """How the search asks for costs."""
+
+    def of(self, move: Move) -> Costs:
+        """The costs of all candidates as the stage of this move."""
+        ...
+
+
+@dataclass(frozen=True)
+class _OnDevices:
+    request: Request
+    candidates: Candidates
+    #: Stages of the whole plan, where versions depend on it.
+    num_stages: int
+
+    @cached_property
+    def _known(self) -> dict[object, Costs]:
+        return {}
+
+    def _memory(self, move: Move) -> tuple[int, int]:
+        """What the schedule keeps at a stage: micro-batches in flight, and versions beside the newest."""
+        schedule, used, replicas = self.request.schedule, move.after.used, len(move.devices)
+        in_flight = schedule.in_flight(used, replicas, self.request.micro_batches)
+        return in_flight, schedule.extra_versions(used, replicas, self.num_stages)
+
+    def _bytes(self, move: Move, recompute: bool) -> Floats:
+        in_flight, extra = self._memory(move)
+        them = self.candidates
+        return (
+            them.weight_bytes * weight_copies(self.request.optimizer_slots, extra)
+            + them.buffer_bytes
+            + activation_bytes(them.saved_bytes, them.kept_bytes, in_flight, recompute)
+        )
+
+    def _once(self, key: object, make: Callable[[], Costs]) -> Costs:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class ObjectiveCosts(_OnDevices):
+    """training.md's objective: seconds."""
+
+    def of(self, move: Move) -> Costs:
+        """The costs of all candidates as the stage of this move; each recomputes only if it must, or was told to."""
+        limit = self.request.memory_limit(move.kind)
+        memory = self._memory(move) if limit < np.inf else None
+        level = self.request.topology.level_of(move.devices)
+        key = (move.kind, len(move.devices), id(level), move.before.level, move.after.level, memory)
+        return self._once(key, lambda: self._make(move, limit))
+
+    def _make(self, move: Move, limit: float) -> Costs:
+        them, request, replicas = self.candidates, self.request, len(move.devices)
+        speed = request.topology.kinds[move.kind].speed
+        recompute = np.full(len(them.before), request.recompute is True)
+        fits = them.computes
+        if limit < np.inf:
+            with_it = self._bytes(move, recompute=True) <= limit
+            without = self._bytes(move, recompute=False) <= limit
+            if request.recompute is None:
+                recompute = ~without
+            fits = fits & np.where(recompute, with_it, without)
+        compute_s = (them.forward_s * (1.0 + recompute) + them.backward_s) / speed
+        levels = request.topology.levels
+        sum_s = reduce_s(them.weight_bytes, replicas, request.topology.level_of(move.devices))
+        before = levels[move.before.level] if move.before.level >= 0 else None
+        after = levels[move.after.level] if move.after.level >= 0 else None
+        link_s = self._busiest_port_s(before, after) / replicas
+        if not request.schedule.flushes:
+            return _where(fits, np.maximum((compute_s + sum_s) / replicas, link_s), compute_s, recompute)
+        total_s = compute_s + np.maximum(0.0, sum_s - them.earlier_s / fastest_speed(request))
+        if before is not None:
+            for size_bytes in (them.in_bytes, them.in_gradient_bytes):
+                total_s = total_s + size_bytes / before.bandwidth + before.latency_s * (size_bytes > 0)
+        return _where(fits, np.maximum(compute_s / replicas, link_s), total_s, recompute)
+
+    def _busiest_port_s(self, before: Level | None, after: Level | None) -> Floats:
+        them = self.candidates
+        if before is None or after is None or before is after:
+            level = before or after
+            if level is None:
+                return np.zeros(len(them.before))
+            return np.maximum(
+                them.in_bytes * (before is not None) + them.out_gradient_bytes * (after is not None),
+                them.in_gradient_bytes * (before is not None) + them.out_bytes * (after is not None),
+            ) / (level.bandwidth)
+        return np.maximum(
+            np.maximum(them.in_bytes, them.in_gradient_bytes) / before.bandwidth,
+            np.maximum(them.out_bytes, them.out_gradient_bytes) / after.bandwidth,
+        )
+
+
+@dataclass(frozen=True)
+class MemoryCosts(_OnDevices):
+    """Bytes that a device would need beyond its limit (below 0: that stay free), to say what would do."""
+
+    #: Whether stages may recompute, must, or must not, as in Request.
+    recompute: bool | None = None
+
+    def of(self, move: Move) -> Costs:
+        """The bytes beyond the limit of all candidates as the stage of this move."""
+        limit = self.request.memory_limit(move.kind)
+        limit = 0.0 if limit == np.inf else limit
+        return self._once((limit, self._memory(move)), lambda: self._make(move, limit))
+
+    def _make(self, move: Move, limit: float) -> Costs:
+        with_it, without = self._bytes(move, recompute=True), self._bytes(move, recompute=False)
+        chosen = np.minimum(with_it, without)
+        if self.recompute is not None:
+            chosen = with_it if self.recompute else without
+        return _where(self.candidates.computes, chosen - limit, chosen, chosen == with_it)
+
+
+@dataclass(frozen=True)
+class ModelCosts(_OnDevices):
+    """Another cost model's slowest stage."""
+
+    model: CostModel
+    columns: StageColumns
+
+    def of(self, move: Move) -> Costs:
+        """The costs of all candidates as the stage of this move."""
+        return self._once(len(move.devices), lambda: self._make(move))
+
+    def _make(self, move: Move) -> Costs:
+        bandwidth = self.request.topology.levels[0].bandwidth
+        slowest = self.model.bottleneck_s(self.columns, len(move.devices), bandwidth)
+        none = np.zeros(len(slowest), dtype=np.bool_)
+        return _where(self.candidates.computes, slowest, slowest, none)
+
+
+def _where(fits: Flags, slowest: Floats, total: Floats, recompute: Flags) -> Costs:
+    return Costs(np.where(fits, slowest, np.inf), np.where(fits, total, np.inf), recompute)
+
+
+def columns(candidates: Candidates, crossing: Floats) -> StageColumns:
+    """What another cost model sees of the candidates; `crossing` are the bytes that cross behind each set."""
+    return StageColumns(
+        compute_s=candidates.forward_s + candidates.backward_s,
+        weight_bytes=candidates.weight_bytes,
+        before_bytes=crossing[candidates.before],
+        after_bytes=crossing[candidates.after],
+        is_first=candidates.before == 0,
+        is_last=candidates.after == len(candidates.sets) - 1,
+    )
