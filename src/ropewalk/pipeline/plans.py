@@ -131,7 +131,16 @@ class Plan:
 
     def workers_after(self, stage: int) -> int:
         """How many workers run stages after this one (training.md, section 2: W_s = ceil(this / r_s))."""
-        return len({device for later in self.stages[stage + 1 :] for device in later.devices})
+        return self._workers_after[stage]
+
+    @cached_property
+    def _workers_after(self) -> tuple[int, ...]:
+        counts: list[int] = []
+        devices: set[int] = set()
+        for stage in reversed(self.stages):
+            counts.append(len(devices))
+            devices.update(stage.devices)
+        return tuple(reversed(counts))
 
     def inputs_of(self, stage: int) -> tuple[Edge, ...]:
         """The edges that lead to a stage."""

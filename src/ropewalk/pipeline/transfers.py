@@ -35,6 +35,10 @@ UNITS = {
 }
 
 
+#: What makes the gradients that are sent.
+BACKWARDS = (Kind.BACKWARD, Kind.INPUT_GRADIENT)
+
+
 class Passing(NamedTuple):
     """One tensor or gradient that passes between two stages for each micro-batch."""
 
@@ -52,29 +56,32 @@ class Result(NamedTuple):
     micro_batch: int
 
 
-def received(plan: Plan, kind: Kind, stage: int) -> list[Passing]:
-    """What F, B or I of a stage needs from other stages, by stage and tensor."""
-    if kind is Kind.FORWARD:
-        found = [Passing(edge.tensor, edge.source, stage) for edge in plan.inputs_of(stage)]
-    elif kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
-        edges = [edge for edge in plan.outputs_of(stage) if edge.gradient_bytes]
-        found = [Passing(edge.tensor, target, stage) for edge in edges for target in edge.targets]
-    else:
-        return []
-    return sorted(found, key=lambda passing: (passing.source, passing.tensor))
+class Crossings:
+    """What crosses between the stages of a plan, for each stage and each of F, B and I, by other stage and tensor.
 
+    Attributes:
+        received: what a stage needs of others before it can do F, B or I.
+        sent: what it makes for others.
+    """
 
-def sent(plan: Plan, kind: Kind, stage: int) -> list[Passing]:
-    """What F, B or I of a stage makes for other stages, by stage and tensor."""
-    if kind is Kind.FORWARD:
-        edges = plan.outputs_of(stage)
-        found = [Passing(edge.tensor, stage, target) for edge in edges for target in edge.targets]
-    elif kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
-        edges = [edge for edge in plan.inputs_of(stage) if edge.gradient_bytes]
-        found = [Passing(edge.tensor, stage, edge.source) for edge in edges]
-    else:
-        return []
-    return sorted(found, key=lambda passing: (passing.target, passing.tensor))
+    def __init__(self, plan: Plan) -> None:
+        keys = [(kind, stage.id) for kind in (Kind.FORWARD, *BACKWARDS) for stage in plan.stages]
+        self.received: dict[tuple[Kind, int], list[Passing]] = {key: [] for key in keys}
+        self.sent: dict[tuple[Kind, int], list[Passing]] = {key: [] for key in keys}
+        for edge in plan.edges:
+            for target in edge.targets:
+                there, back = Passing(edge.tensor, edge.source, target), Passing(edge.tensor, target, edge.source)
+                self._add(Kind.FORWARD, there)
+                for kind in BACKWARDS if edge.gradient_bytes else ():
+                    self._add(kind, back)
+        for found in self.received.values():
+            found.sort(key=lambda passing: (passing.source, passing.tensor))
+        for found in self.sent.values():
+            found.sort(key=lambda passing: (passing.target, passing.tensor))
+
+    def _add(self, kind: Kind, passing: Passing) -> None:
+        self.sent[kind, passing.source].append(passing)
+        self.received[kind, passing.target].append(passing)
 
 
 def needs(action: Action, incoming: list[Passing]) -> list[Result]:
@@ -108,10 +115,8 @@ class _Play:
     def __init__(self, plan: Plan, orders: Mapping[Worker, Iterator[Action]]) -> None:
         self.plan = plan
         self.orders = orders
-        kinds = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRADIENT)
-        stages = range(len(plan.stages))
-        self.incoming = {(kind, stage): received(plan, kind, stage) for kind in kinds for stage in stages}
-        self.outgoing = {(kind, stage): sent(plan, kind, stage) for kind in kinds for stage in stages}
+        crossings = Crossings(plan)
+        self.incoming, self.outgoing = crossings.received, crossings.sent
         #: When each worker is free, what it does next, and whom it waits for.
         self.free_at = dict.fromkeys(orders, 0)
         self.next: dict[Worker, Action] = {}

@@ -58,5 +58,22 @@ def members(plan: Plan, worker: Worker, group: Group) -> tuple[Worker, ...]:
     return tuple(other for other in plan.workers if other.group in together)
 
 
+def concerned(plan: Plan, worker: Worker, action: Action) -> set[int]:
+    """The stages of a worker whose gradients a reduction or step is about."""
+    stages = set(plan.groups[worker.group])
+    if action.group is Group.TIED:
+        return stages & _tied_stages(plan)
+    return stages if action.group is Group.NORM else {action.stage}
+
+
+def is_after(one: Action, other: Action) -> bool:
+    """Whether one must come after the other, if they concern the same stage: sums, then the norm, then the step."""
+    return _rank(one) > _rank(other)
+
+
+def _rank(action: Action) -> int:
+    return 2 if action.kind is Kind.STEP else int(action.group is Group.NORM)
+
+
 def _tied_stages(plan: Plan) -> set[int]:
     return {stage for tie in plan.tied for stage in tie.stages}

@@ -77,7 +77,7 @@ class PipeDream(Schedule):
         for tie in plan.tied:
             if len({replicas[stage] for stage in tie.stages}) > 1:
                 raise ScheduleInvalid(
-                    f"pipedream updates a stage after as many pieces as it has replicas, and stages {tie.stages}, which "
+                    f"pipedream updates a stage after as many pieces as it has replicas, and stages {tie.stages}, that "
                     f"share {tie.parameter!r}, have {[replicas[stage] for stage in tie.stages]}; give them equally "
                     f"many, or take pipedream_2bw or a schedule with a flush"
                 )

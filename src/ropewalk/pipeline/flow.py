@@ -1,0 +1,99 @@
+"""Whether action lists can be performed to their ends with one slot a link, or workers wait for each other for ever.
+
+A Send waits until the slot of its link is empty, a Receive until its micro-batch is in it,
+a Reduce until all its members have come. Whoever can go on does; no choice is ever made,
+so where this ends does not depend on the order in which workers are advanced, nor on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.updates import members
+
+_NUM_SHOWN = 8
+
+
+def standstill_of(plan: Plan, actions: Mapping[Worker, Sequence[Action]]) -> tuple[Worker, int, str] | None:
+    """A worker that cannot go on, its place, and who waits for whom; None if all get to the ends of their lists."""
+    flow = _Flow(plan, actions)
+    moved = True
+    while moved:
+        moved = False
+        for worker in plan.workers:
+            moved = flow.advance(worker) or moved
+    stuck = [worker for worker in plan.workers if flow.at[worker] < len(actions[worker])]
+    if not stuck:
+        return None
+    waits = [f"worker {worker} at {actions[worker][flow.at[worker]]} for {flow.waits_for(worker)}" for worker in stuck]
+    if len(waits) > _NUM_SHOWN:
+        waits[_NUM_SHOWN:] = [f"and {len(waits) - _NUM_SHOWN} more"]
+    return stuck[0], flow.at[stuck[0]], f"is never done, for workers wait for each other: {'; '.join(waits)}"
+
+
+class _Flow:
+    """How far each worker has come; the order in which they are advanced makes no difference to where they end."""
+
+    def __init__(self, plan: Plan, actions: Mapping[Worker, Sequence[Action]]) -> None:
+        self.plan, self.actions = plan, actions
+        self.at = dict.fromkeys(plan.workers, 0)
+        #: For each link (tensor, from stage, to stage, from replica, to replica) the micro-batch in its slot.
+        self.slots: dict[tuple[str | None, int, int, Worker, Worker], int] = {}
+
+    def advance(self, worker: Worker) -> bool:
+        """Go on as far as it goes; whether that was any way."""
+        start, row = self.at[worker], self.actions[worker]
+        while self.at[worker] < len(row) and self._perform(worker, row[self.at[worker]]):
+            pass
+        return self.at[worker] > start
+
+    def _perform(self, worker: Worker, action: Action) -> bool:
+        if action.kind is Kind.REDUCE:
+            everyone = self._members(worker, action)
+            if any(not self._is_at(other, action) for other in everyone):
+                return False
+            for other in everyone:
+                self.at[other] += 1
+            return True
+        if action.kind is Kind.SEND:
+            assert action.micro_batch is not None
+            if self._link(action) in self.slots:
+                return False
+            self.slots[self._link(action)] = action.micro_batch
+        elif action.kind is Kind.RECEIVE:
+            if self.slots.get(self._link(action)) != action.micro_batch:
+                return False
+            del self.slots[self._link(action)]
+        self.at[worker] += 1
+        return True
+
+    def waits_for(self, worker: Worker) -> str:
+        action = self.actions[worker][self.at[worker]]
+        if action.kind is Kind.REDUCE:
+            others = [str(other) for other in self._members(worker, action) if not self._is_at(other, action)]
+            return f"worker {others[0]} to take part"
+        assert action.peer is not None and action.micro_batch is not None
+        peer, full = self.plan.worker_of(action.peer, action.micro_batch), self.slots.get(self._link(action))
+        if action.kind is Kind.SEND:
+            return f"worker {peer} to receive micro-batch {full}, which fills the slot"
+        return f"worker {peer} to send it" + ("" if full is None else f"; micro-batch {full} fills the slot")
+
+    def _link(self, action: Action) -> tuple[str | None, int, int, Worker, Worker]:
+        assert action.peer is not None and action.micro_batch is not None
+        ends = (action.stage, action.peer) if action.kind is Kind.SEND else (action.peer, action.stage)
+        sender, receiver = (self.plan.worker_of(stage, action.micro_batch) for stage in ends)
+        return action.edge, *ends, sender, receiver
+
+    def _members(self, worker: Worker, action: Action) -> tuple[Worker, ...]:
+        assert action.group is not None
+        return members(self.plan, worker, action.group)
+
+    def _is_at(self, worker: Worker, action: Action) -> bool:
+        row, at = self.actions[worker], self.at[worker]
+        return at < len(row) and (row[at].kind, row[at].group, row[at].version) == (
+            action.kind,
+            action.group,
+            action.version,
+        )

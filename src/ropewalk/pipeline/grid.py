@@ -1,0 +1,157 @@
+"""Grids and lists of actions as text, to be read by people and read back.
+
+A grid has a row for each worker and a column for each unit of time; it shows what is
+computed, as in the figures of the papers. `..` is an idle column, and an action that takes
+two columns stands in both. Where workers have several stages a cell names the stage too:
+
+    worker 0 | F0 F1 F2 .. .. .. B0 B0          worker 0 | F0:0 F0:1 F3:0 ...
+    worker 1 | .. F0 F1 .. B0 B0 F2 B1 B1       worker 1 | .... F1:0 F1:1 F2:0 ...
+
+A list has all actions, transfers and steps too, as `Action` prints them:
+
+    worker 0 | F0:0v0 S0:0>1/relu ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.transfers import UNITS
+
+Actions = Mapping[Worker, Sequence[Action]]
+
+#: Columns around a marked action.
+_NUM_AROUND = 12
+
+
+def draw_grid(
+    plan: Plan, actions: Actions, *, units: Mapping[Kind, int] = UNITS, marked: tuple[Worker, int] | None = None
+) -> str:
+    """Draw when each worker computes what, if transfers take no time.
+
+    Args:
+        plan: what runs.
+        actions: what each worker does.
+        units: the columns that each kind of action takes; those of kinds that are not named are not drawn.
+        marked: a worker and a place in its list: only the columns around it are drawn, and it is named below.
+    """
+    starts = _starts(actions, units)
+    has_chunks = any(len(stages) > 1 for stages in plan.groups)
+    spans = [
+        (worker, start, units[action.kind], _cell(action, has_chunks))
+        for worker, times in starts.items()
+        for action, start in zip(actions[worker], times, strict=True)
+        if units.get(action.kind)
+    ]
+    width = max((len(cell) for *_, cell in spans), default=2)
+    rows = {worker: ["." * width] * max((at + num for _, at, num, _ in spans), default=0) for worker in actions}
+    for worker, start, num, cell in spans:
+        rows[worker][start : start + num] = [cell.ljust(width)] * num
+    first, last = 0, None
+    if marked is not None:
+        at = starts[marked[0]][marked[1]]
+        first, last = max(0, at - _NUM_AROUND), at + _NUM_AROUND
+    labels = _labels(actions)
+    lines = [f"{labels[worker]} | {' '.join(row[first:last])}".rstrip() for worker, row in rows.items()]
+    if marked is not None:
+        gap = len(next(iter(labels.values()))) + 3 + (width + 1) * (starts[marked[0]][marked[1]] - first)
+        lines.append(f"{' ' * gap}^ {actions[marked[0]][marked[1]]} of {labels[marked[0]].strip()}")
+    return "\n".join(lines)
+
+
+def parse_grid(text: str) -> dict[Worker, list[Action]]:
+    """Read a grid: what each worker computes, in order, without versions.
+
+    Raises:
+        ScheduleInvalid: a row or a cell is none; says which.
+    """
+    found: dict[Worker, list[Action]] = {}
+    for worker, cells in _rows(text):
+        row: list[Action] = []
+        for cell in cells.split():
+            if not cell.strip("."):
+                continue
+            match = re.fullmatch(r"([FBIWC])(?:(\d+):)?(\d+)", cell)
+            if match is None:
+                raise ScheduleInvalid(
+                    f"{cell!r} is no cell of a grid; they look like F0, B2:0 or ..", worker=str(worker)
+                )
+            kind, stage, micro_batch = match.groups()
+            action = Action(Kind(kind), int(stage or worker.group), worker.replica, int(micro_batch))
+            if not row or row[-1] != action:
+                row.append(action)
+        found[worker] = row
+    return found
+
+
+def show_actions(actions: Actions) -> str:
+    """Print all actions of all workers, a line for each worker."""
+    labels = _labels(actions)
+    return "\n".join(f"{labels[worker]} | {' '.join(map(str, row))}".rstrip() for worker, row in actions.items())
+
+
+def parse_actions(text: str) -> dict[Worker, list[Action]]:
+    """Read what `show_actions` printed.
+
+    Raises:
+        ScheduleInvalid: a line or a code is none; says which.
+    """
+    # A code ends where the next begins: names of tensors may have spaces.
+    return {
+        worker: [Action.parse(code, worker.replica) for code in re.split(r"\s+(?=[FBIWCSRAU]\d)", codes) if code]
+        for worker, codes in _rows(text)
+    }
+
+
+def _rows(text: str) -> Iterator[tuple[Worker, str]]:
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("^"):
+            continue
+        match = re.fullmatch(r"\s*worker (\d+)(?:\.(\d+))?\s*\|(.*)", line)
+        if match is None:
+            raise ScheduleInvalid(f"{line!r} is no row of a worker; they look like 'worker 0 | F0 F1 ..'")
+        yield Worker(int(match[1]), int(match[2] or 0)), match[3].strip()
+
+
+def _labels(actions: Actions) -> dict[Worker, str]:
+    has_replicas = any(worker.replica for worker in actions)
+    names = {worker: f"worker {worker if has_replicas else worker.group}" for worker in actions}
+    width = max(map(len, names.values()), default=0)
+    return {worker: name.ljust(width) for worker, name in names.items()}
+
+
+def _cell(action: Action, has_chunks: bool) -> str:
+    return (
+        f"{action.kind.value}{action.stage}:{action.micro_batch}"
+        if has_chunks
+        else f"{action.kind.value}{action.micro_batch}"
+    )
+
+
+def _starts(actions: Actions, units: Mapping[Kind, int]) -> dict[Worker, list[int]]:
+    """When each action begins, if receives wait for their sends; one that would wait for ever waits for nothing."""
+    starts: dict[Worker, list[int]] = {worker: [] for worker in actions}
+    free_at = dict.fromkeys(actions, 0)
+    sent: dict[tuple[int, int | None, int | None, str | None], int] = {}
+    patient = True
+    while any(len(starts[worker]) < len(row) for worker, row in actions.items()):
+        moved = False
+        for worker, row in actions.items():
+            while len(starts[worker]) < len(row):
+                action = row[len(starts[worker])]
+                if action.kind is Kind.RECEIVE:
+                    message = (action.peer or 0, action.stage, action.micro_batch, action.edge)
+                    if message not in sent and patient:
+                        break
+                    free_at[worker] = max(free_at[worker], sent.get(message, 0))
+                starts[worker].append(free_at[worker])
+                free_at[worker] += units.get(action.kind, 0)
+                if action.kind is Kind.SEND:
+                    sent[action.stage, action.peer, action.micro_batch, action.edge] = free_at[worker]
+                moved = patient = True
+        patient = moved
+    return starts

@@ -1,0 +1,330 @@
+"""The verifier: proves that the action lists of a plan keep every law of a pipeline, or names the action at fault.
+
+The laws are independent of each other and of how the lists came about; each is a function
+below. They speak of the lists alone, so they hold whatever the durations are:
+
+    known          actions name stages, workers and micro-batches of the plan
+    complete       each forward and backward, once for each micro-batch
+    ordered        F before C before B, I before W
+    transferred    what crosses a cut is received before it is needed, and sent after it is made
+    versioned      versions of the weights are those of training.md, section 2
+    updated        a step comes after the backwards of its round and the reductions of their gradients
+    bounded        no more micro-batches and versions are kept than the schedule says
+    flowing        nobody waits for ever, with one slot a link (standstill_of in flow.py)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.flow import standstill_of
+from ropewalk.pipeline.grid import draw_grid
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.transfers import Crossings, Passing
+from ropewalk.pipeline.updates import concerned, is_after, update
+
+_COMPUTING = (Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT)
+_ENDING = (Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+
+
+def verify(
+    plan: Plan,
+    actions: Mapping[Worker, Sequence[Action]],
+    schedule: str | Schedule | None = None,
+    *,
+    num_micro_batches: int | None = None,
+) -> None:
+    """Prove that these lists, from an empty pipeline to an empty pipeline, keep every law.
+
+    Args:
+        plan: what runs.
+        actions: what each worker does, in order.
+        schedule: whose versions and bounds to hold them to; None: that of the plan.
+        num_micro_batches: how many pass through; None: those of one step. More only without a flush.
+
+    Raises:
+        ScheduleInvalid: an action breaks a law; `action` and `worker` name it, and the message draws where it stands.
+    """
+    wanted = make_schedule(plan.schedule if schedule is None else schedule)
+    lists = _Lists(plan, actions, wanted, plan.micro_batches if num_micro_batches is None else num_micro_batches)
+    for law in (_known, _complete, _ordered, _transferred, _versioned, _updated, _bounded, _flowing):
+        law(lists)
+
+
+class _Place(NamedTuple):
+    worker: Worker
+    at: int
+
+
+class _Lists:
+    """The lists under proof, and where each action stands."""
+
+    def __init__(
+        self, plan: Plan, actions: Mapping[Worker, Sequence[Action]], schedule: Schedule, num_micro_batches: int
+    ) -> None:
+        self.plan = plan
+        self.actions = {worker: list(actions.get(worker, ())) for worker in plan.workers}
+        self.schedule = schedule
+        self.num_micro_batches = num_micro_batches
+        self.crossings = Crossings(plan)
+        if strangers := sorted(set(actions) - set(plan.workers)):
+            raise ScheduleInvalid(
+                f"there are actions of worker {strangers[0]}, which the plan does not have", worker=str(strangers[0])
+            )
+        #: The first place of each action, by `_what`.
+        self.places: dict[_What, _Place] = {}
+        for place, action in self.walk():
+            self.places.setdefault(_what(action), place)
+
+    def walk(self) -> Iterator[tuple[_Place, Action]]:
+        for worker, row in self.actions.items():
+            for index, action in enumerate(row):
+                yield _Place(worker, index), action
+
+    def find(self, kind: Kind, stage: int, micro_batch: int, edge: str | None = None, peer: int | None = None) -> int:
+        """Where an action stands in its list; -1 if nowhere."""
+        place = self.places.get(_What(kind, stage, micro_batch, edge, peer))
+        return -1 if place is None else place.at
+
+    def broken(self, place: _Place, why: str) -> NoReturn:
+        action, worker = self.actions[place.worker][place.at], place.worker
+        drawn = draw_grid(self.plan, self.actions, marked=place)
+        raise ScheduleInvalid(
+            f"{action} of worker {worker} (place {place.at} of its list) {why}\n{drawn}",
+            action=str(action),
+            worker=str(worker),
+        )
+
+    def missing(self, worker: Worker, action: Action, why: str) -> NoReturn:
+        raise ScheduleInvalid(
+            f"worker {worker} never does {action}: {why}\n{draw_grid(self.plan, self.actions)}",
+            action=str(action),
+            worker=str(worker),
+        )
+
+
+class _What(NamedTuple):
+    """What makes an action the same as another, whatever versions they name."""
+
+    kind: Kind
+    stage: int
+    #: The version of a step or reduction.
+    number: int | None
+    edge: str | None = None
+    peer: int | None = None
+    group: Group | None = None
+    replica: int | None = None
+
+
+def _what(action: Action) -> _What:
+    kind = action.kind
+    if kind in (Kind.STEP, Kind.REDUCE):
+        return _What(kind, action.stage, action.version, group=action.group, replica=action.replica)
+    return _What(kind, action.stage, action.micro_batch, action.edge, action.peer)
+
+
+# --- the laws ---------------------------------------------------------------------------------------------------------
+
+
+def _known(lists: _Lists) -> None:
+    """Actions name stages, micro-batches and peers that there are, in the list of the worker that runs them, once."""
+    plan = lists.plan
+    for place, action in lists.walk():
+        stage, b = action.stage, action.micro_batch
+        if not 0 <= stage < len(plan.stages):
+            lists.broken(place, f"names stage {stage}; the plan has stages 0 to {len(plan.stages) - 1}")
+        if stage not in plan.groups[place.worker.group]:
+            lists.broken(place, f"is for stage {stage}, which runs on group {plan.placement[stage]}")
+        if action.kind in (Kind.STEP, Kind.REDUCE):
+            if action.replica != place.worker.replica or (action.group is None) is (action.kind is Kind.REDUCE):
+                lists.broken(place, "is for another replica, or does not say rightly whether it is a reduction")
+        elif b is None or not 0 <= b < lists.num_micro_batches:
+            lists.broken(place, f"names micro-batch {b}; there are 0 to {lists.num_micro_batches - 1}")
+        elif plan.worker_of(stage, b) != place.worker or action.replica != place.worker.replica:
+            lists.broken(place, f"belongs to worker {plan.worker_of(stage, b)}: replicas take micro-batches in turn")
+        if action.kind in (Kind.SEND, Kind.RECEIVE) and not _is_crossing(lists, action):
+            lists.broken(place, "names a tensor that does not pass between these two stages")
+        if lists.places[_what(action)] != place:
+            lists.broken(place, "was done before")
+
+
+def _is_crossing(lists: _Lists, action: Action) -> bool:
+    if action.peer is None or action.edge is None:
+        return False
+    kind = Kind.BACKWARD if action.is_gradient else Kind.FORWARD
+    if action.kind is Kind.SEND:
+        return Passing(action.edge, action.stage, action.peer) in lists.crossings.sent[kind, action.stage]
+    return Passing(action.edge, action.peer, action.stage) in lists.crossings.received[kind, action.stage]
+
+
+def _complete(lists: _Lists) -> None:
+    """Every micro-batch has at every stage one F, and one B or one I and one W; C where the stage recomputes."""
+    for stage in lists.plan.stages:
+        for b in range(lists.num_micro_batches):
+            worker = lists.plan.worker_of(stage.id, b)
+            has = {kind for kind in _COMPUTING if lists.find(kind, stage.id, b) >= 0}
+            split = Kind.INPUT_GRADIENT in has or Kind.WEIGHT_GRADIENT in has
+            halves = {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT} if split else {Kind.BACKWARD}
+            wanted = {Kind.FORWARD, *halves} | ({Kind.RECOMPUTE} if stage.recompute else set[Kind]())
+            for kind in _COMPUTING:
+                if kind in wanted - has:
+                    lists.missing(worker, Action(kind, stage.id, worker.replica, b), "each micro-batch needs it")
+                if kind in has - wanted:
+                    place = _Place(worker, lists.find(kind, stage.id, b))
+                    lists.broken(
+                        place,
+                        "is not wanted: the whole backward and its halves exclude each other, and only "
+                        "stages that recompute run their forward again",
+                    )
+
+
+def _ordered(lists: _Lists) -> None:
+    """At each stage a micro-batch runs F, then C if any, then B or I, then W."""
+    for place, action in lists.walk():
+        if action.kind not in _COMPUTING:
+            continue
+        assert action.micro_batch is not None
+        for kind in _COMPUTING[: _COMPUTING.index(action.kind)]:
+            if (before := lists.find(kind, action.stage, action.micro_batch)) > place.at:
+                lists.broken(place, f"comes before {lists.actions[place.worker][before]}, which it needs")
+
+
+def _transferred(lists: _Lists) -> None:
+    """What F, B and I need of other stages is received before them, and what they make is sent after them."""
+    for place, action in lists.walk():
+        b = action.micro_batch
+        if b is None:
+            continue
+        row = lists.actions[place.worker]
+        for passing in lists.crossings.received.get((action.kind, action.stage), []):
+            transfer = Action(Kind.RECEIVE, action.stage, action.replica, b, edge=passing.tensor, peer=passing.source)
+            at = lists.find(Kind.RECEIVE, action.stage, b, passing.tensor, passing.source)
+            if at < 0:
+                lists.missing(place.worker, transfer, f"{action} needs it")
+            if at > place.at:
+                lists.broken(place, f"comes before {row[at]}, which it needs")
+        for passing in lists.crossings.sent.get((action.kind, action.stage), []):
+            transfer = Action(Kind.SEND, action.stage, action.replica, b, edge=passing.tensor, peer=passing.target)
+            at = lists.find(Kind.SEND, action.stage, b, passing.tensor, passing.target)
+            if at < 0:
+                lists.missing(place.worker, transfer, f"stage {passing.target} needs what {action} makes")
+            if at < place.at:
+                lists.broken(_Place(place.worker, at), f"comes before {action}, which makes it")
+
+
+def _versioned(lists: _Lists) -> None:
+    """What is computed names the version of the schedule's formula, and that version has been made."""
+    newest: Counter[tuple[Worker, int]] = Counter()
+    for place, action in lists.walk():
+        key = (place.worker, action.stage)
+        if action.kind is Kind.STEP:
+            newest[key] += 1
+            if action.version != newest[key]:
+                lists.broken(place, f"should make version {newest[key]}, the next of this stage")
+        elif action.kind in _COMPUTING:
+            assert action.micro_batch is not None
+            wanted = lists.schedule.version(lists.plan, action.stage, action.micro_batch)
+            if action.version != wanted:
+                lists.broken(place, f"should use version {wanted} of the weights")
+            if wanted > newest[key]:
+                lists.broken(place, f"uses version {wanted}, but no step before it has made more than {newest[key]}")
+
+
+def _updated(lists: _Lists) -> None:
+    """A step comes after the backwards of its round and of no later one, and after the reductions of what they made."""
+    plan, schedule = lists.plan, lists.schedule
+    for worker in plan.workers:
+        num_updates = -(-lists.num_micro_batches // schedule.round_size(plan, plan.groups[worker.group][0]))
+        updates = [
+            update(plan, worker, [version] * len(plan.stages), norm=schedule.norm)
+            for version in range(1, num_updates + 1)
+        ]
+        due = {_what(action) for expected in updates for action in expected}
+        for at, action in enumerate(lists.actions[worker]):
+            if action.kind in (Kind.STEP, Kind.REDUCE) and _what(action) not in due:
+                lists.broken(_Place(worker, at), "is not called for: there is no such update, or nobody to reduce with")
+        for expected in updates:
+            _updated_once(lists, worker, expected)
+
+
+def _updated_once(lists: _Lists, worker: Worker, expected: Sequence[Action]) -> None:
+    """One update at one worker."""
+    places: dict[Action, _Place] = {}
+    for action in expected:
+        if (place := lists.places.get(_what(action))) is None:
+            lists.missing(worker, action, "the update needs it")
+        places[action] = place
+    for action, place in places.items():
+        about = concerned(lists.plan, worker, action)
+        for stage in about:
+            _ends_round(lists, place, stage)
+        for other in expected:
+            later = other.kind is Kind.REDUCE and places[other].at > place.at
+            if later and is_after(action, other) and about & concerned(lists.plan, worker, other):
+                lists.broken(place, f"comes before {other}, which it needs")
+
+
+def _ends_round(lists: _Lists, place: _Place, stage: int) -> None:
+    """A step or reduction stands after all gradients of a stage that belong to it, and before all others."""
+    row = lists.actions[place.worker]
+    version, size = row[place.at].version, lists.schedule.round_size(lists.plan, stage)
+    assert version is not None
+    for b in range(place.worker.replica, lists.num_micro_batches, lists.plan.stages[stage].replicas):
+        end = max(lists.find(kind, stage, b) for kind in _ENDING)
+        if b // size < version and end > place.at:
+            lists.broken(place, f"comes before {row[end]}, whose gradient belongs to it")
+        if b // size >= version and end < place.at:
+            lists.broken(place, f"comes after {row[end]}, whose gradient belongs to a later update")
+
+
+def _bounded(lists: _Lists) -> None:
+    """No worker keeps more micro-batches or versions of its weights than the schedule says."""
+    plan, schedule = lists.plan, lists.schedule
+    for worker in plan.workers:
+        stages = plan.groups[worker.group]
+        #: Micro-batches between F and B or I; those between F and the end of the backward with their versions.
+        in_flight: Counter[int] = Counter()
+        held: dict[int, dict[int | None, int | None]] = {stage: {} for stage in stages}
+        newest = dict.fromkeys(stages, 0)
+        for at, action in enumerate(lists.actions[worker]):
+            stage = action.stage
+            if action.kind is Kind.FORWARD:
+                in_flight[stage] += 1
+                held[stage][action.micro_batch] = action.version
+            elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+                in_flight[stage] -= 1
+            elif action.kind is Kind.STEP:
+                newest[stage] += 1
+            if action.kind in _ENDING:
+                del held[stage][action.micro_batch]
+            replicas, after = plan.stages[stage].replicas, plan.workers_after(stage)
+            versions = {newest[stage], *held[stage].values()}
+            for what, number, bound in (
+                ("micro-batches at its stage between forward and backward", in_flight[stage], schedule.in_flight_at),
+                ("micro-batches at its stage before the end of their backward", len(held[stage]), schedule.held_at),
+            ):
+                if number > bound(plan, stage):
+                    lists.broken(_Place(worker, at), _too_many(number, what, bound(plan, stage)))
+            number, bound = sum(map(len, held.values())), schedule.held_by(plan, worker.group)
+            if number > bound:
+                lists.broken(_Place(worker, at), _too_many(number, "micro-batches at all stages of its worker", bound))
+            bound = 1 + schedule.extra_versions(after, replicas, len(plan.stages))
+            if len(versions) > bound:
+                lists.broken(_Place(worker, at), _too_many(len(versions), "versions of its stage's weights", bound))
+
+
+def _too_many(number: int, what: str, bound: int) -> str:
+    return f"makes it {number} {what}; the schedule keeps at most {bound}"
+
+
+def _flowing(lists: _Lists) -> None:
+    """With one slot a link, every worker gets to the end of its list."""
+    if (found := standstill_of(lists.plan, lists.actions)) is not None:
+        worker, at, why = found
+        lists.broken(_Place(worker, at), why)
