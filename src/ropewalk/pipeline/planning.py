@@ -29,6 +29,9 @@ from ropewalk.quantities import parse_memory
 #: Bytes per second of links that nobody described: what PipeDream's optimizer takes, about 10 Gbit/s Ethernet.
 DEFAULT_BANDWIDTH = 1e9
 
+#: The schedules of the papers that partitioners come from.
+_SUITING = {"pipedream": "pipedream", "balanced": "gpipe"}
+
 
 def plan(
     model: Any,
@@ -37,7 +40,7 @@ def plan(
     devices: int | str | Path | Topology,
     bandwidth: str | float | Sequence[str | float] | None = None,
     memory: str | int | None = None,
-    schedule: str | Schedule = "one_f_one_b",
+    schedule: str | Schedule | None = None,
     micro_batches: int | None = None,
     partitioner: str | Partitioner = "exact",
     num_stages: int | None = None,
@@ -55,7 +58,8 @@ def plan(
             describes them, or a `Topology`.
         bandwidth: bytes per second of each level, if `devices` has none; 1 GB/s if nothing says so.
         memory: of each device, "16GB"; None: what the topology says, or no limit.
-        schedule: a name of `ropewalk.pipeline.schedules`, or a schedule.
+        schedule: a name of `ropewalk.pipeline.schedules`, or a schedule. None: what suits the partitioner, that is
+            "pipedream" for pipedream, "gpipe" for balanced, else "one_f_one_b".
         micro_batches: in one step. None: 4 for each device with a flush (GPipe's rule for a small bubble), else 1.
         partitioner: a name of `ropewalk.pipeline.partitioners`, or a partitioner.
         num_stages: how many; None: what is fastest.
@@ -76,7 +80,8 @@ def plan(
     if example_inputs is not None and isinstance(model, Profile):
         raise PlanInvalid("example_inputs are for a model; a profile has been measured already")
     topology = as_topology(devices, bandwidth)
-    order = make_schedule(schedule)
+    chosen = make_partitioner("fixed" if cuts is not None and partitioner == "exact" else partitioner)
+    order = make_schedule(schedule or _SUITING.get(chosen.name, "one_f_one_b"))
     request = Request(
         profile,
         topology,
@@ -88,7 +93,6 @@ def plan(
         recompute=recompute,
         fixed_cuts=() if cuts is None else cuts if isinstance(cuts, Mapping) else tuple(cuts),
     )
-    chosen = make_partitioner("fixed" if cuts is not None and partitioner == "exact" else partitioner)
     begun = time.perf_counter()
     partition = chosen.partition(request)
     planning_s = time.perf_counter() - begun

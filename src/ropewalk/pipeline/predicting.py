@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from ropewalk.pipeline.cost import PlanCost, plan_cost
 from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
@@ -14,6 +15,25 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.simulator import simulate
 from ropewalk.pipeline.timeline import Timeline
 from ropewalk.pipeline.topology_text import describe_topology
+
+
+@runtime_checkable
+class OwnCosts(Protocol):
+    """A partitioner that counts seconds by a cost model of its own, per mini-batch as profiled."""
+
+    @property
+    def cost_model(self) -> str:
+        """What the model is called."""
+        ...
+
+    def one_device_s(self, request: Request) -> float:
+        """Seconds of the whole model on one device."""
+        ...
+
+    def data_parallel_s(self, request: Request) -> float:
+        """Seconds of whole copies on all devices."""
+        ...
+
 
 #: Without a flush the rate counts, not the fill: micro-batches for each worker that are simulated to see it.
 _ROUNDS = 12
@@ -31,10 +51,15 @@ def predict(
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
     step_s = timeline.step_s * request.micro_batches / timeline.plan.micro_batches
-    one_s, copies_s = _alone_s(request, partitioner, 1), _alone_s(request, partitioner, request.topology.num_devices)
+    if isinstance(partitioner, OwnCosts):
+        cost_model = f"the cost model of the {partitioner.cost_model}"
+        one_s, copies_s = partitioner.one_device_s(request), partitioner.data_parallel_s(request)
+    else:
+        cost_model = "the sum of its stages" if schedule.flushes else "its slowest stage"
+        one_s, copies_s = (_alone_s(request, num) for num in (1, request.topology.num_devices))
     return Prediction(
         partitioner=partitioner.name,
-        cost_model=str(getattr(partitioner, "cost_model_name", "training.md's objective")),
+        cost_model=cost_model,
         topology=f"{request.profile.model or 'the model'} on {describe_topology(request.topology)}",
         num_devices=request.topology.num_devices,
         objective_s=partition.objective_s,
@@ -71,11 +96,8 @@ def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
     )
 
 
-def _alone_s(request: Request, partitioner: Partitioner, num_devices: int) -> float:
-    """The whole model on each of so many devices, by the partitioner's own cost model if it says, memory aside."""
-    own = getattr(partitioner, "data_parallel_s", None)
-    if own is not None:
-        return own(request, num_devices)
+def _alone_s(request: Request, num_devices: int) -> float:
+    """The whole model on each of so many devices, memory aside."""
     whole = Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
     return plan_cost(request, [whole]).objective_s
 

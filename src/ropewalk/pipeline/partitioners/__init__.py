@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.partitioners.partitioner import CostedSchedule, Partition, Partitioner, Request
@@ -19,22 +20,22 @@ __all__ = [
     "Partition",
     "Partitioner",
     "Request",
-    "partitioner",
+    "make_partitioner",
     "register_partitioner",
 ]
 
 
-def _ours(module: str, name: str) -> Callable[[], Partitioner]:
+def _ours(module: str, name: str) -> Callable[..., Partitioner]:
     """Import a partitioner when it is asked for: some need numpy."""
 
-    def make() -> Partitioner:
-        return getattr(import_module(f"ropewalk.pipeline.partitioners.{module}"), name)()
+    def make(**options: Any) -> Partitioner:
+        return getattr(import_module(f"ropewalk.pipeline.partitioners.{module}"), name)(**options)
 
     return make
 
 
 #: What makes each partitioner, by its name.
-PARTITIONERS: dict[str, Callable[[], Partitioner]] = {
+PARTITIONERS: dict[str, Callable[..., Partitioner]] = {
     "exact": _ours("exact", "Exact"),
     "balanced": _ours("balanced", "Balanced"),
     "pipedream": _ours("pipedream", "PipeDream"),
@@ -42,8 +43,8 @@ PARTITIONERS: dict[str, Callable[[], Partitioner]] = {
 }
 
 
-def register_partitioner(name: str, make: Callable[[], Partitioner]) -> None:
-    """Give a partitioner a name for `partitioner(...)`, `plan(...)` and the command line.
+def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
+    """Give a partitioner a name for `make_partitioner`, `plan(...)` and the command line.
 
     Raises:
         PlanInvalid: the name is taken.
@@ -53,18 +54,20 @@ def register_partitioner(name: str, make: Callable[[], Partitioner]) -> None:
     PARTITIONERS[name] = make
 
 
-def partitioner(which: str | Partitioner) -> Partitioner:
-    """The partitioner of this name; an object that has `partition` is returned as it is.
+def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
+    """The partitioner of this name, made with these options; an object that has `partition` is returned as it is.
 
     Raises:
-        PlanInvalid: no partitioner has this name.
+        PlanInvalid: no partitioner has this name, or options come with an object.
     """
     if not isinstance(which, str):
         if not callable(getattr(which, "partition", None)):
             raise PlanInvalid(f"{which!r} is no partitioner: it has no method partition(request)")
+        if options:
+            raise PlanInvalid(f"{which!r} is made already; give {', '.join(sorted(options))} where it is made")
         return which
     if which not in PARTITIONERS:
         near = difflib.get_close_matches(which, PARTITIONERS, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise PlanInvalid(f"there is no partitioner {which!r}; {meant}there are {', '.join(sorted(PARTITIONERS))}")
-    return PARTITIONERS[which]()
+    return PARTITIONERS[which](**options)
