@@ -36,7 +36,8 @@
     ├── NotTraceable (TypeError)              a model's graph cannot be seen; names the operator and the way out
     ├── PlanInvalid (ValueError)              stages that are no plan of this model on these devices
     │   └── NoPlanFits                        no plan does what is asked; names both numbers and the smallest change
-    └── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
+    ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
+    └── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
 
 Each class keeps its facts as fields and survives pickling with them, because
 errors cross process borders. Messages say what happened, with which values,
@@ -343,3 +344,23 @@ class ScheduleInvalid(RopewalkError, ValueError):
 
     action: str = ""
     worker: str = ""
+
+
+class StageFailed(RopewalkError):
+    """A stage raised while it carried out an action; what it raised is the cause.
+
+    Attributes:
+        stage: id of the stage.
+        replica: which of its replicas.
+        micro_batch: which micro-batch; None in a step.
+        version: of the weights it computed with, or was to make.
+        operator: the operator of the model in which it happened, if that is known.
+        action: the action, as it prints.
+    """
+
+    stage: int = 0
+    replica: int = 0
+    micro_batch: int | None = None
+    version: int | None = None
+    operator: str = ""
+    action: str = ""

@@ -1,0 +1,374 @@
+"""The player: carries out a plan's actions for all workers, in one process and one thread.
+
+It is the definition of what a pipeline computes: processes that run the same stage
+workers over real links must equal it. And it is where to debug: a breakpoint in the
+model stops everything, and every exception has its whole traceback.
+
+    step(x, y) ──▶ micro-batches ──▶ schedule's stream ──▶ a queue of actions per worker
+                                                               │ round and round: whoever can
+                                                               ▼ perform its next action does
+                                       stage workers, links and sums, all in memory
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import PlanInvalid, ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules import Schedule, make_schedule
+from ropewalk.pipeline.stages.gradient_sums import InMemorySums
+from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
+from ropewalk.pipeline.stages.losses import Declared, Loss
+from ropewalk.pipeline.stages.micro_batches import split
+from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
+from ropewalk.pipeline.stages.stage_worker import StageWorker
+from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
+from ropewalk.pipeline.stages.wiring import wire
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.model_inputs import as_arguments
+from ropewalk.pipeline.tracing.tracer import trace
+
+#: Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage.
+RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """An action that was carried out, and when."""
+
+    worker: Worker
+    action: Action
+    start_s: float
+    end_s: float
+
+
+class StepMetrics:
+    """What is known of one step.
+
+    Attributes:
+        losses: of its micro-batches, in their order, with their weights; None while not computed.
+    """
+
+    def __init__(self, num_pieces: int, loss: Loss) -> None:
+        self._found: list[tuple[Tensor, float | None] | None] = [None] * num_pieces
+        self._loss = loss
+
+    def put(self, index: int, value: Tensor, weight: float | None) -> None:
+        """Called when the loss of a micro-batch is computed."""
+        self._found[index] = value, weight
+
+    @property
+    def done(self) -> bool:
+        """Whether the losses of all micro-batches are there."""
+        return None not in self._found
+
+    @property
+    def losses(self) -> tuple[Tensor, ...]:
+        """The loss of each micro-batch."""
+        return tuple(value for value, _ in self._pieces())
+
+    @property
+    def loss(self) -> Tensor:
+        """The loss of the step: the sum, or the mean over all samples."""
+        return self._loss.over(self._pieces())
+
+    def _pieces(self) -> list[tuple[Tensor, float | None]]:
+        assert self.done, "a step admits no more than its schedule can bring to the loss"
+        return [found for found in self._found if found is not None]
+
+
+class Player:
+    """Trains a model as a plan says, in this process.
+
+    The model itself is not changed; `to_module` gives a trained copy.
+
+    Args:
+        model: or its graph, if it was traced already.
+        loss_fn: of the model's outputs and the labels of a micro-batch.
+        optimizer: makes the optimizer of a stage (and replica) from its parameters.
+        plan: stages and devices; devices only say here who shares a worker.
+        schedule: by name, or an object; None: the plan's.
+        example_inputs: for tracing the model; not needed for a graph.
+        seed: all random numbers of the run follow from it.
+        loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
+        lr_schedule: makes the schedule of the learning rate of a stage; counted in the stage's updates.
+        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+        slots: values that a link between two workers holds at most; None: any number.
+
+    Raises:
+        PlanInvalid: the plan's stages are not those of this model.
+        ScheduleInvalid: the schedule cannot run this plan.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | ModelGraph,
+        loss_fn: Callable[[Any, Any], Any],
+        optimizer: OptimizerFactory,
+        plan: Plan,
+        *,
+        schedule: str | Schedule | None = None,
+        example_inputs: Any = None,
+        seed: int = 0,
+        loss: Declared = "mean",
+        lr_schedule: RateSchedule | None = None,
+        lr_scale: Literal["pipedream"] | None = None,
+        slots: int | None = None,
+    ) -> None:
+        if isinstance(model, ModelGraph):
+            self.graph = model
+        elif example_inputs is None:
+            raise PlanInvalid("to trace the model, give example_inputs: what its forward takes, as a tuple")
+        else:
+            self.graph = trace(model, example_inputs)
+        self.schedule = make_schedule(plan.schedule if schedule is None else schedule)
+        self._loss = Loss(loss_fn, loss)
+        self._make_optimizer = optimizer
+        self._lr_schedule = lr_schedule
+        self._lr_scale = lr_scale
+        programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
+        _check(self.graph, plan)
+        self._wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
+        #: The plan with all edges that are played.
+        self.plan = self._wiring.plan
+        self.schedule.check(self.plan)
+        self._stream = None if self.schedule.flushes else self.schedule.stream(self.plan)
+        self._lags = _lags(self.plan, self.schedule)
+        self.links = InMemoryLinks(self.plan, slots)
+        sums = InMemorySums()
+        self.workers: dict[Worker, StageWorker] = {}
+        for worker in self.plan.workers:
+            stages = {
+                stage: self._stage(stage, worker.replica, programs[stage], seed)
+                for stage in self.plan.groups[worker.group]
+            }
+            self.workers[worker] = StageWorker(worker, self.plan, stages, self.links, sums)
+        #: What was carried out, oldest first; only the newest of a long run.
+        self.recorded: deque[Performed] = deque(maxlen=1 << 16)
+        self.num_steps = 0
+        self._queues: dict[Worker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
+        self._metrics: dict[int, tuple[StepMetrics, int]] = {}
+        #: Micro-batches admitted so far, for schedules without a flush; others begin each step at 0.
+        self._num_admitted = 0
+
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    def step(self, x: Any, y: Any) -> StepMetrics:
+        """Train on one mini-batch.
+
+        Schedules with a flush update once; others go on with what they have, and finish earlier mini-batches.
+
+        Args:
+            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments.
+            y: labels, any tree of tensors; cut into micro-batches like the inputs.
+
+        Raises:
+            StageFailed: the model, the loss or the optimizer raised.
+            ScheduleInvalid: workers wait for each other; names who waits for what.
+        """
+        args, kwargs = as_arguments(x)
+        pieces = split(self.graph.bind(*args, **kwargs), y, self.plan.micro_batches, step=self.num_steps)
+        metrics = StepMetrics(len(pieces), self._loss)
+        for index, piece in enumerate(pieces):
+            number = self._num_admitted + index
+            self._metrics[number] = metrics, index
+            for stage in self.plan.stages:
+                worker = self.plan.worker_of(stage.id, number)
+                self.workers[worker].admit(stage.id, number, piece)
+        self._enqueue(self._admit(len(pieces)))
+        self._play()
+        self.num_steps += 1
+        return metrics
+
+    def drain(self) -> None:
+        """Finish all that was admitted, updates of partial rounds included."""
+        if self._stream is not None:
+            self._enqueue(self._stream.drain())
+            self._play()
+
+    def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        """The loss over mini-batches of (x, y), in evaluation mode; drains first."""
+        module = self.to_module().eval()
+        found: list[tuple[Tensor, float | None]] = []
+        with torch.no_grad():
+            for x, y in batches:
+                args, kwargs = as_arguments(x)
+                (piece,) = split(self.graph.bind(*args, **kwargs), y, 1)
+                loss = self._loss(module(*args, **kwargs), y, piece.num_samples)
+                found.append((loss.value, loss.weight))
+        if not found:
+            raise ValueError("there are no batches to evaluate on")
+        return float(self._loss.over(found))
+
+    # --- what was learnt ----------------------------------------------------------------------------------------------
+
+    def to_module(self) -> nn.Module:
+        """A copy of the model with the newest weights and buffers; drains first."""
+        state = self.state_dict()
+        module = copy.deepcopy(self.graph.model)
+        with torch.no_grad():
+            for kind, named in (("parameters", module.named_parameters()), ("buffers", module.named_buffers())):
+                for name, tensor in named:
+                    if name in state[kind]:
+                        tensor.copy_(state[kind][name])
+        return module
+
+    def state_dict(self) -> dict[str, dict[str, Any]]:
+        """Newest "parameters", "buffers" and state of the "optimizer", by the names of the user's model; drains first.
+
+        A buffer that stages or replicas share is that of the first.
+        """
+        self.drain()
+        found: dict[str, dict[str, Any]] = {"parameters": {}, "buffers": {}, "optimizer": {}}
+        for stage in reversed(self.stages()):
+            versions = stage.versions
+            found["buffers"].update({name: buffer.clone() for name, buffer in stage.buffers.items()})
+            for name, parameter in versions.parameters.items():
+                found["parameters"][name] = parameter.detach().clone()
+                if versions.optimizer is not None and parameter in versions.optimizer.state:
+                    found["optimizer"][name] = copy.deepcopy(versions.optimizer.state[parameter])
+        return found
+
+    def stages(self) -> list[RunningStage]:
+        """All stages on all replicas, by stage and replica."""
+        found = [stage for worker in self.workers.values() for stage in worker.stages.values()]
+        return sorted(found, key=lambda stage: (stage.setup.id, stage.setup.replica))
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    def _admit(self, num: int) -> Mapping[Worker, Sequence[Action]]:
+        if self._stream is None:
+            actions = self.schedule.actions(replace(self.plan, micro_batches=num))
+            return {worker: [_later(action, self.num_steps) for action in found] for worker, found in actions.items()}
+        self._num_admitted += num
+        found = self._stream.admit(num)
+        if num < self.plan.micro_batches:  # a short mini-batch must not share its update with the next one's pieces
+            self._enqueue(found)
+            return self._stream.drain()
+        return found
+
+    def _enqueue(self, actions: Mapping[Worker, Sequence[Action]]) -> None:
+        for worker, found in actions.items():
+            self._queues[worker].extend(found)
+
+    def _play(self) -> None:
+        """Perform one action of each worker in turn, as long as anybody can."""
+        while any(self._queues.values()):
+            progressed = False
+            for worker, queue in self._queues.items():
+                if queue and self.workers[worker].can_perform(queue[0]):
+                    self._perform(worker, queue.popleft())
+                    progressed = True
+            if not progressed:
+                self._explain_stall()
+
+    def _perform(self, worker: Worker, action: Action) -> None:
+        start_s = time.perf_counter()
+        self.workers[worker].perform(action)
+        self.recorded.append(Performed(worker, action, start_s, time.perf_counter()))
+
+    def _explain_stall(self) -> None:
+        waiting = [(worker, queue[0]) for worker, queue in self._queues.items() if queue]
+        lines = [f"worker {worker} at {action} waits for {self.workers[worker].waits_for(action)}"
+                 for worker, action in waiting]  # fmt: skip
+        worker, action = waiting[0]
+        raise ScheduleInvalid(
+            f"nobody can go on: {'; '.join(lines)}. The schedule's actions do not fit together; "
+            f"`ropewalk.pipeline.verify` finds the first that breaks a rule",
+            action=str(action),
+            worker=str(worker),
+        )
+
+    # --- setting up ---------------------------------------------------------------------------------------------------
+
+    def _stage(self, id: int, replica: int, program: Any, seed: int) -> RunningStage:
+        plan, graph = self.plan, self.graph
+        stage = plan.stages[id]
+        extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
+        versions = WeightVersions(
+            {name: graph.parameters[name] for name in program.parameters},
+            lambda parameters: self._optimizer_of(id, parameters),
+            slots=extra + 1,
+            lag=self._lags.get(id, 0),
+        )
+        rates = (
+            None if self._lr_schedule is None or versions.optimizer is None else self._lr_schedule(versions.optimizer)
+        )
+        setup = StageSetup(
+            id,
+            replica,
+            stage.recompute,
+            self.schedule.splits_backward,
+            plan.outputs_of(id),
+            plan.inputs_of(id),
+            self._wiring.state_comes_on.get(id),
+            self._wiring.state_goes_on.get(id),
+            seed,
+        )
+        makes_output = graph.output in stage.operators
+        return RunningStage(
+            setup,
+            program,
+            versions,
+            {name: graph.buffers[name].detach().clone() for name in program.buffers},
+            loss=self._loss if makes_output else None,
+            output=graph.output,
+            on_loss=self._put_loss,
+            on_step=None if rates is None else rates.step,
+        )
+
+    def _optimizer_of(self, stage: int, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = self._make_optimizer(parameters)
+        if self._lr_scale == "pipedream":
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * self.plan.stages[stage].replicas / self.plan.stages[0].replicas
+        return optimizer
+
+    def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
+        metrics, index = self._metrics.pop(micro_batch)
+        metrics.put(index, value, weight)
+
+
+def _later(action: Action, num_steps: int) -> Action:
+    """The action of a later step: versions count up, one a step."""
+    return action if action.version is None or not num_steps else replace(action, version=action.version + num_steps)
+
+
+def _lags(plan: Plan, schedule: Schedule) -> dict[int, int]:
+    """For each stage how many versions behind the newest a forward may be when it begins."""
+    found: dict[int, int] = {}
+    if schedule.flushes:
+        return found
+    longest = max(schedule.round_size(plan, stage.id) for stage in plan.stages)
+    for actions in schedule.stream(plan).admit((len(plan.workers) + 2) * longest).values():
+        newest: dict[int, int] = {}
+        for action in actions:
+            if action.kind is Kind.STEP and action.version is not None:
+                newest[action.stage] = action.version
+            elif action.kind is Kind.FORWARD and action.version is not None:
+                behind = newest.get(action.stage, 0) - action.version
+                found[action.stage] = max(found.get(action.stage, 0), behind)
+    return found
+
+
+def _check(graph: ModelGraph, plan: Plan) -> None:
+    stage_of = {id: stage.id for stage in plan.stages for id in stage.operators}
+    if missing := [one.id for one in graph.operators if one.id not in stage_of]:
+        raise PlanInvalid(f"{len(missing)} operators of the model are in no stage, the first is {missing[0]!r}")
+    known = {(edge.tensor, target) for edge in plan.edges for target in edge.targets}
+    for source, target in graph.edges:
+        if stage_of[source] != stage_of[target] and (source, stage_of[target]) not in known:
+            raise PlanInvalid(
+                f"{target!r} in stage {stage_of[target]} reads {source!r} of stage {stage_of[source]}, and the plan "
+                f"has no edge for it; make the plan from this model's profile"
+            )

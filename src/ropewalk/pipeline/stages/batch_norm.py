@@ -1,0 +1,105 @@
+"""Batch normalisation whose running statistics see the mini-batch as one, though it comes in micro-batches.
+
+Each micro-batch is normalised by its own statistics. Their sums are pooled over the
+micro-batches of an update, and over replicas; the update commits them once, as training
+on the whole mini-batch would (mean, unbiased variance, one batch tracked more). Running
+a forward again (recomputation) collects nothing. As DeferredBatchNorm of torchgpipe.
+
+    micro-batch   n_b, mean_b, var_b      of the batch normalisation itself, at no cost
+    pooled        N = sum n_b             sum = sum n_b mean_b      squares = sum (n_b - 1) var_b + n_b mean_b²
+    committed     mean = sum / N          var = (squares - N mean²) / (N - 1)
+
+The pooling is in float64, so that squares less squares keep the digits of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ropewalk.pipeline.tracing.computing import plain_batch_norm
+from ropewalk.pipeline.tracing.stage_program import BatchNormCall
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Sums over some values of each channel."""
+
+    count: int
+    total: Tensor
+    squares: Tensor
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each channel."""
+        return self.total / self.count
+
+    @property
+    def variance(self) -> Tensor:
+        """The unbiased variance of each channel."""
+        mean = self.mean
+        return (self.squares - self.count * mean * mean) / (self.count - 1)
+
+
+class DeferredBatchNorm:
+    """Stands in for the batch normalisation of a stage's program (`computing.replaced(batch_norm=...)`)."""
+
+    def __init__(self, norms: tuple[BatchNormCall, ...]) -> None:
+        self._norms = {norm.name: norm for norm in norms}
+        #: By the names of modules: what was collected since the last commit.
+        self.moments: dict[str, Moments] = {}
+        #: Off while a forward runs again.
+        self.is_collecting = True
+
+    def __call__(
+        self,
+        name: str,
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        num_batches_tracked: Tensor | None,
+        training: bool,
+        momentum: float | None,
+        eps: float,
+    ) -> Tensor:
+        if not training or running_mean is None or running_var is None:
+            return plain_batch_norm(
+                name, input, weight, bias, running_mean, running_var, num_batches_tracked, training, momentum, eps
+            )
+        # With momentum 1 the running statistics become those of this batch. They are not the buffers themselves:
+        # those change at the update, when micro-batches may be in flight whose backward holds them.
+        mean, variance = torch.zeros_like(running_mean), torch.zeros_like(running_var)
+        result = functional.batch_norm(input, mean, variance, weight, bias, True, 1.0, eps)
+        if self.is_collecting:
+            count = input.numel() // input.shape[1]
+            mean, variance = mean.double(), variance.double()
+            moments = Moments(count, count * mean, (count - 1) * variance + count * mean * mean)
+            self.moments[name] = self.moments[name] + moments if name in self.moments else moments
+        return result
+
+    def take(self) -> dict[str, Moments]:
+        """What was collected since it was last taken."""
+        moments, self.moments = self.moments, {}
+        return moments
+
+    def commit(self, moments: Mapping[str, Moments], buffers: Mapping[str, Tensor]) -> None:
+        """Update the running statistics by what was pooled over an update."""
+        for name, pooled in moments.items():
+            norm = self._norms[name]
+            factor = norm.momentum
+            if norm.num_batches_tracked is not None:
+                num_batches = buffers[norm.num_batches_tracked].add_(1)
+                if factor is None:  # the plain average over all mini-batches
+                    factor = 1.0 / float(num_batches)
+            for buffer, value in ((norm.running_mean, pooled.mean), (norm.running_var, pooled.variance)):
+                running = buffers[buffer]
+                running.mul_(1.0 - (factor or 0.0)).add_(value.to(running.dtype), alpha=factor or 0.0)

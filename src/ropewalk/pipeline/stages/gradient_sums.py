@@ -1,0 +1,100 @@
+"""Sums of gradients between workers of one process: replicas of a stage, and copies of a tied parameter.
+
+Each member contributes what its micro-batches since the last update have summed to, and
+takes the sum of all, added in the order of the members. So the result does not depend on
+who comes first, and is the same to the bit for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from ropewalk.pipeline.stages.batch_norm import Moments
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Sums over micro-batches, by the names of parameters and of batch normalisations."""
+
+    #: None: no micro-batch had a gradient.
+    gradients: Mapping[str, Tensor | None]
+    weight: float | None = None
+    moments: Mapping[str, Moments] = field(default_factory=dict[str, Moments])
+
+    def __add__(self, other: Contribution) -> Contribution:
+        gradients = {name: _added(mine, other.gradients[name]) for name, mine in self.gradients.items()}
+        weight = other.weight if self.weight is None else self.weight + (other.weight or 0.0)
+        moments = dict(self.moments)
+        for name, others in other.moments.items():
+            moments[name] = moments[name] + others if name in moments else others
+        return Contribution(gradients, weight, moments)
+
+    def copy(self) -> Contribution:
+        """The same with gradients that its owner may change."""
+        gradients = {name: None if one is None else one.clone() for name, one in self.gradients.items()}
+        return Contribution(gradients, self.weight, self.moments)
+
+
+class Member(NamedTuple):
+    """Who contributes."""
+
+    stage: int
+    replica: int
+
+
+class SumKey(NamedTuple):
+    """Which sum: of what, among whom, for the step that makes which version."""
+
+    what: str
+    members: tuple[Member, ...]
+    version: int | None
+
+
+class Sums(Protocol):
+    """What a stage worker needs of an exchange. Contributing gives the tensors away; each member takes once."""
+
+    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None: ...
+    def missing(self, key: SumKey) -> Sequence[Member]: ...
+    def take(self, key: SumKey, member: Member) -> Contribution: ...
+
+
+@dataclass(slots=True)
+class InMemorySums:
+    """Sums among workers of this process."""
+
+    _parts: dict[SumKey, dict[Member, Contribution]] = field(default_factory=dict[SumKey, dict[Member, Contribution]])
+    _totals: dict[SumKey, tuple[Contribution, set[Member]]] = field(
+        default_factory=dict[SumKey, tuple[Contribution, set[Member]]]
+    )
+
+    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None:
+        parts = self._parts.setdefault(key, {})
+        assert member not in parts, f"{member} contributes twice to {key}"
+        parts[member] = contribution
+        if len(parts) == len(key.members):
+            total = reduce(lambda left, right: left + right, (parts[member] for member in key.members))
+            self._totals[key] = total, set(key.members)
+            del self._parts[key]
+
+    def missing(self, key: SumKey) -> Sequence[Member]:
+        if key in self._totals:
+            return ()
+        return [member for member in key.members if member not in self._parts.get(key, {})]
+
+    def take(self, key: SumKey, member: Member) -> Contribution:
+        total, waiting = self._totals[key]
+        waiting.discard(member)
+        if not waiting:
+            del self._totals[key]
+        return total.copy()
+
+
+def _added(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right

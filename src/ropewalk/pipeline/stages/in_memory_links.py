@@ -1,0 +1,90 @@
+"""Links between stages of one process: values and gradients wait by their tags until they are received."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.plans import Plan, Worker
+
+
+class Tag(NamedTuple):
+    """What a message is; sender and receiver find each other by it, never by position."""
+
+    edge: str
+    source: int
+    target: int
+    micro_batch: int
+
+    @property
+    def is_gradient(self) -> bool:
+        """Gradients go to an earlier stage."""
+        return self.target < self.source
+
+    def __str__(self) -> str:
+        what = "gradient of " if self.is_gradient else ""
+        return f"{what}{self.edge} of micro-batch {self.micro_batch} from stage {self.source} to stage {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message: a value, or the gradients of its tensors (None where there is none)."""
+
+    tree: Any
+    #: With a value: the random generator's state behind the stage that made it, where a later stage needs it.
+    generator: Tensor | None = None
+    #: With a gradient: what the micro-batch counts in its step; None for a loss that is a sum.
+    weight: float | None = None
+
+
+class Links(Protocol):
+    """What a stage worker needs of links. Sending takes over the parcel; receiving takes it off the link."""
+
+    def has_room(self, tag: Tag) -> bool: ...
+    def send(self, tag: Tag, parcel: Parcel) -> None: ...
+    def has(self, tag: Tag) -> bool: ...
+    def receive(self, tag: Tag) -> Parcel: ...
+
+
+@dataclass(slots=True)
+class InMemoryLinks:
+    """Links between workers that share a process, without limit or with so many slots for each link.
+
+    A link is one edge's values, or its gradients, from one worker to another.
+    """
+
+    plan: Plan
+    slots: int | None = None
+    _parcels: dict[Tag, Parcel] = field(default_factory=dict[Tag, Parcel])
+    _num_waiting: Counter[tuple[str, Worker, Worker]] = field(default_factory=Counter[tuple[str, Worker, Worker]])
+
+    def has_room(self, tag: Tag) -> bool:
+        return self.slots is None or self._num_waiting[self._link(tag)] < self.slots
+
+    def send(self, tag: Tag, parcel: Parcel) -> None:
+        if tag in self._parcels:
+            raise ScheduleInvalid(f"{tag} is sent a second time before it was received")
+        self._parcels[tag] = parcel
+        self._num_waiting[self._link(tag)] += 1
+
+    def has(self, tag: Tag) -> bool:
+        return tag in self._parcels
+
+    def receive(self, tag: Tag) -> Parcel:
+        self._num_waiting[self._link(tag)] -= 1
+        return self._parcels.pop(tag)
+
+    @property
+    def waiting(self) -> Mapping[Tag, Parcel]:
+        """What was sent and not received yet."""
+        return self._parcels
+
+    def _link(self, tag: Tag) -> tuple[str, Worker, Worker]:
+        plan = self.plan
+        sender, receiver = plan.worker_of(tag.source, tag.micro_batch), plan.worker_of(tag.target, tag.micro_batch)
+        return tag.edge, sender, receiver

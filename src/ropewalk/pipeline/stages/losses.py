@@ -1,0 +1,87 @@
+"""What a loss says about its samples, so that micro-batches of different sizes sum to the whole mini-batch.
+
+With loss_b the value for micro-batch b, n_b its samples and (t_b, c_b) a total with its weight:
+
+    declared    backward from    the update divides by    value of the step
+    mean        n_b loss_b       sum n_b                  sum n_b loss_b / sum n_b
+    sum         loss_b           nothing                  sum loss_b
+    weighted    t_b              sum c_b                  sum t_b / sum c_b
+
+The division comes last, because the sum over a step is known only then (token counts,
+masks, replicas of which each saw a part of it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from torch import Tensor
+
+Declared = Literal["mean", "sum", "weighted"]
+
+
+@dataclass(frozen=True, slots=True)
+class LossOfPiece:
+    """The loss of one micro-batch."""
+
+    #: What `loss_fn` returned (for "weighted" the total).
+    value: Tensor
+    #: Where the backward begins.
+    root: Tensor
+    #: What the micro-batch counts in the mean; None for a sum.
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A function of outputs and labels, and what its value is.
+
+    Args:
+        function: returns a tensor with one element; "weighted": such a total and its weight (a number or a tensor).
+        declared: "mean" over the samples, "sum" over them, or "weighted".
+    """
+
+    function: Callable[[Any, Any], Any]
+    declared: Declared = "mean"
+
+    def __post_init__(self) -> None:
+        if self.declared not in get_args(Declared):
+            raise ValueError(f"a loss is one of {', '.join(get_args(Declared))}, not {self.declared!r}")
+
+    def __call__(self, outputs: Any, labels: Any, num_samples: int) -> LossOfPiece:
+        """The loss of one micro-batch.
+
+        Raises:
+            TypeError: the function returned something else than declared.
+        """
+        value = self.function(outputs, labels)
+        if self.declared == "weighted":
+            if not (isinstance(value, tuple) and len(value) == 2):  # pyright: ignore[reportUnknownArgumentType]
+                raise TypeError(f"a weighted loss returns (total, weight), but this one returned {_kind(value)}")
+            total, weight = cast("tuple[Any, Any]", value)
+            _check(total)
+            return LossOfPiece(total, total, float(weight))
+        _check(value)
+        if self.declared == "sum":
+            return LossOfPiece(value, value, None)
+        return LossOfPiece(value, value * num_samples, float(num_samples))
+
+    def over(self, pieces: list[tuple[Tensor, float | None]]) -> Tensor:
+        """The loss of a step from the values and weights of its micro-batches, in their order."""
+        scale = self.declared == "mean"
+        total = sum(
+            (value * weight if scale and weight is not None else value for value, weight in pieces[1:]),
+            pieces[0][0] * (pieces[0][1] or 0.0) if scale else pieces[0][0],
+        )
+        return total if self.declared == "sum" else total / sum(weight or 0.0 for _, weight in pieces)
+
+
+def _check(value: Any) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise TypeError(f"loss_fn must return a tensor with one element, but it returned {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,62 @@
+"""Mini-batches cut into micro-batches, which need not be of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One micro-batch as it is admitted: what the stages at the model's ends need of it."""
+
+    #: Which call of `step`, and which piece of it: from these its random numbers begin.
+    step: int
+    index: int
+    #: By the ids of the model's input operators.
+    inputs: Mapping[str, Any]
+    labels: Any
+    num_samples: int
+
+
+def split(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int = 0) -> list[Piece]:
+    """Cut a mini-batch along the first dimension, into sizes that differ by at most one, the larger ones first.
+
+    The number of samples is the length of the first tensor of the inputs. Tensors of that
+    length are cut; others (a mask for all samples, a number) go whole to each micro-batch.
+    There are fewer micro-batches than asked for if there are fewer samples.
+
+    Raises:
+        ValueError: there is no tensor to cut, no sample, or labels for another number of samples.
+    """
+    lengths = [tensor.shape[0] for tensor in tensors_of(inputs) if tensor.dim()]
+    if not lengths:
+        raise ValueError(f"no input is a tensor with a dimension for samples; got {_kinds(inputs)}")
+    num_samples = lengths[0]
+    if num_samples == 0:
+        raise ValueError("the mini-batch has no samples; skip it, or drop it in the loader")
+    labelled = [tensor.shape[0] for tensor in tensors_of(labels) if tensor.dim()]
+    if labelled and num_samples not in labelled:
+        raise ValueError(f"there are {num_samples} samples, but labels for {labelled[0]}; both begin with the samples")
+    num_pieces = min(num_pieces, num_samples)
+    size, larger = divmod(num_samples, num_pieces)
+    pieces: list[Piece] = []
+    start = 0
+    for index in range(num_pieces):
+        stop = start + size + (index < larger)
+
+        def cut(tensor: Tensor, part: slice = slice(start, stop)) -> Tensor:
+            return tensor[part] if tensor.dim() and tensor.shape[0] == num_samples else tensor
+
+        pieces.append(Piece(step, index, map_tensors(cut, inputs), map_tensors(cut, labels), stop - start))
+        start = stop
+    return pieces
+
+
+def _kinds(inputs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {type(value).__name__}" for name, value in inputs.items()) or "no inputs at all"

@@ -1,0 +1,72 @@
+"""Random numbers that do not depend on how a model is cut, scheduled, replicated or restarted.
+
+Each micro-batch has a stretch of random numbers of its own, that begins at a seed of (run,
+step, index). The generator's state after a stage travels with the activation to the next
+random stage, so that the numbers are those of one process that runs the whole model:
+
+    seed(run, step, index) ─▶ stage 0 ─▶ state ─▶ stage 1 ─▶ state ─▶ stage 2 ...
+
+A stage that runs its forward again (recomputation) starts again from the state at its
+entry. GPipe (section 2.3 of its paper; lingvo) seeds micro-batches likewise, but not by
+the state after each stage, so that its numbers change with the cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+
+def micro_batch_seed(run: int, step: int, index: int) -> int:
+    """The seed of a micro-batch: 64 bits that differ between runs, steps and micro-batches."""
+    digest = hashlib.blake2b(f"{run}/{step}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def seeded_state(seed: int, device: torch.device) -> Tensor:
+    """The state of a device's generator right after `torch.manual_seed(seed)`."""
+    return torch.Generator(device).manual_seed(seed).get_state()
+
+
+class Stretch:
+    """Runs a block on random numbers from a given state of the device's default generator.
+
+    Afterwards `state` is where the block left it, and the generator is as it was before,
+    so that the user's own random numbers are not disturbed. With None nothing is touched.
+
+    Args:
+        state: where the numbers begin, as `torch.Generator.get_state` gives it.
+        device: whose generator.
+    """
+
+    def __init__(self, state: Tensor | None, device: torch.device) -> None:
+        self.state = state
+        self._device = device
+        self._outside: Tensor | None = None
+
+    def __enter__(self) -> Stretch:
+        if self.state is not None:
+            self._outside = _state(self._device)
+            _set_state(self.state, self._device)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._outside is not None:
+            self.state = _state(self._device)
+            _set_state(self._outside, self._device)
+
+
+def _state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_state(state: Tensor, device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

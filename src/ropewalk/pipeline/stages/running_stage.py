@@ -1,0 +1,327 @@
+"""One stage on one replica: forwards, backwards and steps on real tensors.
+
+    arrive()  ──▶ values ──▶ forward ──▶ outgoing        (values for later stages)
+                              │ in flight: inputs, version of the weights, graph
+    arrive()  ──▶ gradients ─▶ backward ──▶ outgoing     (gradients for earlier stages)
+                              ▼
+                   sums of gradients ──▶ contribution ──▶ step ──▶ next version
+
+With recomputation a forward keeps only its inputs and the random state at its entry, and
+`recompute` makes the graph. With a split backward (`queue`) the gradients of weights wait
+until `weight_gradients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.plans import Edge
+from ropewalk.pipeline.stages.batch_norm import DeferredBatchNorm
+from ropewalk.pipeline.stages.gradient_sums import Contribution
+from ropewalk.pipeline.stages.in_memory_links import Parcel
+from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
+from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
+from ropewalk.pipeline.stages.weight_versions import WeightVersions
+from ropewalk.pipeline.tracing import computing
+from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
+from ropewalk.pipeline.tracing.stage_program import StageProgram
+
+#: The tensor of an edge, and the stage at its other end.
+End = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSetup:
+    """What a stage is, beside its program and its tensors."""
+
+    id: int
+    replica: int
+    recompute: bool
+    splits_backward: bool
+    #: Edges that begin and end here.
+    outputs: tuple[Edge, ...]
+    inputs: tuple[Edge, ...]
+    #: The edge that brings the random generator's state, and the one it goes on by, if any.
+    state_comes_on: str | None = None
+    state_goes_on: End | None = None
+    #: From which all random numbers of a run follow.
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A micro-batch between its forward and the end of its backward."""
+
+    version: int
+    #: By operator; the tensors that came from other stages are leaves.
+    values: dict[str, Any]
+    #: The random state at the stage's entry.
+    state: Tensor | None
+    piece: Piece | None
+    #: Buffers as they were at the entry, where forwards change them and another forward will follow.
+    buffers: Mapping[str, Tensor] | None = None
+    #: What the program made, with its graph; nothing before a recomputation.
+    outputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    root: Tensor | None = None
+    weight: float | None = None
+    queue: WeightQueue | None = None
+
+
+class RunningStage:
+    """A stage that holds weights and computes.
+
+    Args:
+        setup: what it is.
+        program: its operators.
+        versions: its weights.
+        buffers: its buffers; they are changed in place.
+        loss: for the stage that makes the model's output.
+        output: id of that output.
+        on_loss: called with micro-batch, loss and weight after each forward of that stage.
+        on_step: called after each step, for schedules of the learning rate.
+    """
+
+    def __init__(
+        self,
+        setup: StageSetup,
+        program: StageProgram,
+        versions: WeightVersions,
+        buffers: dict[str, Tensor],
+        *,
+        loss: Loss | None = None,
+        output: str = "",
+        on_loss: Callable[[int, Tensor, float | None], None] | None = None,
+        on_step: Callable[[], None] | None = None,
+    ) -> None:
+        self.setup = setup
+        self.program = program
+        self.versions = versions
+        self.buffers = buffers
+        self._loss = loss
+        self._output = output
+        self._on_loss = on_loss
+        self._on_step = on_step
+        self._norm = DeferredBatchNorm(program.batch_norms)
+        #: Buffers that forwards change, but for those of batch normalisation; None until a forward has shown which.
+        self._mutable: tuple[str, ...] | None = None
+        tensors = [*versions.parameters.values(), *buffers.values()]
+        self._device = tensors[0].device if tensors else torch.device("cpu")
+        self._pieces: dict[int, Piece] = {}
+        self._values: dict[int, dict[str, Parcel]] = {}
+        self._gradients: dict[int, dict[End, Parcel]] = {}
+        #: What was made for other stages, by micro-batch.
+        self.outgoing: dict[tuple[int, End], Parcel] = {}
+        self.in_flight: dict[int, InFlight] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._weight: float | None = None
+
+    # --- what comes ---------------------------------------------------------------------------------------------------
+
+    def admit(self, micro_batch: int, piece: Piece) -> None:
+        """The caller's part of a micro-batch."""
+        self._pieces[micro_batch] = piece
+
+    def arrive(self, micro_batch: int, end: End, parcel: Parcel) -> None:
+        """A value of an earlier stage, or a gradient of a later one."""
+        tensor, peer = end
+        if peer < self.setup.id:
+            self._values.setdefault(micro_batch, {})[tensor] = parcel
+        else:
+            self._gradients.setdefault(micro_batch, {})[end] = parcel
+
+    # --- computing ----------------------------------------------------------------------------------------------------
+
+    def forward(self, micro_batch: int, version: int | None) -> None:
+        """F: run the operators, and the loss where the model ends."""
+        piece = self._pieces.pop(micro_batch, None)
+        arrived = self._values.pop(micro_batch, {})
+        values = {tensor: parcel.tree for tensor, parcel in arrived.items()}
+        for id in self.program.model_inputs:
+            assert piece is not None, f"micro-batch {micro_batch} was not admitted"
+            values[id] = piece.inputs[id]
+        flight = InFlight(self.versions.hold(version), values, self._entry_state(piece, arrived), piece)
+        if self.setup.recompute:
+            flight.buffers = self._snapshot()
+            with torch.no_grad():
+                outputs, state, loss_value = self._run(flight)
+            flight.outputs.clear()
+            flight.root = None
+        else:
+            outputs, state, loss_value = self._run(flight)
+        self.in_flight[micro_batch] = flight
+        for edge in self.setup.outputs:
+            for target in edge.targets:
+                carries_state = self.setup.state_goes_on == (edge.tensor, target)
+                value = self._detached(edge, outputs[edge.tensor], flight) if edge.tensor in outputs else None
+                self.outgoing[micro_batch, (edge.tensor, target)] = Parcel(value, state if carries_state else None)
+        if loss_value is not None and self._on_loss is not None:
+            self._on_loss(micro_batch, loss_value, flight.weight)
+
+    def recompute(self, micro_batch: int) -> None:
+        """C: the forward again, with its version of the weights and its random numbers, for its graph."""
+        flight = self.in_flight[micro_batch]
+        self._norm.is_collecting = False
+        try:
+            self._run(flight)
+        finally:
+            self._norm.is_collecting = True
+
+    def backward(self, micro_batch: int) -> None:
+        """B, or I if the backward is split: gradients of what came, and sums of those of the weights."""
+        flight = self.in_flight[micro_batch]
+        arrived = self._gradients.pop(micro_batch, {})
+        if self._loss is None:
+            flight.weight = next((parcel.weight for parcel in arrived.values() if parcel.weight is not None), None)
+        roots, gradients = self._roots(flight, arrived)
+        if roots:
+            with self._summing(flight.version):
+                torch.autograd.backward(roots, gradients)
+        for edge in self.setup.inputs:
+            if edge.gradient_bytes:
+                tree = tuple(tensor.grad for tensor in tensors_of(flight.values[edge.tensor]))
+                self.outgoing[micro_batch, (edge.tensor, edge.source)] = Parcel(tree, weight=flight.weight)
+        if flight.weight is not None:
+            self._weight = (self._weight or 0.0) + flight.weight
+        # The graph goes; a queue keeps what the gradients of the weights need.
+        flight.values, flight.outputs, flight.root, flight.piece = {}, {}, None, None
+        if flight.queue is None:
+            self._finish(micro_batch)
+
+    def weight_gradients(self, micro_batch: int) -> None:
+        """W: what I left to do."""
+        flight = self.in_flight[micro_batch]
+        assert flight.queue is not None
+        with self._summing(flight.version):
+            flight.queue.run()
+        self._finish(micro_batch)
+
+    # --- updating -----------------------------------------------------------------------------------------------------
+
+    def contribution(self, names: Sequence[str]) -> Contribution:
+        """Take the sums of these parameters' gradients."""
+        return Contribution({name: self._sums.pop(name, None) for name in names})
+
+    def whole_contribution(self, names: Sequence[str]) -> Contribution:
+        """The same, and with it what is known of the micro-batches: their weight and their moments."""
+        weight, self._weight = self._weight, None
+        return Contribution(self.contribution(names).gradients, weight, self._norm.take())
+
+    def step(self, total: Contribution) -> None:
+        """U: make the next version from the sums over everybody."""
+        gradients = {name: one for name, one in total.gradients.items() if one is not None}
+        if total.weight is not None:
+            for gradient in gradients.values():
+                gradient.div_(total.weight)
+        self.versions.step(gradients)
+        with torch.no_grad():
+            self._norm.commit(total.moments, self.buffers)
+        if self._on_step is not None:
+            self._on_step()
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    def _run(self, flight: InFlight) -> tuple[dict[str, Any], Tensor | None, Tensor | None]:
+        """Run the program and the loss; gives outputs, random state behind them, and the loss's value."""
+        leaves = self.versions.leaves(flight.version)
+        again = self._norm.is_collecting is False
+        buffers = self.buffers if flight.buffers is None or not again else {**self.buffers, **flight.buffers}
+        with ExitStack() as around:
+            stretch = around.enter_context(Stretch(flight.state, self._device))
+            if self.program.batch_norms:
+                around.enter_context(computing.replaced(batch_norm=self._norm))
+            if self.setup.splits_backward and torch.is_grad_enabled():
+                flight.queue = WeightQueue()
+                around.enter_context(deferred_weights(flight.queue))
+            outputs = self.program(flight.values, leaves, buffers)
+            flight.outputs = dict(outputs)
+            value: Tensor | None = None
+            if self._loss is not None:
+                assert flight.piece is not None
+                loss = self._loss(outputs[self._output], flight.piece.labels, flight.piece.num_samples)
+                flight.root, flight.weight, value = loss.root, loss.weight, loss.value.detach()
+        return outputs, stretch.state, value
+
+    def _entry_state(self, piece: Piece | None, arrived: Mapping[str, Parcel]) -> Tensor | None:
+        if not self.program.is_random:
+            return None
+        if self.setup.state_comes_on is not None:
+            return arrived[self.setup.state_comes_on].generator
+        assert piece is not None
+        return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self._device)
+
+    def _snapshot(self) -> Mapping[str, Tensor] | None:
+        """Copies of the buffers that a forward changes, so that the same forward can run again."""
+        if self._mutable is None:
+            own = {norm.running_mean for norm in self.program.batch_norms}
+            own |= {norm.running_var for norm in self.program.batch_norms}
+            own |= {norm.num_batches_tracked or "" for norm in self.program.batch_norms}
+            self._mutable = tuple(name for name in self.program.buffers if name not in own)
+        return {name: self.buffers[name].clone() for name in self._mutable} or None
+
+    def _detached(self, edge: Edge, value: Any, flight: InFlight) -> Any:
+        """A value for another stage: leaves of a graph of its own."""
+        if self.setup.recompute:  # there is no graph to ask yet
+            leads_back = bool(self.versions.trainable) or any(
+                tensor.requires_grad for tensor in tensors_of(flight.values)
+            )
+
+            def needs_gradient(tensor: Tensor) -> bool:
+                return leads_back and bool(edge.gradient_bytes) and tensor.is_floating_point()
+        else:
+
+            def needs_gradient(tensor: Tensor) -> bool:
+                if tensor.requires_grad and not edge.gradient_bytes:
+                    raise PlanInvalid(
+                        f"the plan says that {edge.tensor!r} has no gradient, but stage {self.setup.id} made a value "
+                        f"that needs one; give the edge its gradient_bytes (profile the model in train mode)"
+                    )
+                return tensor.requires_grad
+
+        return map_tensors(lambda tensor: tensor.detach().requires_grad_(needs_gradient(tensor)), value)
+
+    def _roots(self, flight: InFlight, arrived: Mapping[End, Parcel]) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Where the backward begins, and with which gradients."""
+        roots: list[Tensor] = []
+        gradients: list[Tensor | None] = []
+        if flight.root is not None and flight.root.requires_grad:
+            roots.append(flight.root)
+            gradients.append(None)
+        for edge in self.setup.outputs:
+            # Later readers first, as autograd adds them up when one process runs the whole model.
+            trees = [arrived[edge.tensor, target].tree for target in sorted(edge.targets, reverse=True)
+                     if (edge.tensor, target) in arrived]  # fmt: skip
+            if not trees:
+                continue
+            for position, tensor in enumerate(tensors_of(flight.outputs[edge.tensor])):
+                given = [tree[position] for tree in trees if tree[position] is not None]
+                if given and tensor.requires_grad:
+                    roots.append(tensor)
+                    gradients.append(reduce(torch.add, given))
+        return roots, gradients
+
+    @contextmanager
+    def _summing(self, version: int) -> Generator[None]:
+        """Let autograd add to our sums of gradients, whichever version's leaves it reaches."""
+        leaves = self.versions.leaves(version)
+        for name in self.versions.trainable:
+            leaves[name].grad = self._sums.get(name)
+        try:
+            yield
+        finally:
+            for name in self.versions.trainable:
+                if (gradient := leaves[name].grad) is not None:
+                    self._sums[name] = gradient
+                    leaves[name].grad = None
+
+    def _finish(self, micro_batch: int) -> None:
+        self.versions.release(self.in_flight.pop(micro_batch).version)

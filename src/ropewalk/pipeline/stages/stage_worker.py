@@ -1,0 +1,198 @@
+"""A worker performs the actions of a schedule: computes, sends, receives, reduces and steps.
+
+It decides nothing: the order is the schedule's. `waits_for` says what an action still
+lacks, so that whoever runs it (the player's loop, a process) knows when to perform it.
+A reduction is begun by its action and ended by the step after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ropewalk.errors import RopewalkError, ScheduleInvalid, StageFailed
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
+from ropewalk.pipeline.stages.in_memory_links import Links, Parcel, Tag
+from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.running_stage import RunningStage
+
+
+class StageWorker:
+    """One worker: replica `worker.replica` of the stages of its group.
+
+    Args:
+        worker: which.
+        plan: with all edges that its actions name.
+        stages: its stages by id.
+        links: to the other workers.
+        sums: with the other workers.
+    """
+
+    def __init__(
+        self, worker: Worker, plan: Plan, stages: Mapping[int, RunningStage], links: Links, sums: Sums
+    ) -> None:
+        self.worker = worker
+        self.stages = stages
+        self._plan = plan
+        self._links = links
+        self._sums = sums
+        self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
+        #: Sums that were begun for the next step of each stage.
+        self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
+        self._compute: dict[Kind, Callable[[RunningStage, Action], None]] = {
+            Kind.FORWARD: lambda stage, action: stage.forward(_number(action), action.version),
+            Kind.RECOMPUTE: lambda stage, action: stage.recompute(_number(action)),
+            Kind.BACKWARD: lambda stage, action: stage.backward(_number(action)),
+            Kind.INPUT_GRADIENT: lambda stage, action: stage.backward(_number(action)),
+            Kind.WEIGHT_GRADIENT: lambda stage, action: stage.weight_gradients(_number(action)),
+            Kind.STEP: lambda stage, action: self._step(stage, action),
+        }
+
+    def admit(self, stage: int, micro_batch: int, piece: Piece) -> None:
+        """Hand over the caller's part of a micro-batch for one of its stages."""
+        self.stages[stage].admit(micro_batch, piece)
+
+    def can_perform(self, action: Action) -> bool:
+        """Whether it would not have to wait."""
+        return self.waits_for(action) is None
+
+    def waits_for(self, action: Action) -> str | None:
+        """What an action lacks, in words; None if nothing."""
+        if action.kind is Kind.RECEIVE and not self._links.has(tag := _tag(action)):
+            return f"{tag}"
+        if action.kind is Kind.SEND and not self._links.has_room(tag := _tag(action)):
+            return f"room on the link for {tag}"
+        if action.kind is Kind.STEP:
+            for key in self._begun[action.stage]:
+                if missing := self._sums.missing(key):
+                    who = ", ".join(f"stage {member.stage} replica {member.replica}" for member in missing)
+                    return f"the gradients ({key.what}) of {who}"
+        return None
+
+    def perform(self, action: Action) -> None:
+        """Carry an action out.
+
+        Raises:
+            StageFailed: the user's code, or torch, raised in it.
+            ScheduleInvalid: it cannot be carried out here, or not now.
+        """
+        stage = self.stages.get(action.stage)
+        if stage is None or action.replica != self.worker.replica:
+            raise ScheduleInvalid(
+                f"{action} was given to worker {self.worker}, which is replica {self.worker.replica} of stages "
+                f"{sorted(self.stages)}",
+                action=str(action),
+                worker=str(self.worker),
+            )
+        try:
+            self._perform(stage, action)
+        except ScheduleInvalid as error:
+            error.action, error.worker = error.action or str(action), error.worker or str(self.worker)
+            raise
+        except RopewalkError:
+            raise
+        except Exception as error:
+            raise _failed(stage, action, error) from error
+
+    def _perform(self, stage: RunningStage, action: Action) -> None:
+        if action.kind is Kind.SEND:
+            assert action.edge is not None and action.peer is not None
+            tag = _tag(action)
+            self._links.send(tag, _outgoing(stage, action, (action.edge, action.peer)))
+        elif action.kind is Kind.RECEIVE:
+            assert action.edge is not None and action.peer is not None
+            stage.arrive(_number(action), (action.edge, action.peer), self._links.receive(_tag(action)))
+        elif action.kind is Kind.REDUCE:
+            self._reduce(action)
+        else:
+            self._compute[action.kind](stage, action)
+
+    # --- updates ------------------------------------------------------------------------------------------------------
+
+    def _reduce(self, action: Action) -> None:
+        if action.group is Group.TIED:
+            for stage in self.stages:  # one action for all stages of a worker
+                for tie in self._plan.tied:
+                    if stage in tie.stages:
+                        key = SumKey(f"tied {tie.parameter}", self._members(tie.stages), action.version)
+                        self._begin(stage, key, self.stages[stage].contribution([tie.parameter]))
+        elif action.group is Group.REPLICAS:
+            stage = self.stages[action.stage]
+            key = SumKey(f"replicas of stage {action.stage}", self._members([action.stage]), action.version)
+            names = [name for name in stage.versions.trainable if name not in self._tied[action.stage]]
+            self._begin(action.stage, key, stage.whole_contribution(names))
+        else:
+            raise ScheduleInvalid(f"{action}: the norm of all gradients is not computed here; schedule without norm")
+
+    def _members(self, stages: Iterable[int]) -> tuple[Member, ...]:
+        return tuple(Member(stage, replica) for stage in stages for replica in range(self._plan.stages[stage].replicas))
+
+    def _begin(self, stage: int, key: SumKey, contribution: Contribution) -> None:
+        self._sums.contribute(key, Member(stage, self.worker.replica), contribution)
+        self._begun[stage].append(key)
+
+    def _step(self, stage: RunningStage, action: Action) -> None:
+        newest = stage.versions.newest
+        if action.version is not None and action.version != newest + 1:
+            raise ScheduleInvalid(f"{action} would make version {action.version}, but the newest is {newest}")
+        total = stage.whole_contribution(stage.versions.trainable)
+        begun, self._begun[action.stage] = self._begun[action.stage], []
+        for key in begun:
+            summed = self._sums.take(key, Member(action.stage, self.worker.replica))
+            total = Contribution(
+                {**total.gradients, **summed.gradients},
+                total.weight if summed.weight is None else summed.weight,
+                {**total.moments, **summed.moments},
+            )
+        stage.step(total)
+
+
+def _number(action: Action) -> int:
+    assert action.micro_batch is not None
+    return action.micro_batch
+
+
+def _tag(action: Action) -> Tag:
+    assert action.edge is not None and action.peer is not None and action.micro_batch is not None
+    here_first = action.kind is Kind.SEND
+    source, target = (action.stage, action.peer) if here_first else (action.peer, action.stage)
+    return Tag(action.edge, source, target, action.micro_batch)
+
+
+def _outgoing(stage: RunningStage, action: Action, end: tuple[str, int]) -> Parcel:
+    key = (_number(action), end)
+    if key not in stage.outgoing:
+        raise ScheduleInvalid(f"{action}: there is nothing to send; what makes it has not run, or it was sent before")
+    return stage.outgoing.pop(key)
+
+
+def _failed(stage: RunningStage, action: Action, error: Exception) -> StageFailed:
+    operator = getattr(error, "ropewalk_operator", "")
+    flight = None if action.micro_batch is None else stage.in_flight.get(action.micro_batch)
+    version = flight.version if flight is not None else action.version
+    where = f" at operator {operator!r}" if operator else ""
+    what = "" if action.micro_batch is None else f", micro-batch {action.micro_batch}"
+    return StageFailed(
+        f"stage {action.stage}, replica {action.replica}{what}, weights of version {version}: {_WORDS[action.kind]} "
+        f"({action}) raised {type(error).__name__}{where}: {error}",
+        stage=action.stage,
+        replica=action.replica,
+        micro_batch=action.micro_batch,
+        version=version,
+        operator=operator,
+        action=str(action),
+    )
+
+
+_WORDS = {
+    Kind.FORWARD: "the forward",
+    Kind.RECOMPUTE: "the forward again",
+    Kind.BACKWARD: "the backward",
+    Kind.INPUT_GRADIENT: "the input half of the backward",
+    Kind.WEIGHT_GRADIENT: "the weight half of the backward",
+    Kind.SEND: "sending",
+    Kind.RECEIVE: "receiving",
+    Kind.REDUCE: "summing gradients",
+    Kind.STEP: "the step",
+}

@@ -1,0 +1,146 @@
+"""Versions of a stage's weights: a ring of sets of leaf tensors, and the optimizer that steps the newest.
+
+A forward binds a version, and its backward must see the same numbers. Autograd saves the
+leaves themselves, so numbers cannot be swapped below it: for Conv2d, LayerNorm, BatchNorm
+and products with a parameter a changed `.data` gives silently wrong gradients. So each
+live version has leaves and storage of its own:
+
+    slot 0   version 3 (newest)   ◀── the optimizer's parameters
+    slot 1   version 2            ◀── held by micro-batches 5 and 6, between forward and backward
+    slot 2   free
+
+    step:  is the newest version held?  no:  step in place, slot 0 becomes version 4
+                                        yes: copy slot 0 to slot 2, rebind the optimizer to it, step there
+
+PipeDream (SOSP'19, section 3.3) keeps a queue of clones instead: three copies of the
+weights for each mini-batch; here it is at most one for each update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import ScheduleInvalid
+
+#: Makes the optimizer of a stage from its trainable parameters.
+OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+class WeightVersions:
+    """The weights of one stage on one replica, in all versions that somebody may still need.
+
+    Args:
+        parameters: initial values; they are copied.
+        make_optimizer: called once with the trainable parameters, if there are any.
+        slots: versions that can live at once.
+        lag: how many versions behind the newest a forward may still ask for; those are kept without being held.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], make_optimizer: OptimizerFactory, *, slots: int = 1, lag: int = 0
+    ) -> None:
+        first = {name: nn.Parameter(p.detach().clone(), p.requires_grad) for name, p in parameters.items()}
+        self._slots = [first]
+        for _ in range(max(slots, lag + 1) - 1):
+            # What is not trained is the same in all versions.
+            self._slots.append(
+                {n: nn.Parameter(torch.empty_like(p)) if p.requires_grad else p for n, p in first.items()}
+            )
+        self._lag = lag
+        self._slot_of = {0: 0}
+        self._holders: dict[int, int] = {}
+        self.newest = 0
+        self.trainable = tuple(name for name, parameter in first.items() if parameter.requires_grad)
+        self.optimizer = make_optimizer([first[name] for name in self.trainable]) if self.trainable else None
+        #: How often weights were copied, and how many versions lived at once: what the schedule promised to bound.
+        self.num_copies = 0
+        self.most_versions = 1
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions that live, oldest first."""
+        return tuple(sorted(self._slot_of))
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The newest weights."""
+        return self._slots[self._slot_of[self.newest]]
+
+    def hold(self, version: int | None) -> int:
+        """Keep a version (the newest if None) until `release`; returns which."""
+        version = self.newest if version is None else version
+        if version not in self._slot_of:
+            raise ScheduleInvalid(
+                f"version {version} of the weights is asked for, but only {list(self.versions)} live; "
+                f"a schedule may ask for versions up to {self._lag} behind the newest"
+            )
+        self._holders[version] = self._holders.get(version, 0) + 1
+        return version
+
+    def leaves(self, version: int) -> Mapping[str, nn.Parameter]:
+        """The leaf tensors of a version that is held."""
+        return self._slots[self._slot_of[version]]
+
+    def release(self, version: int) -> None:
+        """The backward that needed the version is done."""
+        self._holders[version] -= 1
+        if not self._holders[version]:
+            del self._holders[version]
+            self._forget(self.newest)
+
+    def step(self, gradients: Mapping[str, Tensor]) -> None:
+        """Make the next version: one step of the optimizer with these gradients, which it may change."""
+        self._forget(self.newest + 1)
+        is_kept = bool(self._holders.get(self.newest)) or self._lag > 0
+        slot = self._slot_of[self.newest]
+        if self.optimizer is not None:
+            if is_kept:
+                slot = self._copy_to_free_slot(slot)
+            leaves = self._slots[slot]
+            for name in self.trainable:
+                leaves[name].grad = gradients.get(name)
+            self.optimizer.step()
+            for name in self.trainable:
+                leaves[name].grad = None
+        if not is_kept:
+            del self._slot_of[self.newest]
+        self.newest += 1
+        self._slot_of[self.newest] = slot
+        self.most_versions = max(self.most_versions, len(self._slot_of))
+
+    def _forget(self, newest: int) -> None:
+        """Drop what nobody holds and, once there is a version `newest`, nobody may ask for."""
+        for version in self.versions:
+            if version < min(newest - self._lag, self.newest) and version not in self._holders:
+                del self._slot_of[version]
+
+    def _copy_to_free_slot(self, source: int) -> int:
+        free = set(range(len(self._slots))) - set(self._slot_of.values())
+        if not free:
+            raise ScheduleInvalid(
+                f"all {len(self._slots)} sets of weights are in use by versions {list(self.versions)} when version "
+                f"{self.newest + 1} is made; the schedule promised that {len(self._slots)} are enough"
+            )
+        target = min(free)
+        with torch.no_grad():
+            for name in self.trainable:
+                self._slots[target][name].copy_(self._slots[source][name])
+        self.num_copies += 1
+        assert self.optimizer is not None
+        rebind(self.optimizer, {self._slots[source][name]: self._slots[target][name] for name in self.trainable})
+        return target
+
+
+def rebind(optimizer: torch.optim.Optimizer, replacements: Mapping[Tensor, Tensor]) -> None:
+    """Let an optimizer step other tensors, each with the state of the one that it replaces."""
+    groups: list[dict[str, Any]] = optimizer.param_groups
+    for group in groups:
+        group["params"][:] = [replacements.get(parameter, parameter) for parameter in group["params"]]
+    state: dict[Any, Any] = optimizer.state
+    for before, after in replacements.items():
+        if before in state:
+            state[after] = state.pop(before)

@@ -1,0 +1,47 @@
+"""What passes between the stages of a plan beside its values: the state of the random generator.
+
+Random numbers follow the stages in their order, so each stage that draws some needs the
+state that the one before it has left. It rides on the first edge that joins the two; if
+none does (they are in two branches), it gets an edge of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ropewalk.pipeline.plans import Edge, Plan
+
+#: Bytes of the state of torch's generator on the CPU (on CUDA it is 16).
+STATE_BYTES = 5056
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A plan with all its edges, and on which of them the generator's state rides."""
+
+    plan: Plan
+    #: For each random stage but the first: the edge that brings the state.
+    state_comes_on: Mapping[int, str]
+    #: For each random stage but the last: the edge and the next random stage.
+    state_goes_on: Mapping[int, tuple[str, int]]
+
+
+def wire(plan: Plan, random_stages: Iterable[int]) -> Wiring:
+    """Find the way of the generator's state through the stages that draw random numbers."""
+    chain = sorted(random_stages)
+    comes: dict[int, str] = {}
+    goes: dict[int, tuple[str, int]] = {}
+    extra: list[Edge] = []
+    for source, target in pairwise(chain):
+        joining = [edge.tensor for edge in plan.edges if edge.source == source and target in edge.targets]
+        if joining:
+            tensor = joining[0]
+        else:
+            tensor = f"generator.{source}"
+            extra.append(Edge(tensor, source, (target,), STATE_BYTES, 0))
+        comes[target] = tensor
+        goes[source] = tensor, target
+    wired = replace(plan, edges=(*plan.edges, *extra)) if extra else plan
+    return Wiring(wired, comes, goes)
