@@ -76,7 +76,6 @@ class StreamProgram:
         update_s: Mapping[int, float],
     ) -> None:
         self.plan, self.profile, self.topology, self.loads = plan, profile, topology, loads
-        self.update_s = update_s
         self.workers = plan.workers
         self.devices = [plan.device_of(worker) for worker in self.workers]
         self.lists = [list(actions.get(worker, ())) for worker in self.workers]
@@ -88,6 +87,14 @@ class StreamProgram:
         self.reductions: list[Reduction] = []
         self.codes: list[list[int]] = []
         self.durations: list[list[float]] = []
+        self._seconds = {
+            Kind.FORWARD: [load.forward_s for load in loads],
+            Kind.BACKWARD: [load.backward_s for load in loads],
+            Kind.INPUT_GRADIENT: [load.input_gradient_s for load in loads],
+            Kind.WEIGHT_GRADIENT: [load.weight_gradient_s for load in loads],
+            Kind.RECOMPUTE: [load.forward_s for load in loads],
+            Kind.STEP: [update_s.get(stage, 0.0) for stage in range(len(loads))],
+        }
         self._index = {worker: number for number, worker in enumerate(self.workers)}
         self._edges = {edge.tensor: edge for edge in plan.edges}
         self._found: dict[tuple[str | None, int, int | None, int, int], Link] = {}
@@ -102,14 +109,6 @@ class StreamProgram:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _read(self, worker: int) -> None:
-        seconds = {
-            Kind.FORWARD: [load.forward_s for load in self.loads],
-            Kind.BACKWARD: [load.backward_s for load in self.loads],
-            Kind.INPUT_GRADIENT: [load.input_gradient_s for load in self.loads],
-            Kind.WEIGHT_GRADIENT: [load.weight_gradient_s for load in self.loads],
-            Kind.RECOMPUTE: [load.forward_s for load in self.loads],
-            Kind.STEP: [self.update_s.get(stage, 0.0) for stage in range(len(self.loads))],
-        }
         codes: list[int] = []
         durations: list[float] = []
         for action in self.lists[worker]:
@@ -123,7 +122,7 @@ class StreamProgram:
             elif kind is Kind.REDUCE:
                 code = -2 - self._reduction(action, worker)
             else:
-                code, duration = COMPUTE, seconds[kind][action.stage]
+                code, duration = COMPUTE, self._seconds[kind][action.stage]
             codes.append(code)
             durations.append(duration)
         self.codes.append(codes)

@@ -78,16 +78,23 @@ def peak_memory(timeline: Timeline) -> Mapping[Worker, Memory]:
 
 
 def most_in_flight(timeline: Timeline, stage: int) -> int:
+    """How many micro-batches any replica of a stage has at once between the start of F and the end of B or I."""
+    return _most(timeline, stage, (Kind.BACKWARD, Kind.INPUT_GRADIENT))
+
+
+def most_held(timeline: Timeline, stage: int) -> int:
     """How many micro-batches any replica of a stage has at once between the start of F and the end of B or W."""
+    return _most(timeline, stage, (Kind.BACKWARD, Kind.WEIGHT_GRADIENT))
+
+
+def _most(timeline: Timeline, stage: int, ends: tuple[Kind, ...]) -> int:
     most = 0
     for worker in timeline.workers:
-        if timeline.plan.placement[stage] == worker.group:
-            now = 0
-            for action in timeline.actions[worker]:
-                if action.stage == stage:
-                    now += action.kind is Kind.FORWARD
-                    most = max(most, now)
-                    now -= action.kind in (Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+        now = 0
+        for action in timeline.actions[worker]:
+            if action.stage == stage:
+                now += (action.kind is Kind.FORWARD) - (action.kind in ends)
+                most = max(most, now)
     return most
 
 

@@ -1,0 +1,63 @@
+"""A timeline as text for a terminal: a row for each worker, time from left to right.
+
+    step 18 s, bubble 6 s (33 %), 33 % idle
+
+    0.0  F0━F1━      B0━━━B1━━━
+    1.0     F0━B0━━━F1━B1━━━
+         0 s                 18 s
+
+A letter says what is done (F, B, I, W, C as actions print; A sums gradients, S waits for what it sends), the number for
+which micro-batch. What is too short for its letter and number shows as much of them as fits.
+"""
+
+from __future__ import annotations
+
+from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plan_table import shown_duration
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.timeline import Timeline
+from ropewalk.pipeline.timeline_memory import peak_memory
+from ropewalk.quantities import shown_size
+
+
+def timeline_text(timeline: Timeline, *, width: int = 120, max_workers: int = 64) -> str:
+    """Draw a timeline.
+
+    Args:
+        timeline: what happened.
+        width: columns of the text.
+        max_workers: rows at most; what is left out is said below.
+    """
+    shown = timeline.workers[:max_workers]
+    margin = max(len(str(worker)) for worker in shown) + 2
+    columns = max(1, width - margin)
+    rows = [f"{worker!s:<{margin}}{_row(timeline, worker, columns)}".rstrip() for worker in shown]
+    end = shown_duration(timeline.length_s)
+    scale = f"{'':{margin}}{'0 s':<{max(3, columns - len(end))}}{end}"
+    hidden = [f"and {len(timeline.workers) - len(shown)} more workers"] if len(shown) < len(timeline.workers) else []
+    return "\n".join([timeline_headline(timeline), "", *rows, scale, *hidden])
+
+
+def timeline_headline(timeline: Timeline) -> str:
+    """The numbers that matter, in one line."""
+    bubble, whole = timeline.bubble_s, timeline.range_s
+    peak = max(memory.total for memory in peak_memory(timeline).values())
+    return (
+        f"step {shown_duration(timeline.step_s)}, bubble {shown_duration(bubble)} "
+        f"({100 * bubble / whole if whole else 0:.0f} %), {100 * timeline.idle:.0f} % idle, "
+        f"at most {shown_size(peak)} on a device; {timeline.busiest}"
+    )
+
+
+def _row(timeline: Timeline, worker: Worker, columns: int) -> str:
+    row = [" "] * columns
+    scale = columns / timeline.length_s if timeline.length_s else 0.0
+    for _, action, start_s, end_s in timeline.spans(worker):
+        if end_s <= start_s:
+            continue
+        first = min(int(start_s * scale), columns - 1)
+        last = max(first + 1, int(end_s * scale))
+        number = "" if action.micro_batch is None or action.kind in (Kind.SEND, Kind.RECEIVE) else action.micro_batch
+        label = f"{action.kind.value}{number}"[: last - first]
+        row[first:last] = label.ljust(last - first, "━")
+    return "".join(row[:columns])
