@@ -1,0 +1,213 @@
+"""PipeDream's partitioner: the slowest stage as fast as possible, over levels of links, with replicated stages.
+
+Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19, section
+3.1, and its repository msr-fiddle/pipedream (`optimizer_graph_hierarchical.py`), whose objectives
+`cost_model="repository"` equals. The cost models are in `pipedream_costs`, where one may cut in
+`antichains`, the dynamic program in `pipedream_search`.
+
+Where it departs: ties are broken by a rule, so that plans are the same in every run; an input of
+the model runs with the first stage that reads it (there: in stage 0), since its way there is free
+in this cost model; what PipeDream's states leave out runs with the last stage it reads from.
+
+It is here to compare with. It knows nothing of micro-batches, schedules, optimizer state and
+recomputation; `exact` does.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from ropewalk.errors import NoPlanFits, PlanInvalid
+from ropewalk.pipeline.cost import plan_cost
+from ropewalk.pipeline.partitioners.antichains import Graph, States
+from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.pipedream_costs import make_cost_model
+from ropewalk.pipeline.partitioners.pipedream_search import Rules, Search, data_parallel_s
+from ropewalk.pipeline.plans import Stage
+from ropewalk.pipeline.profiles import Profile
+from ropewalk.quantities import shown_size
+
+MemoryTest = Literal["repository", "counted"]
+
+
+class PipeDream:
+    """PipeDream's optimizer. The objective is in seconds per mini-batch, which is what the profile measured.
+
+    Args:
+        cost_model: "repository", what its code computes, or "paper", what the paper's text says.
+        free_transfers: cuts cost nothing, as in the repository without `--activation_compression_ratio`.
+        straight: no replicas (`--straight_pipeline`).
+        fewer_machines: a plan on fewer devices may win (`--use_fewer_machines`); else all are used.
+        memory_test: what to do with a limit of memory. "repository": its own test (`--use_memory_constraint -s`), which
+            counts neither the mini-batch at work nor gradients nor the optimizer; the plan has a note if our count is
+            over the limit. "counted": refuse a plan that is over it by our count; the search does not look for
+            another. By default "repository" under its cost model, "counted" under the paper's.
+        max_states: refuse a graph with more antichains; time and memory grow with their square, at several levels the
+            time with their cube.
+
+    Raises:
+        PlanInvalid: there is no such cost model or memory test.
+    """
+
+    name = "pipedream"
+
+    def __init__(
+        self,
+        *,
+        cost_model: str = "repository",
+        free_transfers: bool = False,
+        straight: bool = False,
+        fewer_machines: bool = False,
+        memory_test: MemoryTest | None = None,
+        max_states: int = 2000,
+    ) -> None:
+        self.costs = make_cost_model(cost_model, free_transfers=free_transfers)
+        self.rules = Rules(straight=straight, fewer_machines=fewer_machines)
+        self.memory_test = memory_test or ("repository" if cost_model == "repository" else "counted")
+        if self.memory_test not in ("repository", "counted"):
+            raise PlanInvalid(f"there is no memory test {memory_test!r}; there are 'repository' and 'counted'")
+        self.max_states = max_states
+
+    @property
+    def cost_model(self) -> str:
+        """The name of the cost model."""
+        return self.costs.name
+
+    def partition(self, request: Request) -> Partition:
+        """Choose the stages.
+
+        Raises:
+            NoPlanFits: no plan fits the memory or uses all devices as asked, or the graph has too many antichains.
+            PlanInvalid: the request has what PipeDream knows nothing of: a number of stages, kinds of devices, several
+                stages on a device.
+        """
+        _refuse_what_it_does_not_know(request)
+        limit = min(request.memory_limit(kind) for kind in _kinds(request))
+        rules = replace(self.rules, memory_bytes=limit if self.memory_test == "repository" else math.inf)
+        states = Graph.of(request.profile).states(self.max_states)
+        search = self._search(states, request, rules)
+        if search.objective_s == math.inf:
+            raise self._does_not_fit(states, request, rules)
+        stages = _as_stages(request, states, search)
+        return Partition(stages, search.objective_s, notes=self._memory_notes(request, stages, limit))
+
+    def data_parallel_s(self, request: Request) -> float:
+        """Seconds of one mini-batch with a copy of the model on each device, by the same cost model; memory aside."""
+        graph = Graph.of(request.profile)
+        return data_parallel_s(graph.only_last(), self.costs, request.topology.levels, _speed(request))
+
+    def one_device_s(self, request: Request) -> float:
+        """Seconds of one mini-batch on one device, by the same cost model."""
+        return float(Graph.of(request.profile).only_last().work_s[0]) / _speed(request)
+
+    def _search(self, states: States, request: Request, rules: Rules) -> Search:
+        return Search(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
+
+    def _does_not_fit(self, states: States, request: Request, rules: Rules) -> NoPlanFits:
+        """Only straight pipelines can fail: whole copies everywhere pass PipeDream's memory test."""
+        num_devices = request.topology.num_devices
+        if self._search(states, request, replace(rules, memory_bytes=math.inf)).objective_s == math.inf:
+            return NoPlanFits(
+                f"a straight pipeline over all {num_devices} devices needs as many places to end a stage, and the "
+                f"graph has {len(states)}; take {len(states)} devices, set fewer_machines, or allow replicas",
+                needed=num_devices,
+                available=len(states),
+            )
+        # The least limit that a plan passes is one of the numbers that the test compares with it.
+        stashed = np.unique(states.between(states.weight_bytes + states.activation_bytes))
+        rounds = np.arange(1, max(level.count for level in request.topology.levels))
+        limits = np.unique(np.outer(stashed[stashed > 0], rounds))
+        least = bisect_left(
+            limits,
+            True,
+            key=lambda limit: (
+                self._search(states, request, replace(rules, memory_bytes=float(limit))).objective_s < math.inf
+            ),
+        )
+        needed = math.ceil(limits[least])
+        return NoPlanFits(
+            f"no straight pipeline over {num_devices} devices passes PipeDream's memory test with "
+            f"{_bytes(rules.memory_bytes)} on each; allow {_bytes(needed)}, or replicas",
+            needed=needed,
+            available=rules.memory_bytes,
+        )
+
+    def _memory_notes(self, request: Request, stages: tuple[Stage, ...], limit: float) -> tuple[str, ...]:
+        if limit == math.inf:
+            return ()
+        sizes = plan_cost(request, stages).device_bytes
+        fullest = max(range(len(stages)), key=sizes.__getitem__)
+        if sizes[fullest] <= limit:
+            return ()
+        finding = (
+            f"stage {fullest} needs {_bytes(sizes[fullest])} on each device with weights, gradients, optimizer and "
+            f"the mini-batches in flight, but there are {_bytes(limit)}"
+        )
+        if self.memory_test == "repository":
+            return (f"passes PipeDream's memory test, which does not count all there is: {finding}",)
+        raise NoPlanFits(
+            f"PipeDream's fastest plan does not fit: {finding}; allow that, or use the "
+            f"partitioner 'exact', which looks for plans that fit",
+            needed=sizes[fullest],
+            available=limit,
+        )
+
+
+def _refuse_what_it_does_not_know(request: Request) -> None:
+    schedule = request.schedule
+    if request.num_stages is not None:
+        raise PlanInvalid(
+            f"PipeDream's search chooses the number of stages itself, and num_stages={request.num_stages} was asked "
+            f"for; leave it out, or use the partitioner 'exact' or 'balanced'"
+        )
+    if schedule.stages_per_worker > 1:
+        raise PlanInvalid(
+            f"schedule {schedule.name} runs {schedule.stages_per_worker} stages on each device, and PipeDream's plans "
+            f"have one; use the partitioner 'exact' or 'balanced'"
+        )
+    speeds = {request.topology.kinds[kind].speed for kind in _kinds(request)}
+    if len(speeds) > 1:
+        raise PlanInvalid(
+            f"PipeDream's cost model knows one speed of devices, and these have {sorted(speeds)}; use the partitioner "
+            f"'exact'"
+        )
+
+
+def _bytes(size: float) -> str:
+    return f"{int(size)} bytes ({shown_size(int(size))})"
+
+
+def _kinds(request: Request) -> set[int]:
+    return set(request.topology.kind_of) or {0}
+
+
+def _speed(request: Request) -> float:
+    return request.topology.kind(0).speed
+
+
+def _as_stages(request: Request, states: States, search: Search) -> tuple[Stage, ...]:
+    profile, found = request.profile, list(search.stages())
+    stage_of: dict[str, int] = {}
+    for number, (start, state, _) in enumerate(found):
+        taken = states.covered[state] & ~states.covered[start - 1] if start else states.covered[state]
+        stage_of |= {states.graph.operators[place].id: number for place in np.flatnonzero(taken)}
+    _place_the_others(profile, stage_of)
+    return tuple(
+        Stage(number, tuple(id for id in profile.order if stage_of[id] == number), devices, bool(request.recompute))
+        for number, (*_, devices) in enumerate(found)
+    )
+
+
+def _place_the_others(profile: Profile, stage_of: dict[str, int]) -> None:
+    """Operators that are in no state: inputs where they are read first, others where the last thing they read is."""
+    inputs = [id for id in profile.order if id not in stage_of and not profile.sources[id]]
+    for id in profile.order:
+        if id not in stage_of and id not in inputs:
+            stage_of[id] = max((stage_of[source] for source in profile.sources[id] if source in stage_of), default=0)
+    for id in inputs:
+        stage_of[id] = min((stage_of[target] for target in profile.targets[id]), default=0)

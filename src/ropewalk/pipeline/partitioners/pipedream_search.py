@@ -1,0 +1,234 @@
+"""PipeDream's dynamic program over states and levels, vectorised.
+
+At one level, with `best[m][j, i]` the seconds of the slowest stage of the best pipeline of what lies
+between states i and j, on m components of the level below (Narayanan et al., SOSP'19, section 3.1):
+
+    best[m][j, i] = min(first stage alone on m,  min over cuts k and r < m of max(best[m - r][k, i], later[r][k, j]))
+
+    state   i ────────────────── k ──────────── j        the difference of two states is a stage
+             best[m - r][k, i]     later[r][k, j]
+
+The next level takes best[all] as the seconds of what lies between two states. Starts i are numbered
+so that start 0 is "nothing" and start i + 1 is state i.
+
+PipeDream's own program costs each (i, k, j, m, r) in Python. Here a cut k is tried for all pairs
+(i, j) at once, and what cannot be part of a plan as good as plain data parallelism is left out:
+stages grow with j and pipelines with falling i, so for each k that is all but a window of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.pipeline.partitioners.antichains import Floats, States
+from ropewalk.pipeline.partitioners.pipedream_costs import PipeDreamCosts
+from ropewalk.pipeline.topology import Level
+
+_ROUNDING = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What PipeDream's optimizer takes as options."""
+
+    #: No replicas.
+    straight: bool = False
+    #: Fewer machines may win.
+    fewer_machines: bool = False
+    #: `--use_memory_constraint -s`: the weights and activations of a stage, times the components after it over its
+    #: replicas, may have as many bytes. The mini-batch at work, gradients and the optimizer are not counted.
+    memory_bytes: float = math.inf
+
+
+class Piece(NamedTuple):
+    """A stage of a pipeline at one level: what lies between a start and a state, on some components of that level."""
+
+    start: int
+    state: int
+    first: int
+    num: int
+
+
+@dataclass
+class _Solved:
+    """The tables of one level; see the head of the module."""
+
+    rules: Rules
+    stashed_bytes: Floats
+    num_components: int
+    #: For each number of components, beginning with 0.
+    best: list[Floats]
+    alone: list[Floats]
+    later: list[Floats]
+
+    def behind(self, components: int, replicas: int) -> Floats:
+        """[cut, state]: seconds of the last stage of a pipeline on some components; `inf` without the memory."""
+        if self.rules.memory_bytes == math.inf:
+            return self.later[replicas]
+        rounds_after = math.ceil((self.num_components - components) / replicas)
+        fits = self.stashed_bytes[1:] * rounds_after <= self.rules.memory_bytes
+        return np.where(fits, self.later[replicas], np.inf)
+
+    def pieces(self, start: int, state: int, components: int) -> list[Piece]:
+        """The best pipeline between a start and a state; of equally good ones the first, with few replicas behind."""
+        found: list[Piece] = []
+        while True:
+            while self._needs_fewer(start, state, components):
+                components -= 1
+            seconds = self.best[components][state, start]
+            if self.alone[components][state, start] == seconds:
+                return [Piece(start, state, 0, components), *reversed(found)]
+            cut, replicas = self._last_cut(start, state, components, seconds)
+            components -= replicas
+            found.append(Piece(cut + 1, state, components, replicas))
+            state = cut
+
+    def _needs_fewer(self, start: int, state: int, components: int) -> bool:
+        return (
+            self.rules.fewer_machines
+            and components > 1
+            and bool(self.best[components - 1][state, start] == self.best[components][state, start])
+        )
+
+    def _last_cut(self, start: int, state: int, components: int, seconds: float) -> tuple[int, int]:
+        for replicas in range(1, min(components, len(self.later))):
+            before, behind = self.best[components - replicas][:-1, start], self.behind(components, replicas)[:, state]
+            (cuts,) = np.nonzero(np.maximum(before, behind) == seconds)
+            if len(cuts):
+                return int(cuts[0]), replicas
+        raise AssertionError("a number of the table comes from a cut or from a stage alone")
+
+
+def data_parallel_s(states: States, costs: PipeDreamCosts, levels: Sequence[Level], speed: float) -> float:
+    """Seconds of one mini-batch with a copy of all that is in the last state on each device."""
+    seconds, weights, size = states.work_s[-1:] / speed, states.weight_bytes[-1:], 1
+    for level in levels:
+        seconds = costs.first_stage_s(seconds, weights, level.count, level.bandwidth, size)
+        size = level.count
+    return float(seconds[0])
+
+
+class Search:
+    """The search for one request.
+
+    Args:
+        states: where one may cut.
+        costs: the cost model.
+        levels: of the topology, from the inside out.
+        speed: of the devices.
+        rules: options.
+    """
+
+    def __init__(
+        self, states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, speed: float = 1.0, rules: Rules
+    ) -> None:
+        self.levels = levels
+        self._costs = costs
+        self._rules = rules
+        self._cut_bytes = costs.cut_bytes(states)
+        self._weight_bytes = states.between(states.weight_bytes)
+        self._stashed_bytes = self._weight_bytes + states.between(states.activation_bytes)
+        follows = np.vstack([np.ones(len(states), dtype=bool), states.nested[:-1]])
+        below_s = np.where(follows, states.between(states.work_s) / speed, np.inf)
+        # Data parallelism is always among the plans, unless those are straight, and passes PipeDream's memory test. The
+        # replicas of an outer level divide by their number what is found inside.
+        bound = math.inf if rules.straight else data_parallel_s(states, costs, levels, speed) * _ROUNDING
+        self._solved: list[_Solved] = []
+        size = 1
+        for number, level in enumerate(levels, start=1):
+            outside = math.prod(outer.count for outer in levels[number:])
+            num_starts = 1 if number == len(levels) else len(below_s)
+            self._solved.append(self._solve(below_s, level, size, num_starts, bound * outside))
+            below_s = self._solved[-1].best[level.count].T
+            size = level.count
+        self.objective_s = float(self._solved[-1].best[levels[-1].count][-1, 0])
+
+    def stages(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """Start, state and devices of each stage of the best plan.
+
+        Where a level has several replicas of the pipeline inside, replica b of a stage runs in replica b mod their
+        number; so a micro-batch that goes to replica (its number mod replicas) stays inside one.
+        """
+        last = len(self._cut_bytes) - 1
+        yield from self._place(len(self.levels) - 1, 0, last, (0,))
+
+    def _place(
+        self, number: int, start: int, state: int, components: tuple[int, ...]
+    ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        count = self.levels[number].count
+        for piece in self._solved[number].pieces(start, state, count):
+            inner = tuple(
+                component * count + place
+                for place in range(piece.first, piece.first + piece.num)
+                for component in components
+            )
+            if number == 0:
+                yield piece.start, piece.state, inner
+            else:
+                yield from self._place(number - 1, piece.start, piece.state, inner)
+
+    def _solve(self, below_s: Floats, level: Level, size: int, num_starts: int, bound: float) -> _Solved:
+        alone = [np.empty((0, 0))]
+        later = [np.empty((0, 0))]
+        out_bytes = np.append(self._cut_bytes[:-1], 0.0)
+        for num in range(1, level.count + 1):
+            if self._rules.straight and num > 1:
+                alone.append(np.full((below_s.shape[1], num_starts), np.inf))
+                continue
+            seconds = self._costs.first_stage_s(
+                below_s[:num_starts], self._weight_bytes[:num_starts], num, level.bandwidth, size
+            )
+            rounds_after = math.ceil((level.count - num) / num)
+            fits = self._stashed_bytes[:num_starts] * rounds_after <= self._rules.memory_bytes
+            alone.append(np.ascontiguousarray(np.where(fits, seconds, np.inf).T))
+            if num < level.count:
+                later.append(
+                    self._costs.later_stage_s(
+                        below_s[1:],
+                        self._weight_bytes[1:],
+                        self._cut_bytes[:-1, None],
+                        out_bytes[None, :],
+                        num,
+                        level.bandwidth,
+                    )
+                )
+        solved = _Solved(self._rules, self._stashed_bytes, level.count, [alone[0]], alone, later)
+        for components in range(1, level.count + 1):
+            solved.best.append(_best(solved, components, bound))
+        return solved
+
+
+def _best(solved: _Solved, components: int, bound: float) -> Floats:
+    best = solved.alone[components].copy()
+    if solved.rules.fewer_machines and components > 1:
+        several = np.tri(*best.shape, k=-1, dtype=np.bool_)  # the repository tries fewer where there is a place to cut
+        best = np.where(several, np.minimum(best, solved.best[components - 1]), best)
+    for replicas in range(1, min(components, len(solved.later))):
+        _cut(best, solved.best[components - replicas], solved.behind(components, replicas), bound)
+    return best
+
+
+def _cut(best: Floats, before: Floats, later: Floats, bound: float) -> None:
+    """Try each cut k: best[j, i] = min(best[j, i], max(before[k, i], later[k, j]))."""
+    if best.shape[1] == 1:
+        np.minimum(best, np.maximum(before[:-1], later).min(axis=0, initial=np.inf)[:, None], out=best)
+        return
+    num_states = len(best)
+    useful_ends, useful_starts = later <= bound, before <= bound
+    ends = np.where(useful_ends.any(axis=1), num_states - useful_ends[:, ::-1].argmax(axis=1), 0)
+    starts = np.where(useful_starts.any(axis=1), useful_starts.argmax(axis=1), num_states)
+    room = np.empty(best.size)
+    for cut in range(len(later)):
+        start, end = starts[cut], ends[cut]
+        if start > cut or end <= cut + 1:
+            continue
+        shape = (end - cut - 1, cut + 1 - start)
+        slowest = room[: shape[0] * shape[1]].reshape(shape)
+        np.maximum(later[cut, cut + 1 : end, None], before[cut, start : cut + 1], out=slowest)
+        window = best[cut + 1 : end, start : cut + 1]
+        np.minimum(window, slowest, out=window)
