@@ -10,6 +10,7 @@ import difflib
 import importlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -166,7 +167,7 @@ def _read_profile(path: Path) -> Profile:
     if text.lstrip().startswith("{"):
         return Profile.from_json(text)
     graph_text = importlib.import_module("ropewalk.pipeline.graph_text")
-    return graph_text.read_graph_text(text, model=path.stem)
+    return replace(graph_text.read_graph_text(text), model=path.stem)
 
 
 def _partitioner(name: str, cost_model: CostModel | None, free_transfers: bool) -> Any:

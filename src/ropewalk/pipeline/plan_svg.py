@@ -25,14 +25,9 @@ _MEMORY = {
 }  # fmt: skip
 
 
-def plan_svg(plan: Plan, prediction: Prediction, *, memory_bytes: int | None = None) -> str:
-    """Draw a plan.
-
-    Args:
-        plan: the stages.
-        prediction: what they will do.
-        memory_bytes: the limit of a device, drawn as a line; None: the fullest device fills the height.
-    """
+def plan_svg(plan: Plan, prediction: Prediction) -> str:
+    """Draw a plan; a dashed line shows the memory of a device, if that is limited."""
+    memory_bytes = prediction.memory_bytes
     top = 60 + 22 * _arc_levels(plan)
     notes = list(remarks(plan, prediction))
     width = 2 * _LEFT + len(plan.stages) * _COLUMN + (len(plan.stages) - 1) * _GAP

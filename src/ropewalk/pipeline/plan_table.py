@@ -65,9 +65,13 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
             f", no plan takes less than {shown_duration(prediction.lower_bound_s)} (gap {100 * prediction.gap:.1f} %)"
         )
     yield f"objective   {shown_duration(prediction.objective_s)} by {prediction.cost_model}{bound}"
+    copies = f"data parallelism on {prediction.num_devices}"
+    if prediction.memory_bytes is not None and prediction.data_parallel_bytes > prediction.memory_bytes:
+        needed, limit = shown_size(prediction.data_parallel_bytes), shown_size(prediction.memory_bytes)
+        copies += f" (which needs {needed} on each device, and there are {limit})"
     yield (
         f"speed-up    {prediction.speedup_over_one:.2f} x one device, "
-        f"{prediction.speedup_over_data_parallel:.2f} x data parallelism on {prediction.num_devices}"
+        f"{prediction.speedup_over_data_parallel:.2f} x {copies}"
     )
     for link in prediction.links:
         yield (

@@ -159,15 +159,15 @@ class Plan:
             for stage in self.stages
         )
 
-    def svg(self, *, memory_bytes: int | None = None) -> str:
-        """The plan as a picture; `memory_bytes` is a limit to draw.
+    def svg(self) -> str:
+        """The plan as a picture.
 
         Raises:
             PlanInvalid: it has no prediction.
         """
         if self.prediction is None:
             raise PlanInvalid("this plan has no prediction to draw; plans made by ropewalk.pipeline.plan have one")
-        return plan_svg(self, self.prediction, memory_bytes=memory_bytes)
+        return plan_svg(self, self.prediction)
 
     def dot(self, profile: Profile) -> str:
         """The plan over the graph of its profile, for Graphviz."""

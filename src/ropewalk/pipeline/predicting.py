@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
@@ -51,12 +52,14 @@ def predict(
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
     step_s = timeline.step_s * request.micro_batches / timeline.plan.micro_batches
+    copies = _alone(request, request.topology.num_devices)
     if isinstance(partitioner, OwnCosts):
         cost_model = f"the cost model of the {partitioner.cost_model}"
         one_s, copies_s = partitioner.one_device_s(request), partitioner.data_parallel_s(request)
     else:
         cost_model = "the sum of its stages" if schedule.flushes else "its slowest stage"
-        one_s, copies_s = (_alone_s(request, num) for num in (1, request.topology.num_devices))
+        one_s, copies_s = _alone(request, 1).objective_s, copies.objective_s
+    limit = min(map(request.memory_limit, range(len(request.topology.kinds))))
     return Prediction(
         partitioner=partitioner.name,
         cost_model=cost_model,
@@ -70,6 +73,8 @@ def predict(
         idle=timeline.idle,
         speedup_over_one=_ratio(one_s, partition.objective_s),
         speedup_over_data_parallel=_ratio(copies_s, partition.objective_s),
+        data_parallel_bytes=copies.device_bytes[0],
+        memory_bytes=None if math.isinf(limit) else int(limit),
         bottleneck=_bottleneck(plan, cost, timeline),
         stages=tuple(
             StagePrediction(
@@ -96,10 +101,10 @@ def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
     )
 
 
-def _alone_s(request: Request, num_devices: int) -> float:
-    """The whole model on each of so many devices, memory aside."""
+def _alone(request: Request, num_devices: int) -> PlanCost:
+    """What the whole model costs on each of so many devices, whether or not it fits."""
     whole = Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
-    return plan_cost(request, [whole]).objective_s
+    return plan_cost(request, [whole])
 
 
 def _ratio(one_s: float, other_s: float) -> float:

@@ -78,6 +78,9 @@ class Prediction:
     #: How many times faster than one device alone, and than whole copies on all devices, by the same cost model.
     speedup_over_one: float
     speedup_over_data_parallel: float
+    #: Bytes that whole copies would need on each device, and what each device has, at least; None: not limited.
+    data_parallel_bytes: int
+    memory_bytes: int | None
     #: What holds the plan back, in words.
     bottleneck: str
     stages: tuple[StagePrediction, ...]
