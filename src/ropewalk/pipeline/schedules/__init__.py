@@ -8,13 +8,21 @@ from typing import Any
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.schedules.gpipe import GPipe
+from ropewalk.pipeline.schedules.interleaved import Interleaved
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.pipeline.schedules.pipedream import PipeDream
+from ropewalk.pipeline.schedules.pipedream_2bw import PipeDream2BW
 from ropewalk.pipeline.schedules.schedule import Schedule, Task
 from ropewalk.pipeline.schedules.streams import Stream
+from ropewalk.pipeline.schedules.zb_h1 import ZeroBubbleH1
+from ropewalk.pipeline.schedules.zb_h2 import ZeroBubbleH2
+from ropewalk.pipeline.schedules.zb_v import ZeroBubbleV
 
 #: Every schedule by its name; the conformance suite runs over all of them.
-SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (GPipe, OneFOneB, PipeDream)}
+SCHEDULES: dict[str, type[Schedule]] = {
+    kind.name: kind
+    for kind in (GPipe, OneFOneB, PipeDream, PipeDream2BW, Interleaved, ZeroBubbleH1, ZeroBubbleH2, ZeroBubbleV)
+}
 
 
 def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:

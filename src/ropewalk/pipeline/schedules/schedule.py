@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
@@ -45,15 +45,15 @@ class Schedule(ABC):
     """
 
     #: How it is asked for, `one_f_one_b`.
-    name: ClassVar[str]
+    name: str
     #: Whether each step ends with an empty pipeline and one update of all stages.
-    flushes: ClassVar[bool] = True
+    flushes: bool = True
     #: Whether it has I and W in place of B.
-    splits_backward: ClassVar[bool] = False
+    splits_backward: bool = False
     #: Whether all stages need equally many replicas.
-    uniform_replicas: ClassVar[bool] = False
+    uniform_replicas: bool = False
     #: Whether a barrier before the step would undo what the schedule is for (training.md, section 2).
-    refuses_norm: ClassVar[bool] = False
+    refuses_norm: bool = False
 
     def __init__(self, *, norm: bool = False) -> None:
         if norm and self.refuses_norm:

@@ -1,0 +1,98 @@
+"""Interleaved 1F1B: v stages on each worker, and a v-th of the idle time (Narayanan et al., 2104.04473, section 2.2).
+
+    worker 0 | stages 0, p, 2p, ...           p = 2, v = 2, worker 0 (F0:1 is micro-batch 1 at stage 0):
+    worker 1 | stages 1, p+1, 2p+1, ...       F0:0 F0:1 F2:0 F2:1 F0:2 B2:0 F0:3 B2:1 F2:2 B0:0 F2:3 B0:1 ...
+
+Micro-batches go in groups of p: a worker runs p of them through its first stage, then
+through its second, and so on; backwards likewise from its last. Of this sequence worker d
+runs 2(p-d-1) + (v-1)p forwards ahead, then alternates. Idle (p-1)(t_F + t_B + t_W) / v,
+for v times the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
+from ropewalk.pipeline.versions import warm_up
+
+
+class Interleaved(Schedule):
+    """One forward, one backward in turn on workers that have several stages each.
+
+    Args:
+        chunks: Stages on each worker.
+        norm: Whether steps wait for the global norm of the gradients.
+    """
+
+    name = "interleaved"
+    uniform_replicas = True
+
+    def __init__(self, *, chunks: int = 2, norm: bool = False) -> None:
+        super().__init__(norm=norm)
+        if chunks < 2:
+            raise ScheduleInvalid(
+                f"interleaved needs at least 2 chunks on each worker, not {chunks}; with 1 one_f_one_b needs less memory"
+            )
+        self.chunks = chunks
+
+    @property
+    def stages_per_worker(self) -> int:
+        return self.chunks
+
+    def group_of(self, stage: int, num_groups: int) -> int:
+        return stage % num_groups
+
+    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+        own = turns(plan, worker.group, worker.replica)
+        num_groups, num = len(plan.groups), len(own) * self.chunks
+        ahead = self._ahead(num_groups, worker.group)
+        for k in range(num + ahead):
+            if k < num:
+                chunk, j = self._place(k, num_groups)
+                yield Task(Kind.FORWARD, worker.group + chunk * num_groups, own[j])
+            if ahead <= k:
+                chunk, j = self._place(k - ahead, num_groups)
+                yield Task(Kind.BACKWARD, worker.group + (self.chunks - 1 - chunk) * num_groups, own[j])
+
+    def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
+        return min(2 * warm_up(workers_after, replicas) + 1, -(-micro_batches // replicas))
+
+    def in_flight_at(self, plan: Plan, stage: int) -> int:
+        num_groups = len(plan.groups)
+        chunk, group = divmod(stage, num_groups)
+        # Of those it runs between two of its own forwards, the last of a group of p meets the most. In its sequence
+        # that many backwards come before the stage's own next; each round of p * v has p of the stage.
+        behind = num_groups - 1 - 2 * (num_groups - 1 - group) - 2 * (self.chunks - 1 - chunk) * num_groups
+        rounds, rest = divmod(behind, num_groups * self.chunks)
+        most = num_groups - rounds * num_groups - min(rest, num_groups)
+        return min(most, plan.micro_batches // plan.stages[stage].replicas)
+
+    def held_at(self, plan: Plan, stage: int) -> int:
+        return self.in_flight_at(plan, stage)
+
+    def held_by(self, plan: Plan, group: int) -> int:
+        num = plan.micro_batches // plan.stages[group].replicas * self.chunks
+        return min(self._ahead(len(plan.groups), group) + 1, num)
+
+    def check(self, plan: Plan) -> None:
+        super().check(plan)
+        num_groups, replicas = len(plan.groups), plan.stages[0].replicas
+        if plan.micro_batches % (num_groups * replicas):
+            raise ScheduleInvalid(
+                f"interleaved runs as many micro-batches at a time as there are groups of devices, {num_groups}, on each "
+                f"of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; take a multiple of "
+                f"{num_groups * replicas}"
+            )
+
+    def _ahead(self, num_groups: int, group: int) -> int:
+        return 2 * (num_groups - group - 1) + (self.chunks - 1) * num_groups
+
+    def _place(self, k: int, num_groups: int) -> tuple[int, int]:
+        """Which of its stages, counted in order of passing, and which of its micro-batches a worker runs k-th."""
+        several, rest = divmod(k, num_groups * self.chunks)
+        chunk, place = divmod(rest, num_groups)
+        return chunk, several * num_groups + place

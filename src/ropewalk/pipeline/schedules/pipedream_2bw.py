@@ -1,0 +1,48 @@
+"""PipeDream-2BW: no flush, one update a mini-batch, two versions of the weights (Narayanan et al., 2006.09503, 3.1).
+
+    worker 0 | F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 ...     mini-batches of m = 2:
+    worker 1 | .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 ...        U after B1, B3, ...
+
+Mini-batch t uses version max(t - 1, 0) at every stage, so W(t+1) = W(t) - lr * gradient at
+W(t-1): one update late, everywhere. That needs m >= p: when the first piece of mini-batch
+t + 1 comes, mini-batch t - 1 must be done.
+"""
+
+from __future__ import annotations
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.schedules.pipedream import PipeDream
+from ropewalk.pipeline.versions import double_buffered, warm_up
+
+
+class PipeDream2BW(PipeDream):
+    """One forward, one backward in turn for ever, with an update a mini-batch and weights that lag behind by one."""
+
+    name = "pipedream_2bw"
+
+    def __init__(self, *, norm: bool = False) -> None:
+        super().__init__(norm=norm)
+
+    def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
+        return 1
+
+    def lag(self, plan: Plan, stage: int) -> int:
+        return 1
+
+    def version(self, plan: Plan, stage: int, micro_batch: int) -> int:
+        return double_buffered(micro_batch, micro_batches=plan.micro_batches)
+
+    def round_size(self, plan: Plan, stage: int) -> int:
+        return plan.micro_batches
+
+    def check(self, plan: Plan) -> None:
+        super().check(plan)
+        for stage in plan.stages:
+            needed = warm_up(plan.workers_after(stage.id), stage.replicas) + 1
+            if plan.micro_batches // stage.replicas < needed:
+                raise ScheduleInvalid(
+                    f"pipedream_2bw needs at least {needed} micro-batches for each of {stage.replicas} replica(s) of stage "
+                    f"{stage.id}, so that two versions of the weights do, and the plan has {plan.micro_batches}; take "
+                    f"micro_batches >= {needed * stage.replicas}"
+                )

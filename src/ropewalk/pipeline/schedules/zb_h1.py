@@ -1,0 +1,47 @@
+"""ZB-H1: backwards in two halves, and no more memory than 1F1B (Qi et al., Zero Bubble, 2401.10241, section 2.1).
+
+    worker 0 | F0 F1 F2 .. .. I0 W0 F3 I1 W1 .. I2 W2 .. I3 W3
+    worker 1 | .. F0 F1 .. I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
+    worker 2 | .. .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
+
+The stage before waits only for I; W fills gaps. Stage s of p runs W s micro-batches after
+I, so that every stage holds p. Idle (p-1)(t_F + t_B - t_W).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
+from ropewalk.pipeline.versions import warm_up
+
+
+class ZeroBubbleH1(Schedule):
+    """One forward, one input gradient, one weight gradient in turn; a third of 1F1B's idle time."""
+
+    name = "zb_h1"
+    splits_backward = True
+    uniform_replicas = True
+    #: Forwards ahead of the first I, and micro-batches from I to W, for each stage after (before) this one.
+    _slope = 1
+
+    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+        (stage,) = plan.groups[worker.group]
+        own = turns(plan, stage, worker.replica)
+        ahead = self._slope * (len(plan.stages) - 1 - stage)
+        late = self._slope * stage
+        for j in range(len(own) + ahead + late):
+            if j < len(own):
+                yield Task(Kind.FORWARD, stage, own[j])
+            if ahead <= j < len(own) + ahead:
+                yield Task(Kind.INPUT_GRADIENT, stage, own[j - ahead])
+            if ahead + late <= j:
+                yield Task(Kind.WEIGHT_GRADIENT, stage, own[j - ahead - late])
+
+    def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
+        return min(self._slope * warm_up(workers_after, replicas) + 1, -(-micro_batches // replicas))
+
+    def held(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        return min(self._slope * (num_stages - 1) + 1, -(-micro_batches // replicas))
