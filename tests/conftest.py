@@ -36,9 +36,9 @@ MARK = "TESTS_OF_ROPEWALK"
 IGNORED_THREADS = re.compile(r"hypothesis|matplotlib|tqdm|pytest", re.IGNORECASE)
 #: Files that other libraries open once and keep.
 IGNORED_FILES = re.compile(r"^/dev/|^/proc/|^/sys/|/\.hypothesis/|/site-packages/|/matplotlib/|\.pyc$")
+#: Tests that make machines or clusters, or start commands: these folders, and scenarios with "hosts" in their names.
+ON_MACHINES = ("cli", "engines", "lab")
 #: multiprocessing's own folder of a process; it removes it at the process's end.
-#: Folders of tests that make machines, clusters or whole programs.
-ON_MACHINES = ("cli", "engines", "lab", "scenarios")
 IGNORED_ENTRIES = ("pymp-",)
 
 
@@ -79,14 +79,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `pytest -n 2`: what makes machines runs in one worker, one after the other, all other files beside it.
 
-    Such tests measure time, and begin first because they are the largest share; the others mostly wait for something.
+    Such tests measure time, and begin first because they are the largest share. It must stay less than half of the
+    whole, or one worker ends long before the other one: who is through with them takes files as well.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Shares(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "machines" if Path(file).parts[1] in ON_MACHINES else file
+            _, folder, *rest = Path(file).parts
+            on_machines = folder in ON_MACHINES or (folder == "scenarios" and "hosts" in rest[-1])
+            return "machines" if on_machines else file
 
     return Shares(config, log)
 
