@@ -243,3 +243,11 @@ def test_nothing_is_deferred_without_gradients() -> None:
         assert not nn.Linear(3, 3)(torch.randn(2, 3)).requires_grad
     queue.run()
     assert len(queue) == 0
+
+
+def test_second_derivatives_are_refused() -> None:
+    linear, inputs, queue = nn.Linear(3, 2), torch.randn(4, 3, requires_grad=True), WeightQueue()
+    with deferred_weights(queue):
+        value = linear(inputs).square().sum()
+    with pytest.raises(RuntimeError, match="without create_graph=True"):
+        torch.autograd.grad(value, inputs, create_graph=True)

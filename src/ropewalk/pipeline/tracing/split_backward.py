@@ -14,29 +14,31 @@ inside I. A call is recognised by torch's function mode, wherever it stands: in 
 in functions and in graphs of aten operators; but not inside what torch runs as one
 function (`nn.MultiheadAttention` that was not traced, recurrent layers).
 
-W is a backward of its own, over one small node a call, in the order in which I reached
-them. So sums, hooks and `.grad` are autograd's own, and bit-equal to a whole backward.
+W is a backward of its own, over small nodes, in the order in which I reached the calls.
+So sums, hooks and `.grad` are autograd's own, and bit-equal to a whole backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import Function, once_differentiable
+from torch.autograd.function import Function
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 __all__ = ["WeightQueue", "deferred_weights"]
 
+#: Calls with small weights share a node of W: a node costs some 20 us, their gradients live until the node is done.
+_GROUP_BYTES = 2**20
 #: Weight and bias of a call, or their gradients.
 _Parameters = tuple[Tensor, Tensor | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # frozen would cost a microsecond a call
 class _Call:
     """A call whose I is done."""
 
@@ -104,14 +106,24 @@ class WeightQueue:
 
     def add(self, call: _Call) -> None:
         """Leave the W of a call to do; for the autograd functions below."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("a split backward has no second derivative: call it without create_graph=True")
         self._calls.append(call)
 
     def _roots(self) -> list[Tensor]:
-        """One scalar per call, whose backward is the W of the call; the queue is empty then."""
-        calls, self._calls = self._calls, []
+        """Scalars whose backwards are the W of all calls; the queue is empty then."""
+        groups: list[list[_Call]] = []
+        size_bytes = _GROUP_BYTES
+        for call in self._calls:
+            if size_bytes >= _GROUP_BYTES:
+                size_bytes = 0
+                groups.append([])
+            groups[-1].append(call)
+            size_bytes += sum(one.nbytes for one in call.parameters if one is not None)
+        self._calls = []
         with torch.enable_grad():
-            # Autograd runs the node made last first: so the one that I reached first.
-            return [_apply(_WeightGradient, call.compute, *call.parameters) for call in reversed(calls)]
+            # Autograd runs the node made last first: so the calls that I reached first.
+            return [_apply(_WeightGradients, group, *_flat(group)) for group in reversed(groups)]
 
 
 class deferred_weights(TorchFunctionMode):
@@ -309,7 +321,6 @@ class _Linear(Function):
         return functional.linear(input, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs, weight = ctx.saved_tensors
         has_bias = ctx.parameters[1] is not None
@@ -336,14 +347,13 @@ class _Convolution(Function):
         return torch.convolution(input, weight, bias, *shape)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs, weight = ctx.saved_tensors
         bias, shape = ctx.parameters[1], ctx.shape
         sizes = None if bias is None else list(bias.shape)
 
         def backward(*mask: bool) -> Any:
-            return _aten.convolution_backward(gradient, inputs, weight, sizes, *shape, list(mask))
+            return _aten.convolution_backward.default(gradient, inputs, weight, sizes, *shape, list(mask))
 
         def compute() -> _Parameters:
             _, in_weight, in_bias = backward(False, True, bias is not None)
@@ -374,7 +384,6 @@ class _Embedding(Function):
         return torch.embedding(weight, input, padding, scales, sparse)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (indices,), how = ctx.saved_tensors, ctx.how
 
@@ -385,19 +394,28 @@ class _Embedding(Function):
         return (None,) * 7
 
 
-class _WeightGradient(Function):
-    """The node of W: a scalar of weight and bias whose backward is what a call has left to do."""
+class _WeightGradients(Function):
+    """A node of W: a scalar of weights and biases whose backward is what some calls have left to do."""
 
     @staticmethod
-    def forward(ctx: Any, compute: Callable[[], _Parameters], weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.compute, ctx.types = compute, (weight.dtype, None if bias is None else bias.dtype)
+    def forward(ctx: Any, calls: list[_Call], *parameters: Tensor | None) -> Tensor:
+        ctx.calls = calls
         return torch.zeros(())
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
-        compute, ctx.compute = ctx.compute, None  # what it kept is free as soon as it is done
-        pairs = zip(compute(), ctx.types, strict=True)
-        return None, *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs)
+        found: list[Tensor | None] = [None]
+        calls: list[_Call] = ctx.calls
+        calls.reverse()
+        while calls:  # what a call keeps is free as soon as it is done
+            call = calls.pop()
+            for gradient, leaf in zip(call.compute(), call.parameters, strict=True):
+                found.append(None if gradient is None or leaf is None else gradient.to(leaf.dtype))
+        return tuple(found)
+
+
+def _flat(calls: list[_Call]) -> Iterator[Tensor | None]:
+    return (parameter for call in calls for parameter in call.parameters)
 
 
 def _like(input: Tensor, parameters: _Parameters) -> _Parameters:
