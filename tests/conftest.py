@@ -25,7 +25,14 @@ from typing import Any
 import psutil
 import pytest
 
-pytest_plugins = ["tests.lab.plugin", "tests.lab.kubernetes", "tests.lab.ssh", "tests.lab.slurm", "tests.lab.docker"]
+pytest_plugins = [
+    "tests.profiles",
+    "tests.lab.plugin",
+    "tests.lab.kubernetes",
+    "tests.lab.ssh",
+    "tests.lab.slurm",
+    "tests.lab.docker",
+]
 
 GRACE_S = 5.0  # ends of processes and threads take a moment, more on a busy machine
 

@@ -24,6 +24,7 @@ from ropewalk.cli.placing import refusal
 from ropewalk.errors import NoPlanFits, RopewalkError
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Profile
+from ropewalk.quantities import parse_memory
 
 
 class Recompute(StrEnum):
@@ -67,7 +68,7 @@ def plan(
         int | None, typer.Option(min=1, help="Micro-batches in one step; 4 for each device, or 1 without a flush.")
     ] = None,
     partitioner: Annotated[str, typer.Option(help="exact, balanced or pipedream.")] = "exact",
-    stages: Annotated[int | None, typer.Option(min=1, help="How many stages; what is fastest if not given.")] = None,
+    num_stages: Annotated[int | None, typer.Option(min=1, help="How many; what is fastest if not given.")] = None,
     cut: Annotated[
         list[str] | None, typer.Option(help="Cut behind this operator; may be given several times; the plan is fixed.")
     ] = None,
@@ -98,6 +99,10 @@ def plan(
         raise refusal("plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {partitioner}")
     console = Console(stderr=True, highlight=False)
     try:
+        memory_bytes = None if memory is None else parse_memory(memory)
+    except ValueError as error:
+        raise refusal("plan", f"--memory: {error}") from None
+    try:
         # By name: the other commands need neither numpy nor torch.
         planning = importlib.import_module("ropewalk.pipeline.planning")
         measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
@@ -107,11 +112,11 @@ def plan(
             measured,
             devices=devices,
             bandwidth=bandwidth.split(",") if bandwidth else None,
-            memory=memory,
+            memory=memory_bytes,
             schedule=schedule,
             micro_batches=micro_batches,
             partitioner=_partitioner(partitioner, cost_model, free_transfers),
-            num_stages=stages,
+            num_stages=num_stages,
             recompute=_RECOMPUTE[recompute],
             optimizer_slots=optimizer_slots,
             cuts=cut,

@@ -17,7 +17,7 @@ from ropewalk.quantities import shown_size
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan
 
-_COLUMN, _GAP, _LEFT, _BAR = 170, 46, 24, 180
+_COLUMN, _GAP, _LEFT, _MARGIN, _BAR = 170, 46, 24, 100, 180
 _FORWARD, _BACKWARD = "#3b82f6", "#16a34a"
 _MEMORY = {
     "weights": "#475569", "gradients": "#64748b", "optimizer": "#94a3b8",
@@ -30,10 +30,12 @@ def plan_svg(plan: Plan, prediction: Prediction) -> str:
     memory_bytes = prediction.memory_bytes
     top = 60 + 22 * _arc_levels(plan)
     notes = list(remarks(plan, prediction))
-    width = 2 * _LEFT + len(plan.stages) * _COLUMN + (len(plan.stages) - 1) * _GAP
+    right = _LEFT + len(plan.stages) * (_COLUMN + _GAP) - _GAP
+    words = max(int(8.5 * len(headline(plan, prediction))), *(int(6.4 * len(note)) for note in notes))
+    width = max(right + _MARGIN, _LEFT + words)
     height = top + _BAR + 130 + 18 * (len(notes) + 1)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(width, 640)} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="12" fill="#0f172a">',
         '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#b91c1c"/></marker></defs>',
@@ -47,10 +49,8 @@ def plan_svg(plan: Plan, prediction: Prediction) -> str:
         parts += _stage(plan, prediction, number, top, slowest, fullest)
     if memory_bytes:
         y = top + 34 + _BAR * (1 - memory_bytes / fullest)
-        parts.append(f'<path d="M{_LEFT} {y:.1f} H{width - _LEFT}" stroke="#b91c1c" stroke-dasharray="6 4"/>')
-        parts.append(
-            _text(width - _LEFT, y - 4, f"{shown_size(memory_bytes)} per device", anchor="end", colour="#b91c1c")
-        )
+        parts.append(f'<path d="M{_LEFT} {y:.1f} H{right}" stroke="#b91c1c" stroke-dasharray="6 4"/>')
+        parts.append(_text(right + 6, y + 4, f"{shown_size(memory_bytes)} each", colour="#b91c1c"))
     parts += _legend(top + _BAR + 112)
     for line, note in enumerate(notes):
         parts.append(_text(_LEFT, top + _BAR + 138 + 18 * line, note, colour="#334155"))
@@ -102,7 +102,7 @@ def _arcs(plan: Plan, prediction: Prediction, top: int) -> Iterator[str]:
             f"<title>{both}{shown_size(link.backward_bytes)} back in a step</title></path>"
         )
         label = shown_size(link.forward_bytes)
-        yield _text((start + end) / 2, peak + 10, label, anchor="middle", size=10, colour="#b91c1c")
+        yield _text((start + end) / 2, peak + 1, label, anchor="middle", size=10, colour="#b91c1c")
 
 
 def _legend(y: float) -> Iterator[str]:

@@ -21,7 +21,6 @@ class CostedSchedule(Protocol):
     flushes: ClassVar[bool]
     #: Whether backward runs in two halves (zero bubble).
     splits_backward: ClassVar[bool]
-
     #: Whether all stages need as many replicas.
     uniform_replicas: ClassVar[bool]
 
