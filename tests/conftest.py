@@ -45,8 +45,10 @@ IGNORED_THREADS = re.compile(r"hypothesis|matplotlib|tqdm|pytest", re.IGNORECASE
 IGNORED_FILES = re.compile(r"^/dev/|^/proc/|^/sys/|/\.hypothesis/|/site-packages/|/matplotlib/|\.pyc$")
 #: Tests that make machines or clusters, or start commands: these folders, and scenarios with "hosts" in their names.
 ON_MACHINES = ("cli", "engines", "lab")
-#: multiprocessing's own folder of a process; it removes it at the process's end.
-IGNORED_ENTRIES = ("pymp-",)
+#: multiprocessing's own folder of a process, which it removes at its end; and torch's compiler cache, made on import.
+IGNORED_ENTRIES = ("pymp-", "torchinductor_")
+#: Folders of tests that make machines, clusters or whole programs.
+ON_MACHINES = ("cli", "engines", "lab", "scenarios")
 
 
 # --- the surroundings of the run --------------------------------------------------------------------------------------
