@@ -35,7 +35,7 @@ class Interleaved(Schedule):
         super().__init__(norm=norm)
         if chunks < 2:
             raise ScheduleInvalid(
-                f"interleaved needs at least 2 chunks on each worker, not {chunks}; with 1 one_f_one_b needs less memory"
+                f"interleaved needs at least 2 chunks on each worker, not {chunks}; for 1 take one_f_one_b"
             )
         self.chunks = chunks
 
@@ -83,8 +83,8 @@ class Interleaved(Schedule):
         num_groups, replicas = len(plan.groups), plan.stages[0].replicas
         if plan.micro_batches % (num_groups * replicas):
             raise ScheduleInvalid(
-                f"interleaved runs as many micro-batches at a time as there are groups of devices, {num_groups}, on each "
-                f"of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; take a multiple of "
+                f"interleaved runs as many micro-batches at a time as there are groups of devices, {num_groups}, on "
+                f"each of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; take a multiple of "
                 f"{num_groups * replicas}"
             )
 

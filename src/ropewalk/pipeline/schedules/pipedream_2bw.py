@@ -42,7 +42,7 @@ class PipeDream2BW(PipeDream):
             needed = warm_up(plan.workers_after(stage.id), stage.replicas) + 1
             if plan.micro_batches // stage.replicas < needed:
                 raise ScheduleInvalid(
-                    f"pipedream_2bw needs at least {needed} micro-batches for each of {stage.replicas} replica(s) of stage "
-                    f"{stage.id}, so that two versions of the weights do, and the plan has {plan.micro_batches}; take "
+                    f"pipedream_2bw needs at least {needed} micro-batches for each of {stage.replicas} replica(s) of "
+                    f"stage {stage.id}, so that two versions of the weights do, and the plan has {plan.micro_batches}; take "
                     f"micro_batches >= {needed * stage.replicas}"
                 )

@@ -28,7 +28,7 @@ class ZeroBubbleH2(ZeroBubbleH1):
         needed = (2 * num_stages - 1) * replicas
         if plan.micro_batches < needed:
             raise ScheduleInvalid(
-                f"zb_h2 needs at least 2p - 1 = {2 * num_stages - 1} micro-batches for each of {replicas} replica(s) of "
-                f"its {num_stages} stages, and the plan has {plan.micro_batches}; take micro_batches >= {needed}, or "
+                f"zb_h2 needs at least 2p - 1 = {2 * num_stages - 1} micro-batches for each of {replicas} replica(s) "
+                f"of its {num_stages} stages, and the plan has {plan.micro_batches}; take micro_batches >= {needed}, or "
                 f"zb_h1, which takes any number"
             )
