@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ropewalk.errors import NoPlanFits, PlanInvalid
 from ropewalk.pipeline.plans import Stage
@@ -15,14 +15,25 @@ from ropewalk.pipeline.topology import Topology
 class CostedSchedule(Protocol):
     """What a planner asks of a schedule; every `Schedule` answers it."""
 
-    #: What it is called in SCHEDULES.
-    name: ClassVar[str]
-    #: Whether the pipeline runs empty at the end of each step, and updates once there.
-    flushes: ClassVar[bool]
-    #: Whether backward runs in two halves (zero bubble).
-    splits_backward: ClassVar[bool]
-    #: Whether all stages need as many replicas.
-    uniform_replicas: ClassVar[bool]
+    @property
+    def name(self) -> str:
+        """What it is called in SCHEDULES."""
+        ...
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the pipeline runs empty at the end of each step, and updates once there."""
+        ...
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether backward runs in two halves (zero bubble)."""
+        ...
+
+    @property
+    def uniform_replicas(self) -> bool:
+        """Whether all stages need as many replicas."""
+        ...
 
     @property
     def stages_per_worker(self) -> int:
