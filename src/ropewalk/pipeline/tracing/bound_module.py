@@ -13,7 +13,7 @@ touched, and two stages in one process do not see each other's tensors.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -23,6 +23,10 @@ from ropewalk.pipeline.tracing import computing
 
 #: A dictionary of parameters or buffers of one shell, and the name in it.
 _Place = tuple[dict[str, Tensor | None], str]
+
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class BoundModule:
@@ -36,6 +40,7 @@ class BoundModule:
 
     def __init__(self, path: str, module: nn.Module, canonical: Mapping[str, str]) -> None:
         self.path = path
+        self._canonical = canonical
         #: For the printed code of programs.
         self.__name__ = f"module_{path.replace('.', '_')}" if path else "model"
         self.__module__ = __name__
@@ -64,9 +69,14 @@ class BoundModule:
                     tensor.copy_(new)
         return result
 
-    def train(self, mode: bool) -> None:
-        """Switch the shell, and what is in it, to training or evaluation."""
-        self.shell.train(mode)
+    def batch_norms(self) -> Iterator[tuple[str, str, str, str | None, float | None]]:
+        """Those in it that keep running statistics: path, names of the three buffers, momentum."""
+        for path, module in self.shell.named_modules(prefix=self.path):
+            if type(module) in _BATCH_NORMS and module.running_mean is not None:
+                norm = cast(nn.BatchNorm2d, module)
+                mean, variance, count = (f"{path}.{name}" for name in _STATISTICS)
+                counted = self._canonical.get(count) if norm.num_batches_tracked is not None else None
+                yield path, self._canonical[mean], self._canonical[variance], counted, norm.momentum
 
 
 def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) -> nn.Module:
@@ -100,7 +110,7 @@ def _forward_through_computing(module: nn.Module, path: str) -> Callable[..., An
     """A forward that goes through `computing`, for the modules whose numbers it reproduces to the bit."""
     if "forward" in module.__dict__:  # somebody's own
         return None
-    if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+    if type(module) in _BATCH_NORMS:
         return _batch_norm_forward(cast(nn.BatchNorm2d, module), path)
     return None
 

@@ -1,50 +1,282 @@
-"""Which calls make one operator, so that every cut between operators is legal."""
+"""Which calls make one operator, so that every cut between operators is legal.
+
+    1. the calls within one call of a leaf module              linear1: [reshape, linear]
+    2. a value that is written in place, from where it is made
+       to the last write, with all who read it in between      [batch_norm, relu_]
+    3. a call that only looks at its input in another way,
+       with who made that or who reads it                      [mean, view]
+    4. what would go round in a circle otherwise
+
+Operators run in the order of the program as far as (3) lets them; random calls keep their
+order always, because they draw from one generator.
+"""
 
 from __future__ import annotations
 
-from torch import fx, nn
+import heapq
+from collections.abc import Iterable, Mapping
 
+from torch import fx
+
+from ropewalk.pipeline.tracing.aliasing import Observed
 from ropewalk.pipeline.tracing.captured import Captured, Kind
-from ropewalk.pipeline.tracing.model_graph import TracedOperator
-from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.marks import CUT_HERE
 
 
-def grouped(captured: Captured, inputs: ModelInputs, model: nn.Module) -> tuple[tuple[TracedOperator, ...], str]:
-    """The operators, and the id of the one whose value the model returns."""
-    operators: list[TracedOperator] = []
-    for node, source in captured.sources.items():
-        if source.kind is Kind.INPUT:
-            operators.append(TracedOperator(f"input.{source.name}", "input", (), is_input=True, values=(node,)))
-    owner = {one.values[0]: one.id for one in operators}
-    for node in captured.calls():
-        site = captured.sites[node]
-        id = site.call or str(node)
-        parameters, buffers, reads = _reads(captured, node)
-        operators.append(
-            TracedOperator(
-                id,
-                site.name,
-                tuple(dict.fromkeys(owner[read] for read in reads)),
-                parameters,
-                buffers,
-                nodes=(node,),
-                values=(node,),
-            )
+def group(captured: Captured, seen: Mapping[fx.Node, Observed]) -> list[list[fx.Node]]:
+    """The calls of each operator in program order, and the operators in the order they run."""
+    return _Grouping(captured, seen).groups()
+
+
+class _Grouping:
+    """Sets of calls that grow together (union and find)."""
+
+    def __init__(self, captured: Captured, seen: Mapping[fx.Node, Observed]) -> None:
+        self._captured = captured
+        self._seen = seen
+        self._calls = list(captured.calls())
+        self._position = {node: index for index, node in enumerate(self._calls)}
+        self._parent = {node: node for node in self._calls}
+
+    def groups(self) -> list[list[fx.Node]]:
+        self._join_calls_of_modules()
+        self._join_written()
+        self._join_circles()
+        for node in self._calls:
+            self._join_number(node)
+        for root in self._roots():
+            self._join_constant(root)
+        for root in self._roots():
+            self._join_end(root)
+        if not self._captured.keeps_modules:
+            for root in self._roots():
+                self._join_view(root)
+        self._join_circles()
+        return self._in_order()
+
+    # --- sets ---------------------------------------------------------------------------------------------------------
+
+    def _find(self, node: fx.Node) -> fx.Node:
+        while self._parent[node] is not node:
+            self._parent[node] = node = self._parent[self._parent[node]]
+        return node
+
+    def _join(self, nodes: Iterable[fx.Node]) -> None:
+        """Make one set of all sets of these calls; its root is the first call of the program."""
+        roots = sorted({self._find(node) for node in nodes}, key=self._position.__getitem__)
+        for root in roots[1:]:
+            self._parent[root] = roots[0]
+
+    def _members(self, root: fx.Node) -> list[fx.Node]:
+        return [node for node in self._calls if self._find(node) is self._find(root)]
+
+    def _roots(self) -> list[fx.Node]:
+        return list(dict.fromkeys(map(self._find, self._calls)))
+
+    # --- 1 and 2 ------------------------------------------------------------------------------------------------------
+
+    def _join_calls_of_modules(self) -> None:
+        calls: dict[str, list[fx.Node]] = {}
+        for node in self._calls:
+            if (call := self._captured.sites[node].call) is not None:
+                calls.setdefault(call, []).append(node)
+        for nodes in calls.values():
+            self._join(nodes)
+
+    def _join_written(self) -> None:
+        statistics = self._statistics()
+        last_write: dict[int, int] = {}
+        for node in self._calls:
+            for storage in self._seen[node].written - statistics:
+                last_write[storage] = self._position[node]
+        for storage, last in last_write.items():
+            holders = [node for node in self._seen if storage in self._seen[node].storages]
+            users = {reader for node in holders for reader in node.users}
+            concerned = [*holders, *users]
+            self._join(node for node in concerned if node in self._position and self._position[node] <= last)
+
+    def _statistics(self) -> frozenset[int]:
+        """Running statistics: batch normalisations that share them may still lie in different stages."""
+        names = (".running_mean", ".running_var", ".num_batches_tracked")
+        return frozenset(
+            storage
+            for node, source in self._captured.sources.items()
+            if source.kind is Kind.BUFFER and f".{source.name}".endswith(names)
+            for storage in self._seen[node].storages
         )
-        owner[node] = id
-    return tuple(operators), owner[captured.output_leaves[0]]
+
+    # --- 3 ------------------------------------------------------------------------------------------------------------
+
+    def _join_number(self, node: fx.Node) -> None:
+        """A size goes to its one reader, who has the tensor with that size at hand (see `sizes`)."""
+        if not self._seen[node].has_tensor and self._seen[node].is_leaf and self._find(node) is node:
+            readers = [reader for reader in node.users if reader in self._position]
+            if len(readers) == len(node.users) and len({self._find(reader) for reader in readers}) == 1:
+                self._join([node, readers[0]])
+
+    def _join_end(self, root: fx.Node) -> None:
+        """What nobody reads, such as the counting of steps in a buffer, goes to whom it reads, or who comes next."""
+        members = self._members(root) if self._find(root) is root else []
+        if not members or self._readers(members):
+            return
+        sources = [one for node in members for one in node.all_input_nodes if one in self._position]
+        outside = [one for one in sources if self._find(one) is not root]
+        following = self._calls[self._position[members[-1]] + 1 :]
+        if outside:
+            self._join([root, max(outside, key=self._position.__getitem__)])
+        elif following and not any(one in self._captured.sources for one in self._values_read(members)):
+            self._join([root, following[0]])
+
+    def _values_read(self, members: list[fx.Node]) -> list[fx.Node]:
+        """What these calls read of others, parameters and buffers left out."""
+        state = {node for node, source in self._captured.sources.items() if source.kind is not Kind.INPUT}
+        return [one for node in members for one in node.all_input_nodes if one not in state and one not in members]
+
+    def _join_constant(self, root: fx.Node) -> None:
+        """What is made of nothing but numbers goes to its one reader: there it need not be sent to."""
+        members = self._members(root) if self._find(root) is root else []
+        if not members or any(
+            node.all_input_nodes and not set(node.all_input_nodes) <= set(members) for node in members
+        ):
+            return
+        if any(self._seen[node].is_random or self._captured.sites[node].call for node in members):
+            return
+        readers = self._readers(members)
+        groups = {self._find(reader) for reader in readers if reader in self._position}
+        if len(groups) == 1 and readers <= self._position.keys():
+            self._join([root, *groups])
+
+    def _readers(self, members: list[fx.Node]) -> set[fx.Node]:
+        return {reader for node in members for reader in node.users} - set(members)
+
+    def _join_view(self, root: fx.Node) -> None:
+        """A group that computes nothing goes to who made what it looks at, else to its one reader."""
+        if self._find(root) is not root:
+            return
+        members = self._members(root)
+        if not all(self._is_view(node) for node in members):
+            return
+        inside = set(members)
+        read = {one for node in members for one in node.all_input_nodes if one not in inside}
+        made = {self._find(one) for one in read if one in self._position}
+        readers = self._readers(members)
+        if len(made) == 1 and read <= self._position.keys():
+            (source,) = made
+            is_sole_reader = all(set(one.users) - set(self._members(source)) <= inside for one in read)
+            grows = max(self._seen[node].size_bytes for node in members) > max(
+                self._seen[one].size_bytes for one in read
+            )
+            has_parts = not all(self._seen[one].is_tensor for one in read)
+            is_number = not any(self._seen[node].has_tensor for node in members)
+            if has_parts or is_number or (is_sole_reader and not grows):
+                self._join([source, root])
+                return
+        groups = {self._find(reader) for reader in readers if reader in self._position}
+        if len(groups) == 1 and all(reader in self._position for reader in readers):
+            (target,) = groups
+            if not self._would_reorder(members, read, target):
+                self._join([root, target])
+
+    def _is_view(self, node: fx.Node) -> bool:
+        seen = self._seen[node]
+        if seen.is_random or seen.written or self._captured.sites[node].name == CUT_HERE:
+            return False
+        read: set[int] = set()
+        for one in node.all_input_nodes:
+            read |= self._seen[one].storages
+        return seen.storages <= read
+
+    def _would_reorder(self, members: list[fx.Node], read: set[fx.Node], target: fx.Node) -> bool:
+        """Whether gradients would be added in another order, if these calls moved to where the target is."""
+        first, last = self._position[members[-1]], min(self._position[node] for node in self._members(target))
+        return any(
+            self._seen[one].requires_grad and first < self._position.get(reader, -1) < last
+            for one in read
+            for reader in one.users
+        )
+
+    # --- 4 ------------------------------------------------------------------------------------------------------------
+
+    def _edges(self) -> dict[fx.Node, set[fx.Node]]:
+        """For each set those that must run after it."""
+        after: dict[fx.Node, set[fx.Node]] = {self._find(node): set() for node in self._calls}
+        random: fx.Node | None = None
+        for node in self._calls:
+            root = self._find(node)
+            for reader in node.users:
+                if reader in self._position:
+                    after[root].add(self._find(reader))
+            if self._seen[node].is_random:
+                if random is not None:
+                    after[self._find(random)].add(root)
+                random = node
+        for root, ends in after.items():
+            ends.discard(root)
+        return after
+
+    def _join_circles(self) -> None:
+        for circle in strong_components(self._edges()):
+            self._join(circle)
+
+    def _in_order(self) -> list[list[fx.Node]]:
+        """The sets in topological order, the one with the earliest call first among those that may come next."""
+        after = self._edges()
+        members: dict[fx.Node, list[fx.Node]] = {}
+        for node in self._calls:
+            members.setdefault(self._find(node), []).append(node)
+        waiting = dict.fromkeys(after, 0)
+        for ends in after.values():
+            for end in ends:
+                waiting[end] += 1
+        main = {root: max(map(self._weighty_position, nodes)) for root, nodes in members.items()}
+        ready = [(main[root], self._position[root], root) for root, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        order: list[list[fx.Node]] = []
+        while ready:
+            root = heapq.heappop(ready)[2]
+            order.append(members[root])
+            for end in after[root]:
+                waiting[end] -= 1
+                if not waiting[end]:
+                    heapq.heappush(ready, (main[end], self._position[end], end))
+        return order
+
+    def _weighty_position(self, node: fx.Node) -> int:
+        return -1 if self._is_view(node) or node.op == "get_attr" else self._position[node]
 
 
-def _reads(captured: Captured, node: fx.Node) -> tuple[tuple[str, ...], tuple[str, ...], list[fx.Node]]:
-    parameters: list[str] = []
-    buffers: list[str] = []
-    values: list[fx.Node] = []
-    for read in node.all_input_nodes:
-        source = captured.sources.get(read)
-        if source is None or source.kind is Kind.INPUT:
-            values.append(read)
-        elif source.kind is Kind.PARAMETER:
-            parameters.append(source.name)
-        else:
-            buffers.append(source.name)
-    return tuple(dict.fromkeys(parameters)), tuple(dict.fromkeys(buffers)), values
+def strong_components(after: Mapping[fx.Node, set[fx.Node]]) -> list[list[fx.Node]]:
+    """The sets of vertices that reach each other (Tarjan 1972), without recursion."""
+    index: dict[fx.Node, int] = {}
+    low: dict[fx.Node, int] = {}
+    path: list[fx.Node] = []
+    on_path: set[fx.Node] = set()
+    found: list[list[fx.Node]] = []
+    for start in after:
+        if start in index:
+            continue
+        work = [(start, iter(list(after[start])))]
+        index[start] = low[start] = len(index)
+        path.append(start)
+        on_path.add(start)
+        while work:
+            vertex, ends = work[-1]
+            following = next((end for end in ends if end not in index or end in on_path), None)
+            if following is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[vertex])
+                if low[vertex] == index[vertex]:
+                    component: list[fx.Node] = []
+                    while not component or component[-1] is not vertex:
+                        component.append(path.pop())
+                        on_path.discard(component[-1])
+                    found.append(component)
+            elif following in index:
+                low[vertex] = min(low[vertex], index[following])
+            else:
+                index[following] = low[following] = len(index)
+                path.append(following)
+                on_path.add(following)
+                work.append((following, iter(list(after[following]))))
+    return found

@@ -11,6 +11,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
+#: The description of the operator that a mark is.
+CUT_HERE = "cut_here"
+
 _exporting: ContextVar[bool] = ContextVar("exporting", default=False)
 
 
@@ -26,6 +29,11 @@ def cut_here(input: Tensor) -> Tensor:
     if isinstance(input, fx.Proxy):
         return cast(Tensor, input.tracer.create_proxy("call_function", cut_here, (input,), {}))
     return mark()(input) if _exporting.get() else input
+
+
+def passed(input: Tensor) -> Tensor:
+    """What a mark does in a traced program: nothing."""
+    return input
 
 
 class CutHere(nn.Module):

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ropewalk.errors import NotTraceable
-from ropewalk.pipeline.tracing.trees import Structure, flatten
+from ropewalk.pipeline.tracing.trees import flatten
 
 #: Example inputs: positional arguments, keyword arguments, or one tensor.
 Example = tuple[Any, ...] | list[Any] | Mapping[str, Any] | Tensor

@@ -13,6 +13,7 @@ from torch import fx, nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.bound_module import BoundModule, tensors_of
 from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.marks import CUT_HERE, CutHere
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
 from ropewalk.pipeline.tracing.trees import LEAF
 
@@ -40,9 +41,10 @@ def capture_sequential(model: nn.Sequential, inputs: ModelInputs) -> Captured:
         value = graph.call_function(
             bound, ([placeholders[at] for at in bound.parameters], [placeholders[at] for at in bound.buffers], value)
         )
+        name = CUT_HERE if type(child) is CutHere else type(child).__name__
         first, call = calls.get(id(child), (path, -1))
         calls[id(child)] = (first, call + 1)
-        captured.sites[value] = Site(first, f"{first}:{call + 1}", type(child).__name__)
+        captured.sites[value] = Site(first, f"{first}:{call + 1}", name)
     if not calls:
         raise NotTraceable("this nn.Sequential is empty: there is nothing to run, and nothing to cut")
     graph.output([value])

@@ -7,77 +7,163 @@ torch.fx        calls of modules and functions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, fx, nn
 
-from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.aliasing import Observed, observe
 from ropewalk.pipeline.tracing.bound_module import tensors_of
-from ropewalk.pipeline.tracing.captured import Captured
-from ropewalk.pipeline.tracing.grouping import grouped
+from ropewalk.pipeline.tracing.captured import Captured, Kind
+from ropewalk.pipeline.tracing.checking import check, run_itself
+from ropewalk.pipeline.tracing.exporting import capture_exported
+from ropewalk.pipeline.tracing.fx_tracing import capture_fx
+from ropewalk.pipeline.tracing.grouping import group
+from ropewalk.pipeline.tracing.leaves import LeafModule, Leaves
+from ropewalk.pipeline.tracing.marks import CUT_HERE
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import Example, ModelInputs
+from ropewalk.pipeline.tracing.operators import batch_norms_of, operators_of, ties_of
+from ropewalk.pipeline.tracing.refusals import refusal
 from ropewalk.pipeline.tracing.sequential import capture_sequential
 
 
-def trace(model: nn.Module, example_inputs: Example) -> ModelGraph:
+def trace(
+    model: nn.Module, example_inputs: Example, *, leaf_modules: Sequence[LeafModule] = (), fixed_batch: bool = False
+) -> ModelGraph:
     """The graph of a model, for cutting it into stages.
 
     Args:
         model: is not changed. If it is in evaluation as a whole, it is traced as if `train()` had been called;
             otherwise each module keeps its mode.
         example_inputs: what the model takes: a tuple of positional arguments, a dictionary of keyword arguments, or
-            one tensor. Tensors in them may be of any batch size of at least 2.
+            one tensor, with a batch of at least 2 samples. The graph is for inputs like these, of any batch size;
+            what is no tensor is a constant of it.
+        leaf_modules: modules that are not looked into, each call of them one operator: types, paths, or the modules.
+        fixed_batch: the model runs with this batch size only.
 
     Raises:
         NotTraceable: says which module or line is in the way, and what to do.
     """
     inputs = ModelInputs(model, example_inputs)
-    training = {path: module.training or not model.training for path, module in model.named_modules()}
-    evaluating = dict.fromkeys(training, False)
-    return _traced(model, inputs, training, lambda: _traced(model, inputs, evaluating, None))
+    task = _Tracing(model, inputs, Leaves(model, leaf_modules), fixed_batch)
+    training = {path: module.training or not model.training for path, module in task.modules.items()}
+    return task.traced(training, lambda: task.traced(dict.fromkeys(training, False), None))
 
 
-def _traced(
-    model: nn.Module,
-    inputs: ModelInputs,
-    modes: Mapping[str, bool],
-    trace_for_eval: Callable[[], ModelGraph] | None,
-) -> ModelGraph:
-    with _in_modes(model, modes):
-        captured = _captured(model, inputs)
-        operators, output = grouped(captured, inputs, model)
-    _, _, canonical = tensors_of(model)
-    ties = {
-        first: tuple(n for n, to in canonical.items() if to == first and n != first) for first in canonical.values()
-    }
-    return ModelGraph(
-        model,
-        captured,
-        operators,
-        inputs,
-        output=output,
-        ties={first: others for first, others in ties.items() if others},
-        trace_for_eval=trace_for_eval,
-    )
+@dataclass(frozen=True)
+class _Tracing:
+    """The tracing of one model."""
+
+    model: nn.Module
+    inputs: ModelInputs
+    leaves: Leaves
+    fixed_batch: bool
+
+    @functools.cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """All modules of the model by their paths."""
+        return dict(self.model.named_modules())
+
+    def traced(self, modes: Mapping[str, bool], trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
+        """The graph, with each module in training or evaluation as it is said."""
+        errors: dict[str, Exception] = {}
+        with self._in_modes(modes), torch.enable_grad():
+            reference = run_itself(self.model, self.inputs)
+            for name, capture in self._ways().items():
+                try:
+                    graph = self._graph(capture(), trace_for_eval)
+                    check(graph, reference)
+                    return graph
+                except Exception as error:  # torch's tracers raise anything; all of it is told if no way is left
+                    errors[name] = error
+        raise refusal(self.model, errors) from next(iter(errors.values()))
+
+    def _ways(self) -> dict[str, Callable[[], Captured]]:
+        """How the graph may be seen, the better ways first."""
+        model, inputs = self.model, self.inputs
+        if type(model) is nn.Sequential:
+            return {"nn.Sequential": lambda: capture_sequential(model, inputs)}
+        _, _, canonical = tensors_of(model)
+        return {
+            "torch.export": lambda: capture_exported(
+                model, inputs, self.leaves, canonical, fixed_batch=self.fixed_batch
+            ),
+            "torch.fx": lambda: capture_fx(model, inputs, self.leaves, canonical),
+        }
+
+    def _graph(self, captured: Captured, trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
+        seen = self._observed(captured)
+        operators, output = operators_of(captured, seen, group(captured, seen))
+        _, _, canonical = tensors_of(self.model)
+        return ModelGraph(
+            self.model,
+            captured,
+            operators,
+            self.inputs,
+            output=output,
+            marks=tuple(one.id for one in operators if one.description == CUT_HERE),
+            ties=ties_of(self.model, canonical),
+            batch_norms={one.id: batch_norms_of(captured, one) for one in operators},
+            trace_for_eval=trace_for_eval,
+        )
+
+    def _observed(self, captured: Captured) -> dict[fx.Node, Observed]:
+        """What each call does; calls that do nothing are dropped, and inputs that are written to are copied first."""
+        seen = observe(captured, self._example_values(captured))
+        for node in reversed(list(captured.calls())):
+            if not node.users and not seen[node].written and not seen[node].is_random and node in captured.sites:
+                captured.sites.pop(node)
+                captured.graph.erase_node(node)
+        written = frozenset(storage for one in seen.values() for storage in one.written)
+        changed = [
+            node
+            for node, source in captured.sources.items()
+            if source.kind is Kind.INPUT and seen[node].storages & written
+        ]
+        if not changed:
+            return seen
+        for node in changed:
+            _copy_first(captured, node)
+        return observe(captured, self._example_values(captured))
+
+    def _example_values(self, captured: Captured) -> dict[fx.Node, Tensor]:
+        parameters, buffers, _ = tensors_of(self.model)
+        examples = dict(zip(self.inputs.names, self.inputs.example, strict=True))
+        values: dict[fx.Node, Tensor] = {}
+        for node, source in captured.sources.items():
+            if source.kind is Kind.PARAMETER:
+                values[node] = parameters[source.name]
+            else:
+                tensors = buffers if source.kind is Kind.BUFFER else examples
+                values[node] = tensors[source.name].detach().clone()
+        return values
+
+    @contextmanager
+    def _in_modes(self, modes: Mapping[str, bool]) -> Iterator[None]:
+        """The modules in training or evaluation, each as it is said; as they were afterwards."""
+        before = {path: module.training for path, module in self.modules.items()}
+        try:
+            for path, module in self.modules.items():
+                module.training = modes[path]
+            with torch.random.fork_rng():
+                yield
+        finally:
+            for path, module in self.modules.items():
+                module.training = before[path]
 
 
-def _captured(model: nn.Module, inputs: ModelInputs) -> Captured:
-    if type(model) is nn.Sequential:
-        return capture_sequential(model, inputs)
-    raise NotTraceable("only nn.Sequential so far")
-
-
-@contextmanager
-def _in_modes(model: nn.Module, modes: Mapping[str, bool]) -> Iterator[None]:
-    """The modules in training or evaluation, each as it is said; as they were afterwards."""
-    modules = dict(model.named_modules())
-    before = {path: module.training for path, module in modules.items()}
-    try:
-        for path, module in modules.items():
-            module.training = modes[path]
-        yield
-    finally:
-        for path, module in modules.items():
-            module.training = before[path]
+def _copy_first(captured: Captured, placeholder: fx.Node) -> None:
+    """The model writes to its input: let it write to a copy, because values of operators are never written to."""
+    readers = list(placeholder.users)
+    first = next(node for node in captured.graph.nodes if node in placeholder.users)
+    with captured.graph.inserting_before(first):
+        copy = captured.graph.call_function(cast(Any, torch.ops.aten.clone.default), (placeholder,))
+    copy.meta = dict(placeholder.meta)
+    captured.sites[copy] = captured.sites[first]
+    for reader in readers:
+        reader.replace_input_with(placeholder, copy)

@@ -1,0 +1,97 @@
+"""What calls do to memory, seen by running a model's calls once on its example inputs.
+
+    batch_norm ──▶ [storage 7] ──▶ relu_ writes 7 ──▶ conv
+                                                          between batch_norm and relu_ no cut is legal:
+                                                          a copy on another device would miss the write
+
+Schemas of ATen tell less: they do not cover untraced modules, `batch_norm` writes statistics
+that its schema does not mention, and `reshape` makes a view or a copy as it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ropewalk.pipeline.tracing.captured import Captured, run_node
+from ropewalk.pipeline.tracing.trees import LEAF, flatten
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one call did."""
+
+    #: The storages behind its value.
+    storages: frozenset[int]
+    #: The storages that it wrote to, of values that were there before.
+    written: frozenset[int]
+    #: Bytes of its value.
+    size_bytes: int
+    is_random: bool = False
+    has_tensor: bool = True
+    #: Whether the value is one tensor, not a tuple or a list of some.
+    is_tensor: bool = True
+    #: Whether it is no tuple, list or dictionary.
+    is_leaf: bool = True
+    requires_grad: bool = False
+
+
+def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, Observed]:
+    """Run every call once, and say what each did.
+
+    Args:
+        captured: the calls.
+        values: for each placeholder a tensor; buffers are written to, inputs may be.
+    """
+    results: dict[fx.Node, Any] = dict(values)
+    seen: dict[fx.Node, Observed] = {}
+    for node, value in values.items():
+        seen[node] = _observed(value, frozenset(), False)
+    for node in captured.calls():
+        read = list(tensors_in([results[one] for one in node.all_input_nodes]))
+        before = [tensor._version for tensor in read]
+        state = _generator_states(read)
+        result = run_node(node, results, captured.attributes)
+        written = frozenset(
+            storage
+            for tensor, version in zip(read, before, strict=True)
+            if tensor._version != version and (storage := storage_of(tensor))
+        )
+        is_random = not all(map(torch.equal, state, _generator_states(read)))
+        results[node] = result  # kept, so that no storage is used again
+        seen[node] = _observed(result, written, is_random)
+    return seen
+
+
+def _observed(value: Any, written: frozenset[int], is_random: bool) -> Observed:
+    leaves, structure = flatten(value)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return Observed(
+        frozenset(storage for tensor in tensors if (storage := storage_of(tensor))),
+        written,
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+        is_random,
+        has_tensor=bool(tensors),
+        is_tensor=isinstance(value, Tensor),
+        is_leaf=structure is LEAF,
+        requires_grad=any(tensor.requires_grad for tensor in tensors),
+    )
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in a tree."""
+    return (leaf for leaf in flatten(value)[0] if isinstance(leaf, Tensor))
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Which memory a tensor is in; 0: none."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _generator_states(tensors: list[Tensor]) -> list[Tensor]:
+    devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in sorted(devices, key=str))]

@@ -1,0 +1,142 @@
+"""The check that ends every tracing: the graph gives what the model itself gives, for the example inputs.
+
+A tracer can be wrong in silence: `torch.export` forgets the backward of a user's own
+`autograd.Function`, and a buffer that a module assigns. Better found here than in a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.aliasing import tensors_in
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+
+#: Beyond the last bits, which kernels without a fixed order of additions may change.
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+
+_WAY_OUT = (
+    "make the module a leaf (leaf_modules=[...]), so that it is not looked into, or give the model as an "
+    "nn.Sequential of such modules"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the model itself gives for the example inputs, from one state of the generator."""
+
+    state_before: Tensor
+    outputs: list[Tensor]
+    gradients: dict[str, Tensor | None]
+    buffers: dict[str, Tensor]
+    state_after: Tensor
+
+
+def run_itself(model: nn.Module, inputs: ModelInputs) -> Reference:
+    """Run a forward and a backward of the model itself; it keeps the buffers it has.
+
+    Raises:
+        NotTraceable: it fails.
+    """
+    args, kwargs = inputs.arguments([tensor.detach().clone() for tensor in inputs.example])
+    parameters = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
+    state = torch.get_rng_state()
+    with buffers_kept(model):
+        try:
+            outputs = list(tensors_in(model(*args, **kwargs)))
+            gradients = _gradients(outputs, parameters)
+        except Exception as error:
+            shapes = ", ".join(
+                f"{name} {tuple(one.shape)}" for name, one in zip(inputs.names, inputs.example, strict=True)
+            )
+            raise NotTraceable(
+                f"{type(model).__name__} itself fails on the example inputs ({shapes}): {type(error).__name__}: {error}"
+            ) from error
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    return Reference(state, outputs, gradients, buffers, torch.get_rng_state())
+
+
+def check(graph: ModelGraph, reference: Reference) -> None:
+    """Compare outputs, gradients and buffers of the graph with the model's own.
+
+    Raises:
+        NotTraceable: they differ; says in what.
+    """
+    name = type(graph.model).__name__
+    parameters = {name: tensor for name, tensor in graph.parameters.items() if tensor.requires_grad}
+    buffers = {name: buffer.clone() for name, buffer in graph.buffers.items()}
+    values = dict(zip(graph.model_inputs.ids, graph.model_inputs.example, strict=True))
+    torch.set_rng_state(reference.state_before)
+    outputs = list(tensors_in(graph.whole_program()(values, graph.parameters, buffers)[graph.output]))
+    if not torch.equal(torch.get_rng_state(), reference.state_after):
+        raise NotTraceable(f"the graph of {name} draws other random numbers than {name} itself; {_WAY_OUT}")
+    for index, (expected, found) in enumerate(zip(reference.outputs, outputs, strict=True)):
+        if not _alike(expected, found):
+            raise NotTraceable(f"output {index} of the graph of {name} is not what {name} itself returns; {_WAY_OUT}")
+    for tensor, found in _gradients(outputs, parameters).items():
+        if not _alike(reference.gradients[tensor], found):
+            raise _differs(graph, f"the gradient of {tensor!r}", tensor)
+    for tensor, found in buffers.items():
+        if not _alike(reference.buffers[tensor], found):
+            raise _differs(graph, f"buffer {tensor!r} after a forward", tensor)
+
+
+def _differs(graph: ModelGraph, what: str, tensor: str) -> NotTraceable:
+    name, path = type(graph.model).__name__, tensor.rpartition(".")[0]
+    error = NotTraceable(
+        f"{what} is another in the graph of {name} than in {name} itself: something in or behind module {path!r} "
+        f"cannot be traced, such as a buffer that is assigned (write it in place, with copy_), or an "
+        f"autograd.Function of your own; {_WAY_OUT}"
+    )
+    error.operator = path
+    return error
+
+
+def _gradients(outputs: Sequence[Tensor], parameters: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
+    """Gradients to a direction that is the same each time, and not the same for every element."""
+    with_gradient = [output for output in outputs if output.requires_grad]
+    if not with_gradient or not parameters:
+        return dict.fromkeys(parameters)
+    directions = [_direction(output) for output in with_gradient]
+    gradients = torch.autograd.grad(with_gradient, list(parameters.values()), directions, allow_unused=True)
+    return dict(zip(parameters, gradients, strict=True))
+
+
+def _direction(output: Tensor) -> Tensor:
+    steps = torch.arange(output.numel(), device=output.device, dtype=torch.float64)
+    return torch.cos(steps * 1.7).reshape(output.shape).to(output.dtype)
+
+
+def _alike(expected: Tensor | None, found: Tensor | None) -> bool:
+    if expected is None or found is None:
+        return expected is found
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return False
+    if torch.equal(expected, found):
+        return True
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return False
+    return torch.allclose(expected, found, _RELATIVE, _ABSOLUTE, equal_nan=True)
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Give the model's buffers back what they held, and the modules the buffers they had."""
+    kept: list[tuple[dict[str, Any], str, Tensor, Tensor]] = []
+    for module in model.modules():
+        table: dict[str, Any] = module._buffers
+        kept += [(table, name, buffer, buffer.clone()) for name, buffer in table.items() if buffer is not None]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for table, name, buffer, content in kept:
+                table[name] = buffer
+                buffer.copy_(content)

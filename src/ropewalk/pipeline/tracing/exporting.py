@@ -1,0 +1,222 @@
+"""The graph of a model as `torch.export` sees it: calls of ATen, with the modules they come from.
+
+    model ──▶ torch.export (training, any batch size) ──▶ tidied:
+        add_(num_batches_tracked, 1), batch_norm(...)   ──▶ one computing.batch_norm(...)
+        copy_(buffer, buffer.add_(1))                   ──▶ dropped: it copies a tensor to itself
+        checks of shapes, `cut_here`                    ──▶ dropped; a call that does nothing
+        sizes of the batch                              ──▶ read where they are used (`sizes`)
+
+The calls are those above autograd, so that running them gives what the model itself gives
+to the bit. Control flow of Python that depends on data cannot be seen.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec
+
+from ropewalk.pipeline.tracing import computing, marks
+from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.flat_model import FlatModel
+from ropewalk.pipeline.tracing.leaves import Leaves
+from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.sizes import read_sizes_where_used
+
+aten = torch.ops.aten
+
+
+class PinnedBatch(Exception):
+    """The graph is of one batch size only: the forward has a number where the size of its input belongs."""
+
+
+def capture_exported(
+    model: nn.Module, inputs: ModelInputs, leaves: Leaves, canonical: Mapping[str, str], *, fixed_batch: bool
+) -> Captured:
+    """See the graph of a model with `torch.export`.
+
+    Raises:
+        PinnedBatch: the graph is of the example's batch size only, and `fixed_batch` is not said.
+        Exception: whatever `torch.export` raises if it cannot.
+    """
+    flat = FlatModel(model, inputs)
+    batch: dict[int, Any] | None = None if fixed_batch else {0: Dim.AUTO}
+    shapes = {"tensors": tuple(batch if tensor.dim() else None for tensor in inputs.example)}
+    with marks.visible(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about its own recurrent modules, which it restores
+        program = torch.export.export(flat, inputs.example, dynamic_shapes=shapes, strict=False)
+    graph = program.graph
+    captured = Captured(graph, {}, {}, flat.structure)
+    _read_placeholders(program, inputs, canonical, captured)
+    if not fixed_batch:
+        _check_batch(captured, inputs)
+    _read_attributes(program, captured)
+    for node in captured.calls():
+        captured.sites[node] = _site(node, leaves)
+    _drop_checks(captured)
+    _drop_copies_to_itself(captured)
+    _gather_batch_norms(captured)
+    _read_marks(captured)
+    output = graph.output_node()
+    output.args = (flat.output_leaves(cast("Sequence[Any]", output.args[0])),)
+    read_sizes_where_used(captured)
+    return captured
+
+
+# --- placeholders and constants ---------------------------------------------------------------------------------------
+
+
+def _read_placeholders(
+    program: ExportedProgram, inputs: ModelInputs, canonical: Mapping[str, str], captured: Captured
+) -> None:
+    placeholders = {node.name: node for node in captured.graph.nodes if node.op == "placeholder"}
+    names = iter(inputs.names)
+    for spec in program.graph_signature.input_specs:
+        node = placeholders[spec.arg.name]  # pyright: ignore[reportAttributeAccessIssue]
+        target = str(spec.target).removeprefix("model.")
+        if spec.kind is InputKind.USER_INPUT:
+            captured.sources[node] = Source(Kind.INPUT, next(names))
+        elif spec.kind is InputKind.PARAMETER:
+            captured.sources[node] = Source(Kind.PARAMETER, canonical[target])
+        elif spec.kind is InputKind.BUFFER:
+            captured.sources[node] = Source(Kind.BUFFER, canonical[target])
+        else:
+            _inline_constant(program, spec, node, captured)
+
+
+def _inline_constant(program: ExportedProgram, spec: InputSpec, node: fx.Node, captured: Captured) -> None:
+    name = f"constant_{len(captured.attributes)}"
+    captured.attributes[name] = program.constants[str(spec.target)]
+    for reader in list(node.users):  # each reads it itself: it is there at every stage
+        with captured.graph.inserting_before(reader):
+            copy = captured.graph.get_attr(name)
+        copy.meta = {**reader.meta, "val": node.meta.get("val")}
+        reader.replace_input_with(node, copy)
+    captured.graph.erase_node(node)
+
+
+def _read_attributes(program: ExportedProgram, captured: Captured) -> None:
+    for node in captured.graph.nodes:
+        if node.op == "get_attr" and str(node.target) not in captured.attributes:
+            captured.attributes[str(node.target)] = program.graph_module.get_submodule(str(node.target))
+
+
+def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
+    """The first input says what the batch is, and the graph must do for any."""
+    first = next(node for node, source in captured.sources.items() if source == Source(Kind.INPUT, inputs.names[0]))
+    value = first.meta["val"]
+    if value.dim() and isinstance(value.shape[0], int):
+        raise PinnedBatch(
+            f"the forward fixes the batch to {value.shape[0]} samples: it uses a number, or int(), where x.size(0) "
+            f"belongs; if the model is to run with this batch size only, say fixed_batch=True"
+        )
+
+
+# --- where a call stands ----------------------------------------------------------------------------------------------
+
+
+def _site(node: fx.Node, leaves: Leaves) -> Site:
+    scope = ""
+    lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    line = " ".join(part.strip() for part in lines[-2:])
+    stack = cast("dict[str, tuple[str, Any]]", node.meta.get("nn_module_stack") or {})
+    for key, (full_path, _) in stack.items():
+        if full_path != "model" and not full_path.startswith("model."):
+            continue
+        path, call = full_path.removeprefix("model").removeprefix("."), key.partition("@")[2] or "0"
+        if leaf := leaves.name_of(path):
+            return Site(scope, f"{path or 'model'}:{call}", leaf, line)
+        scope = path if call == "0" else f"{path}@{call}"
+    return Site(scope, None, function_name(node), line)
+
+
+def function_name(node: fx.Node) -> str:
+    """The name of the function that a node calls: "add", "batch_norm"."""
+    if isinstance(node.target, str):
+        return node.target
+    if isinstance(node.target, torch._ops.OpOverload):
+        return str(node.target).split(".")[1]
+    return str(getattr(node.target, "__name__", type(node.target).__name__))
+
+
+# --- tidying ----------------------------------------------------------------------------------------------------------
+
+_CHECKS = ("_assert", "_check", "sym_constrain", "_guards_fn")
+
+
+def _drop_checks(captured: Captured) -> None:
+    graph = captured.graph
+    for node in reversed(list(graph.nodes)):
+        name = function_name(node)
+        is_check = node.op in ("call_function", "call_module") and name.startswith(_CHECKS)
+        is_idle = node.target is operator.getitem or (
+            node.op != "placeholder" and "val" in node.meta and _is_number(node)
+        )
+        if not node.users and (is_check or is_idle):
+            _erase(captured, node)
+
+
+def _is_number(node: fx.Node) -> bool:
+    return isinstance(node.meta["val"], int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _erase(captured: Captured, node: fx.Node) -> None:
+    captured.sites.pop(node, None)
+    captured.graph.erase_node(node)
+
+
+def _drop_copies_to_itself(captured: Captured) -> None:
+    """A change in place of a buffer, `self.steps += 1`, is followed by an assignment of the result to the buffer."""
+    for node in list(captured.graph.nodes):
+        if node.target is aten.copy_.default and _root_of_write(node.args[1]) is node.args[0]:
+            node.replace_all_uses_with(cast(fx.Node, node.args[0]))
+            _erase(captured, node)
+
+
+def _root_of_write(node: Any) -> Any:
+    while (
+        isinstance(node, fx.Node) and isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    ):
+        node = node.args[0]
+    return node
+
+
+def _gather_batch_norms(captured: Captured) -> None:
+    counters = {
+        str(captured.sites[node].call): node
+        for node in captured.calls()
+        if node.target is aten.add_.Tensor and _source_name(captured, node.args[0]).endswith("num_batches_tracked")
+    }
+    for node in list(captured.calls()):
+        if node.target is not aten.batch_norm.default:
+            continue
+        input, weight, bias, mean, variance, training, momentum, eps, _ = cast("tuple[Any, ...]", node.args)
+        site = captured.sites[node]
+        counter = counters.pop(str(site.call), None)
+        count = counter.args[0] if counter is not None else None
+        name = _source_name(captured, mean).removesuffix(".running_mean") or str(site.call or node.name)
+        momentum = None if isinstance(momentum, fx.Node) else momentum  # 1 / the counter: the plain average
+        node.target = computing.batch_norm
+        node.args = (name, input, weight, bias, mean, variance, count, training, momentum, eps)
+        if counter is not None:
+            counter.replace_all_uses_with(cast(fx.Node, count))
+            _erase(captured, counter)
+    _drop_checks(captured)
+
+
+def _source_name(captured: Captured, node: Any) -> str:
+    return captured.sources[node].name if node in captured.sources else ""
+
+
+def _read_marks(captured: Captured) -> None:
+    mark: Callable[..., Any] = marks.mark()
+    for node in captured.calls():
+        if node.target is mark:
+            node.target = marks.passed
+            captured.sites[node] = Site(captured.sites[node].scope, None, "cut_here", captured.sites[node].line)

@@ -1,0 +1,50 @@
+"""A model as tracers like it: plain tensors go in, a plain tuple of tensors comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.trees import Structure, flatten
+
+
+class FlatModel(nn.Module):
+    """The model behind `self.model`, whose trees of inputs and outputs tracers do not see."""
+
+    def __init__(self, model: nn.Module, inputs: ModelInputs) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training
+        self._inputs = inputs
+        #: What the model returned, without its leaves; set by `forward`, as the two that follow.
+        self.structure: Structure
+        #: The leaves of what it returned that are the same always; None in the places of the others.
+        self.constants: list[Any]
+        #: For each of these leaves whether the graph computes it.
+        self.is_computed: list[bool]
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        """Run the model; a buffer that it assigns is written in place instead, because tracers miss assignments."""
+        before = [(module._buffers, dict(module._buffers)) for module in self.model.modules()]
+        args, kwargs = self._inputs.arguments(tensors)
+        result = self.model(*args, **kwargs)
+        for table, old in before:
+            for name, buffer in old.items():
+                if (new := table[name]) is not buffer and buffer is not None and new is not None:
+                    buffer.copy_(new)
+                    table[name] = buffer
+        leaves, self.structure = flatten(result)
+        self.is_computed = [isinstance(leaf, Tensor | torch.SymInt | fx.Proxy) for leaf in leaves]
+        pairs = list(zip(leaves, self.is_computed, strict=True))
+        self.constants = [None if computed else leaf for leaf, computed in pairs]
+        return tuple(leaf for leaf, computed in pairs if computed)
+
+    def output_leaves(self, results: Sequence[Any]) -> list[Any]:
+        """The leaves of what the model returns, with these in the places of those that are computed."""
+        left = iter(results)
+        pairs = zip(self.is_computed, self.constants, strict=True)
+        return [next(left) if computed else constant for computed, constant in pairs]

@@ -1,0 +1,77 @@
+"""Which modules are one operator: those of `torch.nn` that compute, and those the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ropewalk.errors import NotTraceable
+
+#: Modules of torch.nn that only arrange others; what they do outside of those is done by functions.
+_ARRANGERS: tuple[type[nn.Module], ...] = (
+    nn.Module,
+    nn.Sequential,
+    nn.ModuleList,
+    nn.ModuleDict,
+    nn.ParameterList,
+    nn.ParameterDict,
+    nn.Transformer,
+    nn.TransformerEncoder,
+    nn.TransformerDecoder,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)
+
+#: A leaf module as the user may name it: a type, its path in the model, or the module itself.
+LeafModule = type[nn.Module] | str | nn.Module
+
+
+class Leaves:
+    """The modules of one model that are one operator per call.
+
+    Raises:
+        NotTraceable: one of the named is not in the model.
+    """
+
+    def __init__(self, model: nn.Module, named: Sequence[LeafModule] = ()) -> None:
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._types = tuple(one for one in named if isinstance(one, type))
+        self._paths = {one for one in named if isinstance(one, str)}
+        self._paths |= {path for path, module in self._modules.items() if any(module is one for one in named)}
+        known = [type(module) for module in self._modules.values()]
+        for one in named:
+            there = one in self._modules if isinstance(one, str) else True
+            if isinstance(one, type):
+                there = any(issubclass(kind, one) for kind in known)
+            if isinstance(one, nn.Module):
+                there = any(module is one for module in self._modules.values())
+            if not there:
+                shown = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+                paths = ", ".join(path for path in list(self._modules)[:8] if path)
+                raise NotTraceable(
+                    f"leaf_modules names {shown!r}, and {type(model).__name__} has no such module; it has {paths}, ..."
+                )
+
+    def is_named(self, path: str) -> bool:
+        """Whether the user wants this module to be one operator."""
+        module = self._modules.get(path)
+        return path in self._paths or (bool(self._types) and isinstance(module, self._types))
+
+    def name_of(self, path: str) -> str | None:
+        """The name of the type of the module at this path if it is one operator, else None."""
+        module = self._modules.get(path)
+        if module is None:
+            return None
+        kind = type(module)
+        if self.is_named(path) or (isinstance(module, _TORCH_LEAVES) or _is_torchs(kind)):
+            return kind.__name__
+        return None
+
+
+#: Also when a user's class derives from them, or torch makes one (parametrizations).
+_TORCH_LEAVES = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, nn.RNNBase)
+
+
+def _is_torchs(kind: type[nn.Module]) -> bool:
+    return kind.__module__.startswith("torch.nn.modules") and kind not in _ARRANGERS

@@ -1,0 +1,71 @@
+"""Why a model could not be traced: which module, which line, and what to do about it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from torch import nn
+
+from ropewalk.errors import NotTraceable
+
+_TORCH = str(Path(torch.__file__).parent)
+_HERE = str(Path(__file__).parent)
+
+#: What to do, in the order in which it costs little.
+WAYS_OUT = (
+    "Ways out: name the module as one operator, leaf_modules=[{leaf}], so that it is not looked into; or give the "
+    "model as an nn.Sequential, whose children run untraced; or use operations of torch instead of Python's `if`, "
+    "`int()` and `.item()` on data (torch.where, torch.cond)"
+)
+
+
+def refusal(model: nn.Module, errors: Mapping[str, Exception]) -> NotTraceable:
+    """The error for a model that no tracer could follow.
+
+    Args:
+        model: the model.
+        errors: what each of them raised, in the order they were tried.
+    """
+    name = type(model).__name__
+    for said in errors.values():
+        if isinstance(said, NotTraceable) and len(errors) == 1:
+            return said
+    path, module, line = "", name, ""
+    for error in errors.values():
+        path, module, line = _where(model, error.__traceback__)
+        if line:
+            break
+    said = "; ".join(f"{tracer} says: {_first_line(error)}" for tracer, error in errors.items())
+    where = f"module {path!r} ({module})" if path else name
+    refused = NotTraceable(
+        f"the graph of {name} cannot be seen, because of {where}{f' at {line}' if line else ''}. {said}. "
+        f"{WAYS_OUT.format(leaf=repr(path) if path else '...')}"
+    )
+    refused.operator = path
+    return refused
+
+
+def _where(model: nn.Module, trace: TracebackType | None) -> tuple[str, str, str]:
+    """The path and type of the innermost module of the model, and the user's innermost line, in a traceback."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    path, module, line = "", type(model).__name__, ""
+    for frame, number in traceback.walk_tb(trace):
+        file = frame.f_code.co_filename
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in paths:
+            path, module = paths[id(owner)], type(owner).__name__
+        if not file.startswith((_TORCH, _HERE, "<")):
+            code = traceback.extract_tb(trace)
+            text = next((one.line for one in reversed(code) if one.filename == file and one.lineno == number), "")
+            line = f"{file}:{number} `{(text or '').strip()}`"
+    return path, module, line
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text.rstrip(".") if len(text) <= 200 else f"{text[:197]}..."
