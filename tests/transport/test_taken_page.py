@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import time
 from collections.abc import Iterator
 
@@ -98,23 +99,25 @@ def test_a_lot_says_that_its_page_was_closed(pages: tuple[TakenPage, TakenPage])
 def test_each_value_has_one_owner_whenever_the_lender_closes(pages: tuple[TakenPage, TakenPage]) -> None:
     lender = pages[1].lot(0)
     dice = random.Random(1)
-    for _ in range(200):
-        lender.open()
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if not pid:
+    ours, childs = socket.socketpair()
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        while childs.recv(1):  # a round begins
             receiver, num = pages[0].lot(0), 1
             while (is_ours := receiver.begin(num)) or is_ours is None:
                 num += is_ours is not None
-            os.write(writing, num.to_bytes(8, "little"))
-            os._exit(0)
-        while lender.num_begun < 2:
-            pass
-        for _ in range(dice.randrange(300)):
-            pass
-        num_begun = lender.close()
-        told = int.from_bytes(os.read(reading, 8), "little")
-        os.waitpid(pid, 0)
-        os.close(reading)
-        os.close(writing)
-        assert told == num_begun
+            childs.send(num.to_bytes(8, "little"))
+        os._exit(0)
+    childs.close()
+    with ours:
+        for _ in range(200):
+            lender.open()
+            ours.send(b"!")
+            while lender.num_begun < 2:
+                os.sched_yield()
+            for _ in range(dice.randrange(300)):
+                pass
+            num_begun = lender.close()
+            assert int.from_bytes(ours.recv(8), "little") == num_begun
+    os.waitpid(pid, 0)
