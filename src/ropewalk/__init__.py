@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         reducer,
     )
 
-    from ropewalk import errors
+    from ropewalk import errors, pipeline
     from ropewalk.calls.client import Client
     from ropewalk.calls.frame import deadline
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
@@ -244,6 +244,7 @@ __all__ = [
     "method",
     "on_stop",
     "parent_process",
+    "pipeline",
     "reducer",
     "register_joblib_backend",
     "set_executable",
@@ -255,7 +256,7 @@ __all__ = [
     "wait_for_stop",
 ]
 
-_SUBMODULES = ("errors", *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
+_SUBMODULES = ("errors", "pipeline", *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
 
 
 def __getattr__(name: str) -> Any:
