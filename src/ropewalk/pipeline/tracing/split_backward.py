@@ -27,6 +27,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import Function
+from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -71,12 +72,15 @@ class WeightQueue:
         return tuple(tensor for call in self._calls for tensor in (call.inputs, call.gradient))
 
     def input_gradients(
-        self, outputs: Sequence[Tensor], leaves: Sequence[Tensor], gradients: Sequence[Tensor | None]
+        self,
+        outputs: Sequence[Tensor] | Sequence[GradientEdge],
+        leaves: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
     ) -> tuple[Tensor | None, ...]:
         """Do the I: `torch.autograd.grad` that also reaches deferred calls on the way to none of the leaves.
 
         Args:
-            outputs: what ran under `deferred_weights(queue)` has made.
+            outputs: what ran under `deferred_weights(queue)` has made, or the gradient edges of it.
             leaves: the inputs, and the parameters (some do W inside I).
             gradients: one for each output.
 

@@ -1,0 +1,99 @@
+"""What each operator of a traced model keeps for its backward, in bytes, by autograd's saved-tensor hooks.
+
+A tensor counts as its storage, whole and once, whatever part or view of it was saved:
+
+    the storage of                    counts as
+    a parameter or a buffer           nothing: it is there anyway
+    the value of an operator          `Saved(operator, bytes)`, of the first one whose value it is
+    nothing that crosses operators    `saved_bytes`, the operator's own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from ropewalk.pipeline.operator_runs import OperatorRuns, tensors_of
+from ropewalk.pipeline.profiles import Saved
+
+
+@dataclass(slots=True)
+class Bytes:
+    """Sizes of one operator."""
+
+    output_bytes: int = 0
+    gradient_bytes: int = 0
+    saved_bytes: int = 0
+    saved: tuple[Saved, ...] = ()
+    #: What a split backward keeps from I to W.
+    held_bytes: int = 0
+
+
+def measure_bytes(runs: OperatorRuns) -> dict[str, Bytes]:
+    """Run all operators once, split and whole, and see what they make and keep."""
+    found = {id: _of_value(value) for id, value in runs.inputs.items()}
+    values: dict[str, Any] = dict(runs.inputs)
+    free = _storages([*runs.parameters.values(), *runs.buffers.values()])
+    owners: dict[int, str] = {}
+    for id, value in values.items():
+        _own(owners, id, value)
+    for id in runs.programs:
+        kept: list[Tensor] = []
+
+        def keep(tensor: Tensor, kept: list[Tensor] = kept) -> Tensor:
+            kept.append(tensor)
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            _, value, _ = runs.forward(id, values)
+        values[id] = value  # all of them to the end: a storage that is given up may come again elsewhere
+        found[id] = _of_value(value)
+        _own(owners, id, value)
+        storages = {key: size for key, size in _storages(kept).items() if key not in free}
+        found[id].saved_bytes = sum(size for key, size in storages.items() if key not in owners)
+        found[id].saved = _saved(storages, owners)
+        found[id].held_bytes = sum(size for key, size in _storages(_held(runs, id, values)).items() if key not in free)
+    return found
+
+
+def _held(runs: OperatorRuns, id: str, values: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """What a split backward of one operator keeps from I to W."""
+    run, value, _ = runs.forward(id, values, split=True)
+    assert run.queue is not None
+    tensors = [tensor for tensor in tensors_of(value) if tensor.requires_grad]
+    wanted = [leaf for *_, leaf in run.leaves] + run.parameters
+    if tensors and wanted:
+        run.queue.input_gradients(tensors, wanted, [torch.ones_like(tensor) for tensor in tensors])
+    return run.queue.kept
+
+
+def _saved(storages: Mapping[int, int], owners: Mapping[int, str]) -> tuple[Saved, ...]:
+    sizes: dict[str, int] = {}
+    for key, size in storages.items():
+        if key in owners:
+            sizes[owners[key]] = sizes.get(owners[key], 0) + size
+    return tuple(Saved(operator, size) for operator, size in sizes.items())
+
+
+def _of_value(value: Any) -> Bytes:
+    tensors = tensors_of(value)
+    return Bytes(
+        output_bytes=sum(tensor.nbytes for tensor in tensors),
+        gradient_bytes=sum(tensor.nbytes for tensor in tensors if tensor.requires_grad),
+    )
+
+
+def _own(owners: dict[int, str], id: str, value: Any) -> None:
+    for key in _storages(tensors_of(value)):
+        owners.setdefault(key, id)
+
+
+def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Bytes of each storage behind these tensors, by its address."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}

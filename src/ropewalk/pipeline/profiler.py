@@ -1,0 +1,168 @@
+"""The profiler: what each operator of a model costs in time, bytes and memory, measured on stock PyTorch.
+
+After PipeDream (SOSP'19, section 3.1), whose profiler times the leaf modules of a patched
+torch; here the operators of the traced graph are run one by one (`operator_runs`), their
+saved tensors counted (`operator_memory`), with ties, skips and real dtypes. Times are
+medians; predictions are sums of them, without a factor.
+
+Forward and whole backward are of the same pass. I and W are of passes of their own, with
+a split backward, since they may cost more than the whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import statistics
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import ProfileInvalid
+from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
+from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
+from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.model_inputs import as_arguments
+from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.pipeline.tracing.trees import flatten
+
+#: Passes before the first one that counts: allocators, caches and kernels settle.
+_WARM_UP = 3
+
+
+def profile(
+    model: nn.Module | ModelGraph,
+    example_inputs: Any,
+    *,
+    repeats: int = 20,
+    device: str | torch.device | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Profile:
+    """Measure what each operator of a model costs in training, for one micro-batch.
+
+    The model is as it was afterwards, and so are the random generators. It is measured as it trains: one that is in
+    evaluation as a whole is treated as if `train()` had been called (see `trace`). Torch uses as many threads as it
+    is set to; a stage should run with as many.
+
+    Args:
+        model: or its graph, from `trace`.
+        example_inputs: one micro-batch, as the model takes it: a tuple of positional arguments, a dictionary of
+            keyword arguments, or one tensor. The first dimension of the first tensor is taken as the samples.
+        repeats: how often each time is taken; it is their median.
+        device: where to measure; None: where the model is. A graph is measured where its model is.
+        report: is told now and then, in words, how far it is.
+
+    Raises:
+        ProfileInvalid: the model has no operator, an operator cannot run on these inputs, or `repeats` is below 1.
+        NotTraceable: the graph of the model cannot be seen.
+    """
+    if repeats < 1:
+        raise ProfileInvalid(f"repeats must be at least 1, not {repeats}")
+    report = report or (lambda _: None)
+    with _undisturbed():
+        graph, inputs = _prepared(model, example_inputs, device, report)
+        runs = OperatorRuns(graph, inputs)
+        if not runs.programs:
+            raise ProfileInvalid(
+                f"a profile needs at least one operator, and {type(graph.model).__name__} has none: is it empty?"
+            )
+        report("counting bytes")
+        bytes_of = measure_bytes(runs)
+        _measure_times(runs, repeats, report)
+    return _profile(runs, bytes_of)
+
+
+def _prepared(
+    model: nn.Module | ModelGraph, example_inputs: Any, device: str | torch.device | None, report: Callable[[str], None]
+) -> tuple[ModelGraph, Mapping[str, Any]]:
+    """The graph of the model, and the values of its inputs, where they are to be measured."""
+    if isinstance(model, ModelGraph):
+        if device is not None:
+            raise ProfileInvalid(
+                f"a graph is measured where its model is; leave out device={str(device)!r}, or give the model"
+            )
+        args, kwargs = as_arguments(example_inputs)
+        return model, model.bind(*args, **kwargs)
+    if not any(True for _ in model.children()) and isinstance(model, nn.Sequential | nn.Identity):
+        raise ProfileInvalid(f"a profile needs at least one operator, and this {type(model).__name__} has none")
+    if device is not None:
+        model, example_inputs = copy.deepcopy(model).to(device), _moved(example_inputs, torch.device(device))
+    report(f"tracing {type(model).__name__}")
+    args, kwargs = as_arguments(example_inputs)
+    graph = trace(model, example_inputs)
+    return graph, graph.bind(*args, **kwargs)
+
+
+def _moved(tree: Any, device: torch.device) -> Any:
+    leaves, structure = flatten(tree)
+    return structure.unflatten([leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+
+
+def _measure_times(runs: OperatorRuns, repeats: int, report: Callable[[str], None]) -> None:
+    for number in range(-_WARM_UP, repeats):
+        if number == 0:
+            runs.measure_fixed()
+        report(f"pass {number + _WARM_UP + 1} of {_WARM_UP + repeats}")
+        runs.measure(split=False, keep=number >= 0)
+        runs.measure(split=True, keep=number >= 0)
+
+
+def _profile(runs: OperatorRuns, bytes_of: Mapping[str, Bytes]) -> Profile:
+    skeleton = runs.graph.to_profile_skeleton()
+    first = tensors_of(list(runs.inputs.values()))[0]
+    return replace(
+        skeleton,
+        operators=tuple(
+            _operator(operator, runs.times.get(operator.id), bytes_of[operator.id]) for operator in skeleton.operators
+        ),
+        num_samples=first.shape[0] if first.dim() else 1,
+        device=f"{first.device}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+    )
+
+
+def _operator(operator: Operator, times: Times | None, sizes: Bytes) -> Operator:
+    sized = replace(
+        operator,
+        output_bytes=sizes.output_bytes,
+        gradient_bytes=sizes.gradient_bytes,
+        saved_bytes=sizes.saved_bytes,
+        saved=sizes.saved,
+        held_bytes=sizes.held_bytes,
+    )
+    if times is None:  # an input of the model
+        return sized
+    return replace(
+        sized,
+        forward_s=statistics.median(times.forward),
+        backward_s=statistics.median(times.backward),
+        input_gradient_s=statistics.median(times.input_gradient),
+        weight_gradient_s=statistics.median(times.weight_gradient),
+        spread_s=_half_between_quartiles([sum(pair) for pair in zip(times.forward, times.backward, strict=True)]),
+    )
+
+
+def _half_between_quartiles(values: list[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return (third - first) / 2
+
+
+@contextmanager
+def _undisturbed() -> Generator[None]:
+    """Keep random generators and garbage collection out of it, and as they were."""
+    collects = gc.isenabled()
+    with torch.random.fork_rng(), torch.enable_grad():  # pyright: ignore[reportUnknownMemberType]
+        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
+        gc.collect()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
