@@ -1,0 +1,227 @@
+"""What every schedule has to do, as a suite that any schedule can be put through.
+
+    class TestMine(ScheduleConformance):            # pytest runs its methods; pytest is not needed to import this
+        def make_schedule(self) -> Schedule:
+            return Mine()
+
+Each method goes through plans of one to four groups of devices: with one replica, two, and
+unequal numbers of them, with skip connections, tied parameters and recomputation. A
+schedule may refuse a plan by `ScheduleInvalid`, but not all of them.
+"""
+
+from __future__ import annotations
+
+import unittest
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.grid import draw_grid, parse_actions, parse_grid, show_actions
+from ropewalk.pipeline.plans import Edge, Plan, Stage, Tie, Worker
+from ropewalk.pipeline.schedules import Schedule
+from ropewalk.pipeline.transfers import UNITS
+from ropewalk.pipeline.verifier import verify
+
+Lists = dict[Worker, list[Action]]
+
+
+class ScheduleConformance:
+    """The suite. Subclass it, say how your schedule is made, and let pytest or a loop over `all_tests()` run it."""
+
+    #: Micro-batches of the plans.
+    micro_batches: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)
+    #: Replicas of the groups of devices of the plans.
+    replicas: tuple[tuple[int, ...], ...] = (
+        (1,),
+        (1, 1),
+        (1, 1, 1),
+        (1, 1, 1, 1),
+        (2, 2),
+        (1, 2, 3),
+        (3, 1),
+        (2, 2, 2),
+    )
+
+    def make_schedule(self) -> Schedule:
+        """A schedule as your users make it."""
+        raise NotImplementedError("say how your schedule is made: override make_schedule()")
+
+    @classmethod
+    def all_tests(cls) -> unittest.TestSuite:
+        """The suite for unittest, for where pytest is not at hand."""
+        names = [name for name in dir(cls) if name.startswith("test_")]
+        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
+
+    # --- what it must do ----------------------------------------------------------------------------------------------
+
+    def test_its_lists_keep_every_law(self) -> None:
+        """`verify` has nothing to say about the actions of any plan that it takes."""
+        for schedule, plan in self._plans():
+            verify(plan, schedule.actions(plan), schedule)
+
+    def test_it_refuses_in_the_same_way_everywhere(self) -> None:
+        """What `check` refuses is refused by `actions` and `stream` too, with a reason."""
+        for replicas in self.replicas:
+            for micro_batches in self.micro_batches:
+                schedule = self.make_schedule()
+                plan = sample_plan(schedule, replicas, micro_batches)
+                answers = [_refusal(ask, plan) for ask in (schedule.check, schedule.actions, schedule.stream)]
+                assert len(set(answers)) == 1, f"check, actions and stream say different things of {plan}: {answers}"
+                assert answers[0] != "", "a refusal must say why"
+
+    def test_its_bounds_are_reached(self) -> None:
+        """`in_flight_at`, `held_at` and `held_by` are met exactly; what planners ask without a plan is not less."""
+        for schedule, plan in self._plans():
+            lists = _long_run(schedule, plan)
+            in_flight, held, together = peaks(plan, lists)
+            for stage in plan.stages:
+                after, replicas = plan.workers_after(stage.id), stage.replicas
+                bound, held_bound = schedule.in_flight_at(plan, stage.id), schedule.held_at(plan, stage.id)
+                assert in_flight[stage.id] == bound, _said(schedule, plan, stage.id, in_flight[stage.id], bound)
+                assert held[stage.id] == held_bound, _said(schedule, plan, stage.id, held[stage.id], held_bound)
+                assert bound <= schedule.in_flight(after, replicas, plan.micro_batches)
+                assert held_bound <= schedule.held(after, replicas, plan.micro_batches, len(plan.stages))
+            for group, stages in enumerate(plan.groups):
+                bound = schedule.held_by(plan, group)
+                assert together[group] == bound, _said(schedule, plan, stages[0], together[group], bound)
+
+    def test_portions_of_admission_make_no_difference(self) -> None:
+        """A stream gives the same lists in whatever portions micro-batches are admitted, and again after a drain."""
+        for schedule, plan in self._plans():
+            whole = schedule.actions(plan)
+            portions = [plan.micro_batches] if schedule.flushes else [1] * plan.micro_batches
+            stream = schedule.stream(plan)
+            lists = joined([*(stream.admit(num) for num in portions), stream.drain()])
+            assert lists == whole, f"{schedule.name} gives other lists in portions for {plan}"
+            again = joined([stream.admit(plan.micro_batches), stream.drain()])
+            assert _counted_anew(schedule, plan, again) == whole, f"{schedule.name} goes on differently for {plan}"
+
+    def test_its_lists_and_grids_can_be_read_back(self) -> None:
+        """What is printed says everything: full lists with versions, grids the order of computing."""
+        for schedule, plan in self._plans():
+            lists = schedule.actions(plan)
+            assert parse_actions(show_actions(lists)) == lists
+            computing = {
+                worker: [replace(action, version=None) for action in row if action.kind in UNITS]
+                for worker, row in lists.items()
+            }
+            assert parse_grid(draw_grid(plan, lists)) == computing
+
+    def test_it_keeps_no_state(self) -> None:
+        """The same schedule gives the same lists again, whatever it was asked in between."""
+        schedule = self.make_schedule()
+        plans = [plan for _, plan in self._plans()]
+        first = [schedule.actions(plan) for plan in plans]
+        assert [self.make_schedule().actions(plan) for plan in reversed(plans)] == first[::-1]
+
+    # --- plans --------------------------------------------------------------------------------------------------------
+
+    def _plans(self) -> Iterator[tuple[Schedule, Plan]]:
+        num_taken = 0
+        for replicas in self.replicas:
+            for micro_batches in self.micro_batches:
+                schedule = self.make_schedule()
+                plan = sample_plan(schedule, replicas, micro_batches)
+                if _refusal(schedule.check, plan) is None:
+                    num_taken += 1
+                    yield schedule, plan
+        assert num_taken, "the schedule refuses every plan of this suite; give it others by `replicas`, `micro_batches`"
+
+
+def sample_plan(schedule: Schedule, replicas: Sequence[int], micro_batches: int, *, is_plain: bool = False) -> Plan:
+    """A plan for a schedule on groups of so many devices.
+
+    Args:
+        schedule: which says where stages run.
+        replicas: devices of each group.
+        micro_batches: of a step.
+        is_plain: only a chain of stages; else the first stage's value also goes to all later ones, one edge has no
+            gradient, the second stage recomputes, and the first and last have a parameter in common, if they have
+            equally many replicas.
+    """
+    num_groups, num_stages = len(replicas), len(replicas) * schedule.stages_per_worker
+    devices = [tuple(range(sum(replicas[:group]), sum(replicas[: group + 1]))) for group in range(num_groups)]
+    placement = [schedule.group_of(stage, num_groups) for stage in range(num_stages)]
+    stages = tuple(
+        Stage(stage, (f"op{stage}",), devices[group], recompute=stage == 1 and not is_plain)
+        for stage, group in enumerate(placement)
+    )
+    edges = [Edge(f"op{stage}", stage, (stage + 1,), 8, 8) for stage in range(num_stages - 1)]
+    ties: list[Tie] = []
+    if not is_plain and num_stages > 2:
+        edges[0] = replace(edges[0], targets=tuple(range(1, num_stages)))
+        edges.append(Edge("mask", 1, (num_stages - 1,), 1, 0))
+        if stages[0].replicas == stages[-1].replicas:
+            ties.append(Tie("embedding", (0, num_stages - 1)))
+    return Plan(stages, tuple(edges), tuple(ties), schedule.name, micro_batches)
+
+
+def joined(parts: Sequence[Lists]) -> Lists:
+    """The lists of each worker, one after the other."""
+    return {worker: [action for part in parts for action in part[worker]] for worker in parts[0]}
+
+
+def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
+    """The most micro-batches that lie between F and B or I, between F and B or W, by stage, and the latter by group."""
+    in_flight, held, together = [0] * len(plan.stages), [0] * len(plan.stages), [0] * len(plan.groups)
+    for worker, row in lists.items():
+        started, open_now, open_until_w = Counter[int](), Counter[int](), Counter[int]()
+        for action in row:
+            started[action.stage] += action.kind is Kind.FORWARD
+            open_now[action.stage] += action.kind is Kind.FORWARD
+            open_now[action.stage] -= action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT)
+            open_until_w[action.stage] += action.kind is Kind.FORWARD
+            open_until_w[action.stage] -= action.kind in (Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+            in_flight[action.stage] = max(in_flight[action.stage], open_now[action.stage])
+            held[action.stage] = max(held[action.stage], open_until_w[action.stage])
+            together[worker.group] = max(together[worker.group], open_until_w.total())
+    return in_flight, held, together
+
+
+def _long_run(schedule: Schedule, plan: Plan) -> Lists:
+    """One step; without a flush as many pieces as it takes until every stage is full."""
+    if schedule.flushes:
+        return schedule.actions(plan)
+    stream = schedule.stream(plan)
+    fill = max(schedule.in_flight_at(plan, stage.id) * stage.replicas for stage in plan.stages)
+    return joined([stream.admit(fill + plan.micro_batches), stream.drain()])
+
+
+def _counted_anew(schedule: Schedule, plan: Plan, lists: Lists) -> Lists:
+    """Lists of a second run, with numbers, versions and replicas as if it were the first."""
+    start = 0 if schedule.flushes else plan.micro_batches
+    found: Lists = {}
+    for worker, row in lists.items():
+        num_replicas = plan.stages[plan.groups[worker.group][0]].replicas
+        renamed = Worker(worker.group, (worker.replica - start) % num_replicas)
+        found[renamed] = [
+            replace(
+                action,
+                replica=renamed.replica,
+                micro_batch=None if action.micro_batch is None else action.micro_batch - start,
+                version=None
+                if action.version is None
+                else action.version - -(-plan.micro_batches // schedule.round_size(plan, action.stage)),
+            )
+            for action in row
+        ]
+    return {worker: found[worker] for worker in plan.workers}
+
+
+def _refusal(ask: object, plan: Plan) -> str | None:
+    assert callable(ask)
+    try:
+        ask(plan)
+    except ScheduleInvalid as error:
+        return str(error)
+    return None
+
+
+def _said(schedule: Schedule, plan: Plan, stage: int, number: int, bound: int) -> str:
+    replicas = [stage.replicas for stage in plan.stages]
+    return (
+        f"{schedule.name} keeps {number} micro-batches at stage {stage} of {replicas} with {plan.micro_batches} in a step, "
+        f"and says that it keeps {bound}"
+    )
