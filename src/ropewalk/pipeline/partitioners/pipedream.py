@@ -94,6 +94,14 @@ class PipeDream:
         if search.objective_s == math.inf:
             raise self._does_not_fit(states, request, rules)
         stages = _as_stages(request, states, search)
+        replicas = [stage.replicas for stage in stages]
+        if request.schedule.uniform_replicas and len(set(replicas)) > 1:
+            raise NoPlanFits(
+                f"schedule {request.schedule.name} needs equally many replicas of every stage, and PipeDream's plan "
+                f"has {replicas}; use the schedule 'pipedream', set straight, or use the partitioner 'exact'",
+                needed=max(replicas),
+                available=min(replicas),
+            )
         return Partition(stages, search.objective_s, notes=self._memory_notes(request, stages, limit))
 
     def data_parallel_s(self, request: Request) -> float:
