@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.actions import Action
     from ropewalk.pipeline.graph_text import read_graph_text, write_graph_text
     from ropewalk.pipeline.partitioners import make_partitioner, register_partitioner
-    from ropewalk.pipeline.plan_dot import plan_dot
-    from ropewalk.pipeline.plan_svg import plan_svg
-    from ropewalk.pipeline.plan_table import plan_table
     from ropewalk.pipeline.planning import plan
     from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
     from ropewalk.pipeline.player import Player
@@ -33,7 +30,8 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.topology import DeviceKind, Level, Topology
     from ropewalk.pipeline.topology_text import load_topology, parse_topology
     from ropewalk.pipeline.tracing.marks import cut_here
-    from ropewalk.pipeline.tracing.model_graph import ModelGraph, trace
+    from ropewalk.pipeline.tracing.model_graph import ModelGraph
+    from ropewalk.pipeline.tracing.tracer import trace
     from ropewalk.pipeline.verifier import verify
 
 _HOMES = {
@@ -42,9 +40,6 @@ _HOMES = {
     "write_graph_text": "graph_text",
     "make_partitioner": "partitioners",
     "register_partitioner": "partitioners",
-    "plan_dot": "plan_dot",
-    "plan_svg": "plan_svg",
-    "plan_table": "plan_table",
     "plan": "planning",
     "Edge": "plans",
     "Plan": "plans",
@@ -67,7 +62,7 @@ _HOMES = {
     "parse_topology": "topology_text",
     "cut_here": "tracing.marks",
     "ModelGraph": "tracing.model_graph",
-    "trace": "tracing.model_graph",
+    "trace": "tracing.tracer",
     "verify": "verifier",
 }
 
@@ -92,9 +87,6 @@ __all__ = [
     "make_schedule",
     "parse_topology",
     "plan",
-    "plan_dot",
-    "plan_svg",
-    "plan_table",
     "probe",
     "profile",
     "read_graph_text",
@@ -119,10 +111,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in _EXTRAS:
             raise
-        raise ModuleNotFoundError(
-            f"ropewalk.pipeline.{name} needs {error.name}; install it with: pip install 'ropewalk[{_EXTRAS[error.name]}]'",
-            name=error.name,
-        ) from error
+        install = f"pip install 'ropewalk[{_EXTRAS[error.name]}]'"
+        raise ModuleNotFoundError(f"ropewalk.pipeline.{name} needs {error.name}: {install}", name=error.name) from error
     globals()[name] = value
     return value
 
