@@ -2,7 +2,7 @@
 
     sets    {} ⊂ a ⊂ b, c ⊂ everything      b and c are not nested
     pairs   ({}, a) ({}, b) ({}, c) ({}, all) (a, b) (a, c) (a, all) (b, all) (c, all)
-             └── those that begin at one set stand together: `starts`
+             └── those that begin at one set stand together
 
 Costs of sets are sums; of pairs they are differences of those, and only what several
 operators share (a value that many read, a tied parameter) is looked at pair by pair.
@@ -10,7 +10,7 @@ operators share (a value that many read, a tied parameter) is looked at pair by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,6 @@ class Candidates:
     sets: Sequence[int]
     before: Ints
     after: Ints
-    #: Where the pairs of each set but the last begin.
-    starts: Ints
     forward_s: Floats
     backward_s: Floats
     in_bytes: Floats
@@ -48,10 +46,10 @@ class Candidates:
     #: Whether anything is computed: a stage of inputs only is none.
     computes: Flags
 
-    def pairs_of(self, number: int) -> slice:
-        """The pairs whose set before has this number."""
-        end = int(self.starts[number + 1]) if number + 1 < len(self.starts) else len(self.before)
-        return slice(int(self.starts[number]), end)
+    @property
+    def num_sets(self) -> int:
+        """How many sets there are."""
+        return len(self.sets)
 
 
 def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Candidates:
@@ -61,7 +59,6 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
     sizes = inside.sum(axis=1)
     nested = (inside @ inside.T == sizes[:, None]) & (sizes[:, None] < sizes[None, :])
     before, after = np.nonzero(nested)
-    starts = np.searchsorted(before, np.arange(len(sets) - 1))
     operators = costs.operators
     values = np.array([operator.output_bytes for operator in operators], dtype=np.float64)
     gradients = np.array(costs.gradient_bytes, dtype=np.float64)
@@ -86,8 +83,8 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
     readers = [[index for index in range(num) if ends >> index & 1] for ends in graph.targets]
     counts = np.stack([inside[:, ends].sum(axis=1) for ends in readers], axis=1)
     crosses = inside * (counts < np.array([len(ends) for ends in readers]))  # whether a value is read outside a set
-    received, received_back = _received(inside, counts, (values, gradients))
-    in_bytes = received[before, after]
+    in_bytes = _received(inside, readers, values)[before, after]
+    same = bool((values == gradients).all())
 
     def sent(amounts: Floats) -> Floats:
         return ((1 - inside) @ (crosses * amounts).T)[before, after]
@@ -96,11 +93,10 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
         sets=sets,
         before=before,
         after=after,
-        starts=starts,
         forward_s=between(operator.forward_s for operator in operators),
         backward_s=between(costs.backward_s),
         in_bytes=in_bytes,
-        in_gradient_bytes=received_back[before, after],
+        in_gradient_bytes=in_bytes if same else _received(inside, readers, gradients)[before, after],
         out_bytes=sent(values),
         out_gradient_bytes=sent(gradients),
         kept_bytes=in_bytes + between(values * is_input),
@@ -119,22 +115,21 @@ def membership(sets: Sequence[int], num: int) -> Floats:
     return np.unpackbits(rows.reshape(len(sets), width), axis=1, bitorder="little")[:, :num].astype(np.float64)
 
 
-def _received(inside: Floats, counts: Floats, amounts: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """For each two sets, the values of the one, and their gradients, that what the other has beside it reads."""
-    values, gradients = amounts
-    same = bool((values == gradients).all())
-    found = np.zeros((len(inside), len(inside)))
-    found_back = found if same else np.zeros_like(found)
-    for number in range(inside.shape[1]):
-        if not (values[number] or gradients[number]):
-            continue
+def _received(inside: Floats, readers: Sequence[Sequence[int]], amounts: Floats) -> Floats:
+    """For each two sets, the values of the one (or their gradients) that what the other has beside it reads."""
+    by_reader = np.zeros_like(inside)  # what a set would send to each operator outside, if that is its only reader
+    several: list[int] = []
+    for number, ends in enumerate(readers):
+        if len(ends) == 1:
+            by_reader[:, ends[0]] += amounts[number] * inside[:, number]
+        elif amounts[number] and ends:
+            several.append(number)
+    found = (by_reader * (1 - inside)) @ inside.T
+    for number in several:
         rows = np.nonzero(inside[:, number])[0]
-        count = counts[:, number]
-        reads = count[None, :] > count[rows, None]
-        found[rows] += values[number] * reads
-        if not same:
-            found_back[rows] += gradients[number] * reads
-    return found, found_back
+        count = inside[:, readers[number]].sum(axis=1)
+        found[rows] += amounts[number] * (count[None, :] > count[rows, None])
+    return found
 
 
 def crossing_bytes(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Floats:
@@ -148,7 +143,3 @@ def crossing_bytes(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -
             read_outside = inside[:, ends].sum(axis=1) < len(ends)
             found += operator.output_bytes * inside[:, number] * read_outside
     return found
-
-
-#: Makes a number for each pair.
-Column = Callable[[Candidates], Floats]

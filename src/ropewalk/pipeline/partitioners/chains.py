@@ -9,17 +9,38 @@ what lies before I. Both run from the last stage to the first, a whole array of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
-from ropewalk.pipeline.partitioners.candidates import Candidates, Floats, Ints
+from ropewalk.pipeline.partitioners.candidates import Floats, Ints
 from ropewalk.pipeline.partitioners.placement import Move, Moves, State
 from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, Costs
 
 #: Sums in another order differ in their last bits; what is closer than this is equal.
 ROUNDING = 1e-12
+
+
+class Pairs(Protocol):
+    """Candidates for a stage: sets by their numbers, the empty one first and all operators last."""
+
+    @property
+    def num_sets(self) -> int:
+        """How many sets there are."""
+        ...
+
+    @property
+    def before(self) -> Ints:
+        """The set before each stage, in ascending order."""
+        ...
+
+    @property
+    def after(self) -> Ints:
+        """The set before the stage that follows each."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,11 @@ class Chain:
         """The largest of its stages' maxima."""
         return max(link.slowest for link in self.links)
 
+    @property
+    def total(self) -> float:
+        """The sum over its stages."""
+        return math.fsum(link.total for link in self.links)
+
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
@@ -67,7 +93,7 @@ Combine = Callable[[_Allowed, Move, Floats], Floats]
 class ChainSearch:
     """All chains over candidates and moves."""
 
-    candidates: Candidates
+    candidates: Pairs
     moves: Moves
     costs: CostOfMoves
     #: If given, only chains of so many stages.
@@ -119,7 +145,7 @@ class ChainSearch:
 
     def _run(self, slowest: float, combine: Combine, nothing: float = 0.0) -> dict[State, Floats]:
         """The value of the best rest of a chain behind each set, in each state; `nothing` is that of an empty rest."""
-        num = len(self.candidates.sets)
+        num = self.candidates.num_sets
         values: dict[State, Floats] = {state: np.full(num, np.inf) for state in self.moves.states}
         values[self.moves.start][-1] = nothing
         for state, leaving in zip(self.moves.states, self.moves.moves, strict=True):
@@ -186,3 +212,29 @@ class ChainSearch:
 
 def _slowest(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
     return np.maximum(allowed.slowest, rest)
+
+
+def least_sum(chains: ChainSearch, slowest: float, factor: float, scale: float) -> Chain | None:
+    """The chain of least sum + factor * maximum; no chain has a smaller maximum than `slowest`."""
+    if factor == 0:
+        return chains.least_total(math.inf, scale)
+    best: Chain | None = None
+    best_s = math.inf
+
+    def attempt(limit: float) -> tuple[float, float]:
+        """The least sum under a limit, and the limit below which a better plan must lie."""
+        nonlocal best, best_s
+        chain = chains.least_total(limit, scale)
+        if chain is None:
+            return math.inf, 0.0
+        if chain.total + factor * chain.slowest < best_s * (1 - ROUNDING):
+            best, best_s = chain, chain.total + factor * chain.slowest
+        return chain.total, chain.slowest
+
+    for more in (1.0, 1.03, 1.1, 1.3):  # good plans first, so that few limits are left to try
+        attempt(slowest * more * (1 + ROUNDING))
+    limit = math.inf
+    while limit >= slowest:
+        sum_s, reached = attempt(limit)
+        limit = min(reached * (1 - ROUNDING), (best_s - sum_s) / factor)
+    return best

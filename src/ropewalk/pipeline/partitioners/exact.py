@@ -24,15 +24,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import NoPlanFits
-from ropewalk.pipeline.cost import OperatorCosts, objective_s
+from ropewalk.pipeline.cost import OperatorCosts, fastest_speed, objective_s
 from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
 from ropewalk.pipeline.partitioners.candidates import Candidates, candidates, crossing_bytes
-from ropewalk.pipeline.partitioners.chains import ROUNDING, Chain, ChainSearch
+from ropewalk.pipeline.partitioners.chains import ROUNDING, Chain, ChainSearch, least_sum
+from ropewalk.pipeline.partitioners.contraction import coarse_sets, in_order, sets_near
 from ropewalk.pipeline.partitioners.cost_model import CostModel
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
-from ropewalk.pipeline.partitioners.placement import moves
+from ropewalk.pipeline.partitioners.placement import Move, moves, only
+from ropewalk.pipeline.partitioners.relaxation import Relaxation
+from ropewalk.pipeline.partitioners.relaxed_candidates import relaxed_candidates
 from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, ModelCosts, ObjectiveCosts, columns
 from ropewalk.pipeline.plans import Stage
+
+#: Classes of cuts that the lower bound tells apart.
+_CELLS = 256
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Found:
     """The best plan over a family of sets."""
 
     cuts: tuple[int, ...]
+    #: The moves of its stages, from the first.
+    along: tuple[Move, ...]
     stages: tuple[Stage, ...]
     objective_s: float
 
@@ -66,15 +74,57 @@ class Exact:
         """
         graph = BitGraph.of(request.profile)
         sets = down_sets(graph, self.max_sets)
-        assert sets is not None
-        found = search(request, graph, sets, self.cost_model)
+        if sets is not None:
+            found = search(request, graph, sets, self.cost_model)
+        else:
+            found = self._piece_by_piece(request, graph)
         if found is None:
             raise NoPlanFits("")
-        return Partition(found.stages, found.objective_s, found.objective_s)
+        bound_s = found.objective_s if sets is not None else lower_bound_s(request, graph)
+        return Partition(found.stages, found.objective_s, bound_s)
+
+    def _piece_by_piece(self, request: Request, graph: BitGraph) -> Found | None:
+        costs = OperatorCosts(request.profile, request.schedule.splits_backward)
+        work = [
+            operator.forward_s + backward_s
+            for operator, backward_s in zip(costs.operators, costs.backward_s, strict=True)
+        ]
+        coarse = coarse_sets(graph, work, self.max_sets // 2)
+        best = search(request, graph, coarse, self.cost_model)
+        if best is None or not best.cuts:
+            return best
+        import sys
+        import time
+
+        for _ in range(8):
+            t = time.time()
+            while True:
+                found = search(request, graph, self._near(graph, best, self.max_sets), self.cost_model, best.along)
+                assert found is not None
+                if found.objective_s >= best.objective_s * (1 - ROUNDING):
+                    break
+                best = found
+            sets = in_order([*coarse, *self._near(graph, best, self.max_sets // 2)])
+            found = search(request, graph, sets, self.cost_model)
+            assert found is not None
+            if found.objective_s >= best.objective_s * (1 - ROUNDING):
+                break
+            best = found
+        return best
+
+    def _near(self, graph: BitGraph, found: Found, num: int) -> list[int]:
+        near = (sets_near(graph, cut, num // len(found.cuts)) for cut in found.cuts)
+        return in_order([0, graph.everything, *(down_set for sets in near for down_set in sets)])
 
 
-def search(request: Request, graph: BitGraph, sets: Sequence[int], cost_model: CostModel | None = None) -> Found | None:
-    """The best plan whose cuts are all among these sets; None if none fits."""
+def search(
+    request: Request,
+    graph: BitGraph,
+    sets: Sequence[int],
+    cost_model: CostModel | None = None,
+    along: Sequence[Move] = (),
+) -> Found | None:
+    """The best plan whose cuts are all among these sets, and whose stages make these moves; None if none fits."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     them = candidates(costs, graph, sets)
     crossing = crossing_bytes(costs, graph, sets) if cost_model else None
@@ -85,12 +135,14 @@ def search(request: Request, graph: BitGraph, sets: Sequence[int], cost_model: C
             of_moves = ModelCosts(request, them, num_stages or 1, cost_model, columns(them, crossing))
         else:
             of_moves = ObjectiveCosts(request, them, num_stages or 1)
-        chains = ChainSearch(them, moves(request.topology, widths, num_stages), of_moves, num_stages)
+        chains = ChainSearch(
+            them, moves(request.topology, widths, num_stages) if not along else only(along), of_moves, num_stages
+        )
         slowest = chains.least_slowest()
         if slowest == math.inf:
             continue
         if request.schedule.flushes and cost_model is None:
-            chain = _least_sum(request, chains, slowest)
+            chain = least_sum(chains, slowest, request.micro_batches - 1, request.profile.compute_s)
         else:
             chain = chains.fewest(slowest)
         assert chain is not None
@@ -98,6 +150,28 @@ def search(request: Request, graph: BitGraph, sets: Sequence[int], cost_model: C
         if best is None or found.objective_s < best.objective_s * (1 - ROUNDING):
             best = found
     return best
+
+
+def lower_bound_s(request: Request, graph: BitGraph) -> float:
+    """No plan has a smaller objective than this."""
+    relaxation = Relaxation(request, graph)
+    costs = OperatorCosts(request.profile, request.schedule.splits_backward)
+    cells = relaxed_candidates(costs, graph, request.recompute is True, _CELLS)
+    bounds: list[float] = []
+    for widths, num_stages in shapes(request):
+        there = moves(request.topology, widths, num_stages)
+        slowest = relaxation.least_slowest(there, num_stages)
+        of_moves = ObjectiveCosts(request, cells, num_stages or 1, slowest, sums_work=False)
+        chains = ChainSearch(cells, there, of_moves, num_stages)
+        slowest = chains.least_slowest()
+        if request.schedule.flushes:
+            chain = least_sum(chains, slowest, request.micro_batches - 1, request.profile.compute_s)
+            if chain is not None:
+                work_s = relaxation.total_s / fastest_speed(request)
+                bounds.append(work_s + chain.total + (request.micro_batches - 1) * chain.slowest)
+        else:
+            bounds.append(request.micro_batches * slowest)
+    return min(bounds, default=0.0)
 
 
 def shapes(request: Request) -> list[tuple[tuple[int, ...], int | None]]:
@@ -121,35 +195,6 @@ def _versions_depend_on_stages(request: Request) -> bool:
     return any(versions(after, 1, after + 1) != versions(after, 1, num) for after in range(num))
 
 
-def _least_sum(request: Request, chains: ChainSearch, slowest: float) -> Chain | None:
-    """The chain of least sum + (M - 1) T."""
-    factor = request.micro_batches - 1
-    scale = request.profile.compute_s
-    if factor == 0:
-        return chains.least_total(math.inf, scale)
-    best: Chain | None = None
-    best_s = math.inf
-
-    def attempt(limit: float) -> tuple[float, float]:
-        """The least sum under a limit, and the limit below which a better plan must lie."""
-        nonlocal best, best_s
-        chain = chains.least_total(limit, scale)
-        if chain is None:
-            return math.inf, 0.0
-        sum_s = math.fsum(link.total for link in chain.links)
-        if sum_s + factor * chain.slowest < best_s * (1 - ROUNDING):
-            best, best_s = chain, sum_s + factor * chain.slowest
-        return sum_s, chain.slowest
-
-    for more in (1.0, 1.03, 1.1, 1.3):  # good plans first, so that few limits are left to try
-        attempt(slowest * more * (1 + ROUNDING))
-    limit = math.inf
-    while limit >= slowest:
-        sum_s, reached = attempt(limit)
-        limit = min(reached * (1 - ROUNDING), (best_s - sum_s) / factor)
-    return best
-
-
 def _found(request: Request, them: Candidates, chain: Chain, by_model: bool) -> Found:
     order = request.profile.order
     stages = tuple(
@@ -162,4 +207,9 @@ def _found(request: Request, them: Candidates, chain: Chain, by_model: bool) -> 
         for number, link in enumerate(chain.links)
     )
     cuts = tuple(them.sets[link.after] for link in chain.links[:-1])
-    return Found(cuts, stages, chain.slowest if by_model else objective_s(request, stages))
+    return Found(
+        cuts,
+        tuple(link.move for link in chain.links),
+        stages,
+        chain.slowest if by_model else objective_s(request, stages),
+    )

@@ -12,7 +12,7 @@ promises the level that will join its earliest stage to the one before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,6 +81,13 @@ def moves(topology: Topology, widths: Iterable[int], num_stages: int | None = No
             for move in leaving:
                 layers.setdefault(move.before.used, {})[move.before] = None
     return Moves(start, tuple(found), tuple(found.values()))
+
+
+def only(chain: Sequence[Move]) -> Moves:
+    """No other moves than those of one plan, given from its first stage."""
+    backwards = tuple(reversed(chain))
+    states = (backwards[0].after, *(move.before for move in backwards))
+    return Moves(states[0], states, (*((move,) for move in backwards), ()))
 
 
 def _leaving(topology: Topology, state: State, widths: tuple[int, ...], counted: bool) -> Iterable[Move]:

@@ -70,6 +70,11 @@ class _OnDevices:
 class ObjectiveCosts(_OnDevices):
     """training.md's objective: seconds."""
 
+    #: For bounds: no stage counts as quicker than this.
+    least_slowest: float = 0.0
+    #: For bounds: the sum is without forwards and backwards, which are the same in all plans.
+    sums_work: bool = True
+
     def of(self, move: Move) -> Costs:
         """The costs of all candidates as the stage of this move; each recomputes only if it must, or was told to."""
         limit = self.request.memory_limit(move.kind)
@@ -94,14 +99,14 @@ class ObjectiveCosts(_OnDevices):
         sum_s = reduce_s(them.weight_bytes, replicas, request.topology.level_of(move.devices))
         before = levels[move.before.level] if move.before.level >= 0 else None
         after = levels[move.after.level] if move.after.level >= 0 else None
-        link_s = self._busiest_port_s(before, after) / replicas
+        least_s = np.maximum(self.least_slowest, self._busiest_port_s(before, after) / replicas)
         if not request.schedule.flushes:
-            return _where(fits, np.maximum((compute_s + sum_s) / replicas, link_s), compute_s, recompute)
-        total_s = compute_s + np.maximum(0.0, sum_s - them.earlier_s / fastest_speed(request))
+            return _where(fits, np.maximum((compute_s + sum_s) / replicas, least_s), compute_s, recompute)
+        total_s = compute_s * self.sums_work + np.maximum(0.0, sum_s - them.earlier_s / fastest_speed(request))
         if before is not None:
             for size_bytes in (them.in_bytes, them.in_gradient_bytes):
                 total_s = total_s + size_bytes / before.bandwidth + before.latency_s * (size_bytes > 0)
-        return _where(fits, np.maximum(compute_s / replicas, link_s), total_s, recompute)
+        return _where(fits, np.maximum(compute_s / replicas, least_s), total_s, recompute)
 
     def _busiest_port_s(self, before: Level | None, after: Level | None) -> Floats:
         them = self.candidates
