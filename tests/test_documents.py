@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.engines import ENGINES
+from ropewalk.pipeline.partitioners import PARTITIONERS
+from ropewalk.pipeline.schedules import SCHEDULES
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES_PAGE = (ROOT / "docs" / "engines.md").read_text()
@@ -28,7 +30,15 @@ def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/engines.md", "docs/multiprocessing.md"]
+    "document",
+    [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/engines.md",
+        "docs/multiprocessing.md",
+        "docs/pipeline.md",
+    ],
 )
 def test_links_lead_to_files_that_are_there(document: str) -> None:
     path = ROOT / document
@@ -45,3 +55,17 @@ def test_the_programs_of_the_page_on_multiprocessing_run(number: int, tmp_path: 
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == ("285\n", "no more than 1 GiB\n", "[1, 2, 4, 8]\n")[number]
+
+
+def test_the_program_of_the_page_on_pipelines_runs(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pipeline.md").read_text(), re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "one_f_one_b, 8 micro-batches in a step" in done.stdout and "tensor(2." in done.stdout.splitlines()[-1]
+
+
+def test_the_page_on_pipelines_names_every_partitioner_and_schedule() -> None:
+    text = (ROOT / "docs" / "pipeline.md").read_text()
+    missing = [name for name in (*PARTITIONERS, *SCHEDULES) if f"| `{name}` |" not in text]
+    assert not missing, f"docs/pipeline.md says nothing of {missing}"
