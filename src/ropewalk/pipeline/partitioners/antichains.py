@@ -41,6 +41,8 @@ class Graph:
     targets: tuple[int, ...]
     #: Of each operator: itself and all it needs, directly or not.
     needed: tuple[int, ...]
+    #: Of each operator: those who read it or something it needs.
+    affected: tuple[int, ...]
 
     @classmethod
     def of(cls, profile: Profile) -> Graph:
@@ -55,13 +57,20 @@ class Graph:
                 f"none of the {len(profile.operators)} operators is more than an input; there is nothing to cut"
             )
         bit_of = {operator.id: 1 << number for number, operator in enumerate(taken)}
+        targets = {id: _union(bit_of.get(target, 0) for target in profile.targets[id]) for id in bit_of}
         needed: dict[str, int] = {}
+        affected: dict[str, int] = {}
         for id in profile.order:
             if id in bit_of:
-                sources = (needed[source] for source in profile.sources[id] if source in bit_of)
-                needed[id] = _union(sources) | bit_of[id]
-        targets = {id: _union(bit_of.get(target, 0) for target in profile.targets[id]) for id in bit_of}
-        return cls(taken, tuple(targets.values()), tuple(needed[id] for id in bit_of))
+                sources = [source for source in profile.sources[id] if source in bit_of]
+                needed[id] = _union(needed[source] for source in sources) | bit_of[id]
+                affected[id] = _union(affected[source] for source in sources) | targets[id]
+        return cls(
+            taken,
+            tuple(targets.values()),
+            tuple(needed[id] for id in bit_of),
+            tuple(affected[id] for id in bit_of),
+        )
 
     @cached_property
     def start(self) -> int:
@@ -71,9 +80,10 @@ class Graph:
     @cached_property
     def everything(self) -> int:
         """The last state."""
-        covered = self.start
-        while frontier := _union(self.targets[number] for number in _numbers(covered)) & ~covered:
+        covered, frontier = self.start, self.affected[self.start.bit_length() - 1] & ~self.start
+        while frontier:
             covered |= _union(self.needed[number] for number in _numbers(frontier))
+            frontier = _union(self.affected[number] for number in _numbers(frontier)) & ~covered
         return covered
 
     def only_last(self) -> States:
@@ -86,14 +96,13 @@ class Graph:
         Raises:
             NoPlanFits: there are more than the limit.
         """
-        readers = [_union(self.targets[number] for number in _numbers(needed)) for needed in self.needed]
-        frontiers = {self.start: _union(self.targets[number] for number in _numbers(self.start)) & ~self.start}
+        frontiers = {self.start: self.affected[self.start.bit_length() - 1] & ~self.start}
         waiting = list(frontiers)
         for state in waiting:  # grows
             for number in _numbers(frontiers[state]):
                 following = state | self.needed[number]
                 if following not in frontiers:
-                    frontiers[following] = (frontiers[state] | readers[number]) & ~following
+                    frontiers[following] = (frontiers[state] | self.affected[number]) & ~following
                     waiting.append(following)
             if len(waiting) > limit:
                 raise NoPlanFits(
@@ -121,10 +130,11 @@ class Graph:
     @cached_property
     def kept_for(self) -> Booleans:
         """[a, p]: whether a needs p, and p is also read by an operator that a does not need."""
-        return self._as_rows(
-            _union(1 << source for source in _numbers(needed & ~(1 << number)) if self.targets[source] & ~needed)
-            for number, needed in enumerate(self.needed)
-        )
+        needs = self._as_rows(self.needed)
+        num_needed_readers = needs.astype(np.float32) @ self.read_by.T.astype(np.float32)
+        kept = needs & (num_needed_readers < self.read_by.sum(axis=1))
+        np.fill_diagonal(kept, val=False)
+        return kept
 
 
 @dataclass(frozen=True)
