@@ -5,11 +5,14 @@ micro-batches of an update, and over replicas; the update commits them once, as 
 on the whole mini-batch would (mean, unbiased variance, one batch tracked more). Running
 a forward again (recomputation) collects nothing. As DeferredBatchNorm of torchgpipe.
 
-    micro-batch   n_b, mean_b, var_b      of the batch normalisation itself, at no cost
-    pooled        N = sum n_b             sum = sum n_b mean_b      squares = sum (n_b - 1) var_b + n_b mean_b²
-    committed     mean = sum / N          var = (squares - N mean²) / (N - 1)
+    micro-batch   n, mean, var of the batch normalisation itself, at no cost; spread = (n - 1) var
+    pooled        n = n1 + n2, mean = (n1 mean1 + n2 mean2) / n,
+                  spread = spread1 + spread2 + n1 n2 / n (mean2 - mean1)²
+    committed     mean, spread / (n - 1)
 
-The pooling is in float64, so that squares less squares keep the digits of float32.
+This is the pooled sum and sum of squares without their cancellation (Chan, Golub, LeVeque
+1979, equation 2.1). All of it is in float64 and rounded once, so that the order of the
+micro-batches does not show.
 """
 
 from __future__ import annotations
@@ -27,25 +30,24 @@ from ropewalk.pipeline.tracing.stage_program import BatchNormCall
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Sums over some values of each channel."""
+    """Mean and spread of some values of each channel; two of them pool to those of all values."""
 
     count: int
-    total: Tensor
-    squares: Tensor
+    mean: Tensor
+    #: Sum of the squares of the distances from the mean.
+    spread: Tensor
 
     def __add__(self, other: Moments) -> Moments:
-        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean of each channel."""
-        return self.total / self.count
+        count = self.count + other.count
+        mean = (self.count * self.mean + other.count * other.mean) / count
+        distance = other.mean - self.mean
+        between = self.count * other.count / count * distance * distance
+        return Moments(count, mean, self.spread + other.spread + between)
 
     @property
     def variance(self) -> Tensor:
         """The unbiased variance of each channel."""
-        mean = self.mean
-        return (self.squares - self.count * mean * mean) / (self.count - 1)
+        return self.spread / (self.count - 1)
 
 
 class DeferredBatchNorm:
@@ -81,8 +83,7 @@ class DeferredBatchNorm:
         result = functional.batch_norm(input, mean, variance, weight, bias, True, 1.0, eps)
         if self.is_collecting:
             count = input.numel() // input.shape[1]
-            mean, variance = mean.double(), variance.double()
-            moments = Moments(count, count * mean, (count - 1) * variance + count * mean * mean)
+            moments = Moments(count, mean.double(), (count - 1) * variance.double())
             self.moments[name] = self.moments[name] + moments if name in self.moments else moments
         return result
 
@@ -101,5 +102,5 @@ class DeferredBatchNorm:
                 if factor is None:  # the plain average over all mini-batches
                     factor = 1.0 / float(num_batches)
             for buffer, value in ((norm.running_mean, pooled.mean), (norm.running_var, pooled.variance)):
-                running = buffers[buffer]
-                running.mul_(1.0 - (factor or 0.0)).add_(value.to(running.dtype), alpha=factor or 0.0)
+                share = factor or 0.0
+                buffers[buffer].copy_((1.0 - share) * buffers[buffer].double() + share * value)

@@ -55,13 +55,13 @@ class Links(Protocol):
 class InMemoryLinks:
     """Links between workers that share a process, without limit or with so many slots for each link.
 
-    A link is one edge's values, or its gradients, from one worker to another.
+    A link is one edge's values from a stage to another, or its gradients back, between two workers.
     """
 
     plan: Plan
     slots: int | None = None
     _parcels: dict[Tag, Parcel] = field(default_factory=dict[Tag, Parcel])
-    _num_waiting: Counter[tuple[str, Worker, Worker]] = field(default_factory=Counter[tuple[str, Worker, Worker]])
+    _num_waiting: Counter[tuple[Tag, Worker, Worker]] = field(default_factory=Counter[tuple[Tag, Worker, Worker]])
 
     def has_room(self, tag: Tag) -> bool:
         return self.slots is None or self._num_waiting[self._link(tag)] < self.slots
@@ -84,7 +84,7 @@ class InMemoryLinks:
         """What was sent and not received yet."""
         return self._parcels
 
-    def _link(self, tag: Tag) -> tuple[str, Worker, Worker]:
+    def _link(self, tag: Tag) -> tuple[Tag, Worker, Worker]:
         plan = self.plan
         sender, receiver = plan.worker_of(tag.source, tag.micro_batch), plan.worker_of(tag.target, tag.micro_batch)
-        return tag.edge, sender, receiver
+        return tag._replace(micro_batch=0), sender, receiver
