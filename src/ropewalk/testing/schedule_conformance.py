@@ -15,11 +15,13 @@ import unittest
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.grid import draw_grid, parse_actions, parse_grid, show_actions
-from ropewalk.pipeline.plans import Edge, Plan, Stage, Tie, Worker
+from ropewalk.pipeline.plans import Plan, Stage, Worker, assemble
+from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import Schedule
 from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
@@ -31,18 +33,9 @@ class ScheduleConformance:
     """The suite. Subclass it, say how your schedule is made, and let pytest or a loop over `all_tests()` run it."""
 
     #: Micro-batches of the plans.
-    micro_batches: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)
+    micro_batches: tuple[int, ...] = (1, 3, 4, 8, 12)
     #: Replicas of the groups of devices of the plans.
-    replicas: tuple[tuple[int, ...], ...] = (
-        (1,),
-        (1, 1),
-        (1, 1, 1),
-        (1, 1, 1, 1),
-        (2, 2),
-        (1, 2, 3),
-        (3, 1),
-        (2, 2, 2),
-    )
+    replicas: tuple[tuple[int, ...], ...] = ((1,), (1, 1), (1, 1, 1, 1), (2, 2, 2), (1, 2, 3), (3, 1))
 
     def make_schedule(self) -> Schedule:
         """A schedule as your users make it."""
@@ -137,25 +130,51 @@ def sample_plan(schedule: Schedule, replicas: Sequence[int], micro_batches: int,
         schedule: which says where stages run.
         replicas: devices of each group.
         micro_batches: of a step.
-        is_plain: only a chain of stages; else the first stage's value also goes to all later ones, one edge has no
+        is_plain: only a chain of stages; else the first stage's value also goes to all later ones, one value has no
             gradient, the second stage recomputes, and the first and last have a parameter in common, if they have
             equally many replicas.
     """
-    num_groups, num_stages = len(replicas), len(replicas) * schedule.stages_per_worker
-    devices = [tuple(range(sum(replicas[:group]), sum(replicas[: group + 1]))) for group in range(num_groups)]
+    return sample(schedule, replicas, micro_batches, is_plain=is_plain)[1]
+
+
+def sample(
+    schedule: Schedule, replicas: Sequence[int], micro_batches: int, *, is_plain: bool = False
+) -> tuple[Profile, Plan]:
+    """`sample_plan` with its profile: forwards take 1 s on each group, backwards 2 s, their halves 1 s each."""
+    num_groups, chunks = len(replicas), schedule.stages_per_worker
+    num_stages = num_groups * chunks
+    first_devices = list(accumulate(replicas, initial=0))
     placement = [schedule.group_of(stage, num_groups) for stage in range(num_stages)]
-    stages = tuple(
-        Stage(stage, (f"op{stage}",), devices[group], recompute=stage == 1 and not is_plain)
+    has_extras = num_stages > 2 and not is_plain
+    is_tied = has_extras and replicas[placement[0]] == replicas[placement[-1]]
+    operators = [
+        Operator(
+            f"op{stage}",
+            forward_s=1 / chunks,
+            backward_s=2 / chunks,
+            input_gradient_s=1 / chunks,
+            weight_gradient_s=1 / chunks,
+            output_bytes=8,
+            parameters={"embedding": 8} if is_tied and stage in (0, num_stages - 1) else {},
+        )
+        for stage in range(num_stages)
+    ]
+    edges = {(f"op{stage}", f"op{stage + 1}") for stage in range(num_stages - 1)}
+    if has_extras:
+        operators.append(Operator("mask", output_bytes=1, gradient_bytes=0))
+        edges.update((operators[0].id, operators[stage].id) for stage in range(1, num_stages))
+        edges.add(("mask", operators[num_stages - 1].id))
+    profile = Profile(tuple(operators), tuple(sorted(edges)))
+    stages = [
+        Stage(
+            stage,
+            (f"op{stage}", "mask") if has_extras and stage == 1 else (f"op{stage}",),
+            tuple(range(first_devices[group], first_devices[group + 1])),
+            recompute=stage == 1 and not is_plain,
+        )
         for stage, group in enumerate(placement)
-    )
-    edges = [Edge(f"op{stage}", stage, (stage + 1,), 8, 8) for stage in range(num_stages - 1)]
-    ties: list[Tie] = []
-    if not is_plain and num_stages > 2:
-        edges[0] = replace(edges[0], targets=tuple(range(1, num_stages)))
-        edges.append(Edge("mask", 1, (num_stages - 1,), 1, 0))
-        if stages[0].replicas == stages[-1].replicas:
-            ties.append(Tie("embedding", (0, num_stages - 1)))
-    return Plan(stages, tuple(edges), tuple(ties), schedule.name, micro_batches)
+    ]
+    return profile, assemble(profile, stages, schedule=schedule.name, micro_batches=micro_batches)
 
 
 def joined(parts: Sequence[Lists]) -> Lists:
@@ -222,6 +241,6 @@ def _refusal(ask: object, plan: Plan) -> str | None:
 def _said(schedule: Schedule, plan: Plan, stage: int, number: int, bound: int) -> str:
     replicas = [stage.replicas for stage in plan.stages]
     return (
-        f"{schedule.name} keeps {number} micro-batches at stage {stage} of {replicas} with {plan.micro_batches} in a step, "
-        f"and says that it keeps {bound}"
+        f"{schedule.name} keeps {number} micro-batches at stage {stage} of {replicas} with {plan.micro_batches} a "
+        f"step; it says that it keeps {bound}"
     )

@@ -78,7 +78,7 @@ def test_the_suite_finds_a_bound_that_is_not_reached() -> None:
         def make_schedule(self) -> Schedule:
             return Boastful()
 
-    with pytest.raises(AssertionError, match="keeps 1 micro-batches at stage 0 .* says that it keeps 2"):
+    with pytest.raises(AssertionError, match=r"keeps 1 micro-batches at stage 0 .* it says that it keeps 2"):
         OfBoastful().test_its_bounds_are_reached()
 
 
@@ -97,7 +97,7 @@ def test_a_registered_schedule_is_made_by_its_name_until_then_the_near_name_is_s
     monkeypatch.delitem(SCHEDULES, "one_at_a_time", raising=False)
     with pytest.raises(ScheduleInvalid, match=r"no schedule is called 'one_f_oneb'; did you mean 'one_f_one_b'\?"):
         make_schedule("one_f_oneb")
-    with pytest.raises(ScheduleInvalid, match="There are gpipe, one_f_one_b, pipedream, .* register_schedule"):
+    with pytest.raises(ScheduleInvalid, match=r"There are gpipe, one_f_one_b, pipedream, .* register_schedule"):
         make_schedule("xyz")
     register_schedule(OneAtATime)
     try:

@@ -1,0 +1,275 @@
+"""Right lists pass; each way of breaking one is rejected, and the action at fault is named."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
+from ropewalk.pipeline.simulator import simulate
+from ropewalk.pipeline.timeline_memory import most_held, most_in_flight
+from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.pipeline.verifier import verify
+from ropewalk.testing.schedule_conformance import Lists, sample, sample_plan
+
+_QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def _case(name: str, *, replicas: tuple[int, ...] = (), micro_batches: int = 6) -> tuple[Schedule, Plan, Lists]:
+    schedule = make_schedule(name)
+    replicas = replicas or ((1, 1, 1) if schedule.stages_per_worker == 1 else (1, 1))
+    plan = sample_plan(schedule, replicas, micro_batches)
+    return schedule, plan, schedule.actions(plan)
+
+
+def _place(lists: Lists, code: str, worker: Worker) -> int:
+    return [str(action) for action in lists[worker]].index(code)
+
+
+def _rejected(schedule: Schedule, plan: Plan, lists: Lists) -> ScheduleInvalid:
+    with pytest.raises(ScheduleInvalid) as caught:
+        verify(plan, lists, schedule)
+    assert caught.value.action
+    return caught.value
+
+
+def _objection(schedule: Schedule, plan: Plan, lists: Lists) -> ScheduleInvalid | None:
+    try:
+        verify(plan, lists, schedule)
+    except ScheduleInvalid as error:
+        return error
+    return None
+
+
+# --- one mutation after another --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_dropping_any_action_is_rejected(name: str) -> None:
+    schedule, plan, lists = _case(name, replicas=(2, 2), micro_batches=8)
+    for worker, row in lists.items():
+        for at, action in enumerate(row):
+            error = _rejected(schedule, plan, lists | {worker: row[:at] + row[at + 1 :]})
+            if action.kind is not Kind.STEP:  # the next step then has the wrong number, and is named
+                assert (error.action.split("v")[0], error.worker) == (str(action).split("v")[0], str(worker)) or (
+                    action.kind is Kind.REDUCE
+                ), f"{action} was dropped, and {error.action} was named"
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_doing_any_action_twice_is_rejected(name: str) -> None:
+    schedule, plan, lists = _case(name)
+    for worker, row in lists.items():
+        for at, action in enumerate(row):
+            error = _rejected(schedule, plan, lists | {worker: [*row[: at + 1], *row[at:]]})
+            assert (error.action, error.worker) == (str(action), str(worker))
+            assert f"{action} of worker {worker} (place {at + 1} of its list) was done before" in str(error)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_any_wrong_version_is_rejected(name: str) -> None:
+    schedule, plan, lists = _case(name)
+    for worker, row in lists.items():
+        for at, action in enumerate(row):
+            if action.version is not None:
+                wrong = replace(action, version=action.version + 1)
+                error = _rejected(schedule, plan, lists | {worker: [*row[:at], wrong, *row[at + 1 :]]})
+                assert error.worker == str(worker)
+                assert error.action == str(wrong) or action.kind in (Kind.STEP, Kind.REDUCE)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_any_wrong_peer_is_rejected(name: str) -> None:
+    schedule, plan, lists = _case(name)
+    for worker, row in lists.items():
+        for at, action in enumerate(row):
+            if action.peer is not None:
+                peer = (action.peer + 1, action.stage, len(plan.stages), -1)[at % 4] % (len(plan.stages) + 1)
+                wrong = replace(action, peer=peer)
+                error = _rejected(schedule, plan, lists | {worker: [*row[:at], wrong, *row[at + 1 :]]})
+                assert (error.action, error.worker) == (str(wrong), str(worker)) or "was done before" in str(error)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_what_needs_a_receive_may_not_come_before_it(name: str) -> None:
+    schedule, plan, lists = _case(name)
+    for worker, row in lists.items():
+        for at, action in enumerate(row[1:], start=1):
+            before = row[at - 1]
+            if (
+                before.kind is Kind.RECEIVE
+                and (before.stage, before.micro_batch) == (action.stage, action.micro_batch)
+                and action.kind in ((Kind.BACKWARD, Kind.INPUT_GRADIENT) if before.is_gradient else (Kind.FORWARD,))
+            ):
+                swapped = [*row[: at - 1], action, before, *row[at + 1 :]]
+                error = _rejected(schedule, plan, lists | {worker: swapped})
+                assert error.action == str(action)
+                assert f"comes before {before}, which it needs" in str(error)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_no_step_comes_before_the_reductions_of_its_gradients(name: str) -> None:
+    schedule, plan, lists = _case(name, replicas=(2, 2, 2), micro_batches=12)
+    num_seen = 0
+    for worker, row in lists.items():
+        for at, action in enumerate(row):
+            if action.kind is Kind.REDUCE:
+                step = next(k for k in range(at, len(row)) if row[k].kind is Kind.STEP and row[k].stage == action.stage)
+                moved = [*row[:at], row[step], *row[at:step], *row[step + 1 :]]
+                error = _rejected(schedule, plan, lists | {worker: moved})
+                assert error.action == str(row[step])
+                num_seen += 1
+    assert num_seen >= 6
+
+
+def test_a_norm_comes_after_all_other_reductions() -> None:
+    schedule = make_schedule("one_f_one_b", norm=True)
+    plan = sample_plan(schedule, (2, 2, 2), 4)
+    lists = schedule.actions(plan)
+    verify(plan, lists, schedule)
+    row = lists[Worker(0, 0)]
+    *front, tied, replicas, norm, step = row
+    assert [action.group for action in (tied, replicas, norm)] == [Group.TIED, Group.REPLICAS, Group.NORM]
+    error = _rejected(schedule, plan, lists | {Worker(0, 0): [*front, tied, norm, replicas, step]})
+    assert error.action == "A0v1/norm" and "comes before A0v1/replicas, which it needs" in str(error)
+    error = _rejected(make_schedule("one_f_one_b"), plan, lists)
+    assert error.action == "A0v1/norm" and "is not called for" in str(error)
+
+
+# --- what the messages say --------------------------------------------------------------------------------------------
+
+
+def test_send_and_receive_in_a_circle_are_rejected_with_who_waits_for_whom() -> None:
+    schedule, plan, lists = _case("one_f_one_b", replicas=(1, 1), micro_batches=2)
+    first, second = Worker(0, 0), Worker(1, 0)
+    row = lists[first]
+    assert [str(a) for a in row] == (
+        ["F0:0v0", "S0:0>1/op0", "F0:1v0", "S0:1>1/op0", "R0:0<1/op0", "B0:0v0", "R0:1<1/op0", "B0:1v0", "U0v1"]
+    )
+    cyclic = [row[0], row[1], row[2], row[4], row[5], row[3], *row[6:]]
+    verify(plan, lists | {first: cyclic}, make_schedule("one_f_one_b"))  # later, but no circle: F1:1 comes after B1:0
+    other = lists[second]
+    at = _place(lists, "R1:1<0/op0", second)
+    early = [*other[:1], other[at], *other[1:at], *other[at + 1 :]]
+    error = _rejected(schedule, plan, {first: cyclic, second: early})
+    assert (error.action, error.worker) == ("R0:0<1/op0", "0.0")
+    assert "worker 0.0 at R0:0<1/op0 for worker 1.0 to send it" in str(error)
+    assert "worker 1.0 at R1:1<0/op0 for worker 0.0 to send it" in str(error)
+
+
+def test_a_message_draws_the_grid_with_the_place_marked_and_survives_pickling() -> None:
+    schedule, plan, lists = _case("gpipe", replicas=(1, 1), micro_batches=2)
+    row = lists[Worker(1, 0)]
+    at = _place(lists, "F1:1v0", Worker(1, 0))
+    lists[Worker(1, 0)] = [*row[:at], replace(row[at], version=3), *row[at + 1 :]]
+    error = _rejected(schedule, plan, lists)
+    assert str(error).splitlines() == [
+        "F1:1v3 of worker 1.0 (place 3 of its list) should use version 0 of the weights",
+        "worker 0 | F0 F1 .. .. .. .. B1 B1 .. B0 B0",
+        "worker 1 | .. F0 F1 C1 B1 B1 C0 B0 B0",
+        "                 ^ F1:1v3 of worker 1",
+    ]
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (Action(Kind.FORWARD, 9, 0, 0, 0), "F9:0v0 of worker 0.0 .* names stage 9; the plan has stages 0 to 2"),
+        (Action(Kind.FORWARD, 1, 0, 0, 0), "F1:0v0 of worker 0.0 .* is for stage 1, which runs on group 1"),
+        (Action(Kind.FORWARD, 0, 0, 77, 0), "F0:77v0 of worker 0.0 .* names micro-batch 77; there are 0 to 5"),
+        (Action(Kind.FORWARD, 0, 0, None, 0), "names micro-batch None"),
+        (Action(Kind.FORWARD, 0, 0, 1, 0), "F0:1v0 of worker 0.0 .* belongs to worker 0.1: replicas take"),
+        (Action(Kind.RECOMPUTE, 0, 0, 0, 0), "C0:0v0 .* is not wanted: .* only stages that recompute"),
+        (Action(Kind.INPUT_GRADIENT, 0, 0, 0, 0), "never does W0:0|B0:0v0 .* is not wanted"),
+        (Action(Kind.SEND, 0, 0, 0, edge="nothing", peer=1), "S0:0>1/nothing .* names a tensor that does not pass"),
+        (Action(Kind.RECEIVE, 0, 0, 0, edge="mask", peer=2), "names a tensor that does not pass"),
+        (Action(Kind.STEP, 0, 0, version=2), "U0v2 .* is not called for"),
+        (Action(Kind.REDUCE, 0, 0, version=1, group=Group.NORM), "A0v1/norm .* is not called for"),
+        (Action(Kind.REDUCE, 0, 0, version=1), "does not say rightly whether it is a reduction"),
+    ],
+)
+def test_what_the_plan_does_not_have_is_rejected(wrong: Action, said: str) -> None:
+    schedule, plan, lists = _case("one_f_one_b", replicas=(2, 2, 2))
+    lists[Worker(0, 0)].append(wrong)
+    with pytest.raises(ScheduleInvalid, match=said):
+        verify(plan, lists, schedule)
+    assert _rejected(schedule, plan, lists).worker == "0.0"
+
+
+def test_a_worker_that_the_plan_does_not_have_is_rejected() -> None:
+    schedule, plan, lists = _case("gpipe")
+    with pytest.raises(ScheduleInvalid, match=r"worker 7\.0, which the plan does not have"):
+        verify(plan, lists | {Worker(7, 0): []}, schedule)
+
+
+def test_more_in_flight_than_the_schedule_says_is_rejected_at_the_forward_that_is_too_many() -> None:
+    _, plan, lists = _case("gpipe", replicas=(1, 1, 1), micro_batches=6)
+    with pytest.raises(
+        ScheduleInvalid, match="makes it 4 micro-batches between forward and backward; one_f_one_b keeps"
+    ):
+        verify(plan, lists, "one_f_one_b")
+    assert _rejected(make_schedule("one_f_one_b"), plan, lists).action == "F0:3v0"
+
+
+def test_weight_gradients_later_than_the_schedule_says_are_rejected() -> None:
+    schedule, plan, lists = _case("zb_h1", replicas=(1, 1), micro_batches=6)
+    row = lists[Worker(0, 0)]
+    weights = [action for action in row if action.kind is Kind.WEIGHT_GRADIENT]
+    late = [action for action in row if action.kind is not Kind.WEIGHT_GRADIENT]
+    error = _rejected(schedule, plan, lists | {Worker(0, 0): [*late[:-1], *weights, late[-1]]})
+    assert "before the end of their backward; zb_h1 keeps at most 2" in str(error)
+
+
+def test_pieces_of_a_run_without_flush_are_verified_through_fill_and_drain() -> None:
+    schedule = make_schedule("pipedream_2bw")
+    plan = sample_plan(schedule, (1, 2), 6)
+    stream = schedule.stream(plan)
+    parts = [stream.admit(6), stream.admit(2), stream.admit(2), stream.drain()]
+    lists = {worker: [action for part in parts for action in part[worker]] for worker in plan.workers}
+    verify(plan, lists, num_micro_batches=10)
+    with pytest.raises(ScheduleInvalid, match="names micro-batch 8; there are 0 to 7"):
+        verify(plan, lists, num_micro_batches=8)
+    with pytest.raises(ScheduleInvalid, match="never does F0:10"):
+        verify(plan, lists, num_micro_batches=11)
+
+
+# --- whatever the plan ------------------------------------------------------------------------------------------------
+
+_REPLICAS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
+
+
+@_QUICK
+@given(st.sampled_from(sorted(SCHEDULES)), _REPLICAS, st.integers(1, 12), st.data())
+def test_a_random_move_is_rejected_or_stays_within_every_bound(
+    name: str, replicas: tuple[int, ...], micro_batches: int, data: st.DataObject
+) -> None:
+    schedule = make_schedule(name)
+    if schedule.uniform_replicas:
+        replicas = (replicas[0],) * len(replicas)
+    profile, plan = sample(schedule, replicas, micro_batches)
+    try:
+        lists = schedule.actions(plan)
+    except ScheduleInvalid:
+        return
+    verify(plan, lists, schedule)
+    worker = data.draw(st.sampled_from(plan.workers))
+    row = list(lists[worker])
+    source, target = data.draw(st.integers(0, len(row) - 1)), data.draw(st.integers(0, len(row) - 1))
+    row.insert(target, row.pop(source))
+    moved = lists | {worker: row}
+    if (error := _objection(schedule, plan, moved)) is not None:
+        assert error.action and error.worker
+        return
+    topology = Topology((Level(sum(replicas), bandwidth=64.0, latency_s=0.01),))
+    timeline = simulate(plan, profile, topology, moved, schedule=schedule, slots=1)
+    for stage in range(len(plan.stages)):
+        assert most_in_flight(timeline, stage) <= schedule.in_flight_at(plan, stage)
+        assert most_held(timeline, stage) <= schedule.held_at(plan, stage)
