@@ -50,7 +50,7 @@ def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
     def note(time_s: float) -> None:
         now = Memory(time_s, weights, weights, optimizer, versions.stashed_bytes, buffers, activations)
         if now[1:] != curve[-1][1:]:
-            if curve[-1].time_s == time_s and len(curve) > 1 and now.total >= curve[-1].total:
+            if curve[-1].time_s == time_s and now.total >= curve[-1].total:
                 curve.pop()  # of moments that coincide the higher stays
             curve.append(now)
 

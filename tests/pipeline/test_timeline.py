@@ -1,0 +1,173 @@
+"""Idle time and memory equal the papers' formulas for equal stages; what a timeline says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.cost import plan_cost
+from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.plans import Stage, Worker, assemble
+from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
+from ropewalk.pipeline.simulator import simulate
+from ropewalk.pipeline.timeline import Timeline
+from ropewalk.pipeline.timeline_memory import memory_over_time, most_held, most_in_flight, peak_memory
+from ropewalk.pipeline.topology import Level, Topology
+from tests.pipeline.equal_stages import EQUAL, Case, Times, cases
+
+#: training.md, section 5, and the papers that the schedules name.
+BUBBLES: dict[str, Callable[[int, int, Times], float]] = {
+    "gpipe": lambda p, v, t: (p - 1) * t.sum,
+    "one_f_one_b": lambda p, v, t: (p - 1) * t.sum,
+    "interleaved": lambda p, v, t: (p - 1) * t.sum / v,
+    "zb_h1": lambda p, v, t: (p - 1) * (t.forward + t.input_gradient - t.weight_gradient),
+    "zb_h2": lambda p, v, t: (p - 1) * (t.forward + t.input_gradient - 2 * t.weight_gradient),
+    "zb_v": lambda p, v, t: 0.0,
+    # They fill and drain once, however many micro-batches come between.
+    "pipedream": lambda p, v, t: (p - 1) * t.sum,
+    "pipedream_2bw": lambda p, v, t: (p - 1) * t.sum,
+}
+
+
+def played(case: Case, **options: object) -> Timeline:
+    return simulate(case.plan(), case.profile(), case.topology, schedule=case.schedule, **options)  # type: ignore[arg-type]
+
+
+def test_every_schedule_has_its_formula() -> None:
+    assert set(BUBBLES) == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", BUBBLES)
+def test_the_bubble_equals_its_formula(name: str) -> None:
+    for case in cases(name):
+        for slots in (1, 2):
+            assert played(case, slots=slots).bubble_s == pytest.approx(
+                BUBBLES[name](case.p, case.v, case.times), abs=1e-9
+            ), f"{case}, {slots} slots"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", BUBBLES)
+def test_the_bubble_equals_its_formula_on_many_devices(name: str) -> None:
+    for case in cases(name, most=12):
+        expected = BUBBLES[name](case.p, case.v, case.times)
+        assert played(case).bubble_s == pytest.approx(expected, abs=1e-9), str(case)
+
+
+@pytest.mark.parametrize("name", BUBBLES)
+def test_what_is_in_flight_at_most_is_the_schedules_exact_bound(name: str) -> None:
+    for case in cases(name):
+        for replicas in (1, 2) if case.times == EQUAL else ():  # what counts is the order alone
+            case = case._replace(m=case.m * replicas, replicas=replicas)
+            timeline, plan = played(case), case.plan()
+            own = case.m // replicas  # an endless stream may be shorter than its bound
+            for stage in range(len(plan.stages)):
+                bounds = case.schedule.in_flight_at(plan, stage), case.schedule.held_at(plan, stage)
+                most = most_in_flight(timeline, stage), most_held(timeline, stage)
+                assert most == (min(bounds[0], own), min(bounds[1], own)), f"{case} at {stage}"
+            for worker, memory in peak_memory(timeline).items():  # the profile holds as much from I to W as before
+                held = min(case.schedule.held_by(plan, worker.group), own * case.v)
+                assert memory.activations == 1000 * held, f"{case} at {worker}"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("pipedream", {}), ("pipedream", {"vertical_sync": True}), ("pipedream_2bw", {}), ("one_f_one_b", {})],
+)
+def test_older_weights_are_kept_as_long_as_they_are_needed_and_no_longer(name: str, options: dict[str, bool]) -> None:
+    case = Case(make_schedule(name, **options), 4, 16, EQUAL)
+    timeline, plan = played(case), case.plan()
+    if name == "pipedream_2bw":  # a second mini-batch comes before the first is done with
+        stream = case.schedule.stream(plan)
+        parts = [stream.admit(case.m), stream.admit(case.m), stream.drain()]
+        actions = {worker: [action for part in parts for action in part[worker]] for worker in plan.workers}
+        timeline = simulate(plan, case.profile(), case.topology, actions, schedule=case.schedule)
+    for stage, worker in enumerate(plan.workers):
+        most = max(memory.stashed for memory in memory_over_time(timeline, worker))
+        extra = case.schedule.extra_versions(plan.workers_after(stage), 1, len(plan.stages))
+        assert most == 10 * extra
+        assert memory_over_time(timeline, worker)[-1].stashed == 0
+
+
+def test_recomputation_keeps_inputs_and_one_forward() -> None:
+    case = Case(make_schedule("gpipe"), 2, 5, EQUAL)
+    plan = case.plan()
+    plan = dataclasses.replace(plan, stages=(plan.stages[0], dataclasses.replace(plan.stages[1], recompute=True)))
+    timeline = simulate(plan, case.profile(), case.topology)
+    assert [memory.activations for memory in peak_memory(timeline).values()] == [5 * 1000, 5 * 8 + 1000]
+    assert timeline.compute_s == {Worker(0, 0): 15, Worker(1, 0): 20}
+
+
+def test_no_device_needs_more_memory_than_its_plan_says() -> None:
+    for name in SCHEDULES:
+        for case in cases(name, most=3):
+            if case.times != EQUAL or case.schedule.splits_backward:
+                continue
+            request = Request(case.profile(), case.topology, case.schedule, micro_batches=case.m)
+            cost = plan_cost(request, case.plan().stages)
+            for worker, memory in peak_memory(played(case)).items():
+                stage = case.plan().groups[worker.group][0]
+                assert memory.total <= cost.device_bytes[stage], str(case)
+
+
+def test_input_gradients_leave_what_weight_gradients_need() -> None:
+    operator = Operator(
+        "op",
+        forward_s=1,
+        backward_s=3,
+        input_gradient_s=1.5,
+        weight_gradient_s=2,
+        saved_bytes=100,
+        held_bytes=30,
+        parameters={"w": 7},
+    )
+    profile = Profile((operator,), ())
+    plan = assemble(profile, [Stage(0, ("op",), (0,))], schedule="", micro_batches=1)
+    actions = {Worker(0, 0): [Action(Kind(kind), 0, 0, 0) for kind in "FIW"]}
+    timeline = simulate(plan, profile, Topology((Level(1),)), actions, optimizer_slots=0)
+    curve = [(memory.time_s, memory.activations) for memory in memory_over_time(timeline, Worker(0, 0))]
+    assert curve == [(0, 100), (2.5, 30), (4.5, 0)]
+    assert timeline.length_s == 4.5
+
+
+def test_halves_that_were_not_measured_are_halves_where_there_are_weights() -> None:
+    operators = (Operator("linear", backward_s=4, parameters={"w": 1}), Operator("relu", backward_s=1))
+    profile = Profile(operators, (("linear", "relu"),))
+    plan = assemble(profile, [Stage(0, ("linear", "relu"), (0,))], schedule="", micro_batches=1)
+    actions = {Worker(0, 0): [Action(Kind(kind), 0, 0, 0) for kind in "FIW"]}
+    assert simulate(plan, profile, Topology((Level(1),)), actions).ends[Worker(0, 0)] == [0, 3, 5]
+
+
+def test_without_a_flush_a_step_takes_as_long_as_in_the_long_run() -> None:
+    for name in ("pipedream", "pipedream_2bw"):
+        case = Case(make_schedule(name), 4, 32, Times(1, 1.5, 0.5))
+        timeline = played(case)
+        assert timeline.step_s == pytest.approx(32 * 3)
+        assert timeline.length_s == pytest.approx((32 + 3) * 3)
+        assert timeline.busiest == "device 0 (stage 0) computes 91 % of the time"
+
+
+def test_a_thousand_devices_take_seconds() -> None:
+    case = Case(make_schedule("one_f_one_b"), 64, 64, EQUAL, replicas=16)
+    topology = Topology((Level(8, 1e3, 1e-3), Level(128, 1e2, 1e-2)))
+    actions = case.schedule.actions(case.plan())
+    began = time.process_time()
+    timeline = simulate(case.plan(), case.profile(), topology, actions)
+    assert len(timeline.workers) == 1024
+    assert timeline.step_s > 66 * 3
+    assert time.process_time() - began < 5  # 0.3 s on an idle core
+
+
+@pytest.mark.soak
+def test_a_thousand_stages_and_a_hundred_micro_batches_take_seconds() -> None:
+    case = Case(make_schedule("one_f_one_b"), 1024, 128, EQUAL)
+    actions = case.schedule.actions(case.plan())
+    began = time.process_time()
+    timeline = simulate(case.plan(), case.profile(), Topology((Level(8, 1e3), Level(128, 1e2))), actions)
+    assert timeline.step_s > 1150 * 3
+    assert time.process_time() - began < 10  # 3 s on an idle core
