@@ -27,11 +27,17 @@ _WAY_OUT = (
     "nn.Sequential of such modules"
 )
 
+_BATCH = (
+    "the number of samples became a constant of the graph: take it from x.shape[0], not from len(x) or int(); or say "
+    "fixed_batch=True if the model is to run with one batch size only"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the model itself gives for the example inputs, from one state of the generator."""
+    """What the model itself gives for some inputs, from one state of the generator."""
 
+    inputs: tuple[Tensor, ...]
     state_before: Tensor
     outputs: list[Tensor]
     gradients: dict[str, Tensor | None]
@@ -39,28 +45,43 @@ class Reference:
     state_after: Tensor
 
 
-def run_itself(model: nn.Module, inputs: ModelInputs) -> Reference:
-    """Run a forward and a backward of the model itself; it keeps the buffers it has.
+def references(model: nn.Module, inputs: ModelInputs, *, fixed_batch: bool) -> list[Reference]:
+    """Run a forward and a backward of the model itself, for its example inputs and for one sample more.
 
     Raises:
         NotTraceable: it fails.
     """
-    args, kwargs = inputs.arguments([tensor.detach().clone() for tensor in inputs.example])
+    name = type(model).__name__
+    try:
+        found = [_run_itself(model, inputs, inputs.example)]
+    except Exception as error:
+        shapes = ", ".join(f"{path} {tuple(one.shape)}" for path, one in zip(inputs.names, inputs.example, strict=True))
+        raise NotTraceable(
+            f"{name} itself fails on the example inputs ({shapes}): {type(error).__name__}: {error}"
+        ) from error
+    if not fixed_batch:
+        if inputs.batch < 2:
+            raise NotTraceable(f"the example inputs of {name} need at least 2 samples, and have {inputs.batch}")
+        try:
+            found.append(_run_itself(model, inputs, inputs.one_sample_more()))
+        except Exception as error:
+            raise NotTraceable(
+                f"{name} runs with the {inputs.batch} samples of the example inputs, but not with {inputs.batch + 1}: "
+                f"{type(error).__name__}: {error}. If it is to run with {inputs.batch} only, say fixed_batch=True; if "
+                f"another size of an input is {inputs.batch} too, give example inputs with another batch"
+            ) from error
+    return found
+
+
+def _run_itself(model: nn.Module, inputs: ModelInputs, tensors: Sequence[Tensor]) -> Reference:
+    args, kwargs = inputs.arguments([tensor.detach().clone() for tensor in tensors])
     parameters = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
     state = torch.get_rng_state()
     with buffers_kept(model):
-        try:
-            outputs = list(tensors_in(model(*args, **kwargs)))
-            gradients = _gradients(outputs, parameters)
-        except Exception as error:
-            shapes = ", ".join(
-                f"{name} {tuple(one.shape)}" for name, one in zip(inputs.names, inputs.example, strict=True)
-            )
-            raise NotTraceable(
-                f"{type(model).__name__} itself fails on the example inputs ({shapes}): {type(error).__name__}: {error}"
-            ) from error
+        outputs = list(tensors_in(model(*args, **kwargs)))
+        gradients = _gradients(outputs, parameters)
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    return Reference(state, outputs, gradients, buffers, torch.get_rng_state())
+    return Reference(tuple(tensors), state, outputs, gradients, buffers, torch.get_rng_state())
 
 
 def check(graph: ModelGraph, reference: Reference) -> None:
@@ -69,12 +90,23 @@ def check(graph: ModelGraph, reference: Reference) -> None:
     Raises:
         NotTraceable: they differ; says in what.
     """
-    name = type(graph.model).__name__
+    name, samples = type(graph.model).__name__, reference.inputs[0].shape[:1]
     parameters = {name: tensor for name, tensor in graph.parameters.items() if tensor.requires_grad}
     buffers = {name: buffer.clone() for name, buffer in graph.buffers.items()}
-    values = dict(zip(graph.model_inputs.ids, graph.model_inputs.example, strict=True))
+    values = dict(zip(graph.model_inputs.ids, reference.inputs, strict=True))
     torch.set_rng_state(reference.state_before)
-    outputs = list(tensors_in(graph.whole_program()(values, graph.parameters, buffers)[graph.output]))
+    try:
+        outputs = list(tensors_in(graph.whole_program()(values, graph.parameters, buffers)[graph.output]))
+    except Exception as error:
+        raise NotTraceable(
+            f"the graph of {name} fails with {samples[0]} samples, in operator "
+            f"{getattr(error, 'ropewalk_operator', '')!r}: {error}; {_BATCH}"
+        ) from error
+    if [one.shape for one in outputs] != [one.shape for one in reference.outputs]:
+        raise NotTraceable(
+            f"the graph of {name} returns {[tuple(one.shape) for one in outputs]} for {samples[0]} samples, and {name} "
+            f"itself {[tuple(one.shape) for one in reference.outputs]}; {_BATCH}"
+        )
     if not torch.equal(torch.get_rng_state(), reference.state_after):
         raise NotTraceable(f"the graph of {name} draws other random numbers than {name} itself; {_WAY_OUT}")
     for index, (expected, found) in enumerate(zip(reference.outputs, outputs, strict=True)):

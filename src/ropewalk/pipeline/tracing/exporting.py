@@ -27,7 +27,7 @@ from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
 from ropewalk.pipeline.tracing.flat_model import FlatModel
 from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
-from ropewalk.pipeline.tracing.sizes import read_sizes_where_used
+from ropewalk.pipeline.tracing.sizes import read_sizes_where_used, writes
 
 aten = torch.ops.aten
 
@@ -95,7 +95,7 @@ def _inline_constant(program: ExportedProgram, spec: InputSpec, node: fx.Node, c
     captured.attributes[name] = program.constants[str(spec.target)]
     for reader in list(node.users):  # each reads it itself: it is there at every stage
         with captured.graph.inserting_before(reader):
-            copy = captured.graph.get_attr(name)
+            copy = captured.graph.create_node("get_attr", name)
         copy.meta = {**reader.meta, "val": node.meta.get("val")}
         reader.replace_input_with(node, copy)
     captured.graph.erase_node(node)
@@ -138,6 +138,8 @@ def _site(node: fx.Node, leaves: Leaves) -> Site:
 
 def function_name(node: fx.Node) -> str:
     """The name of the function that a node calls: "add", "batch_norm"."""
+    if node.op == "get_attr":
+        return "constant"
     if isinstance(node.target, str):
         return node.target
     if isinstance(node.target, torch._ops.OpOverload):
@@ -155,15 +157,13 @@ def _drop_checks(captured: Captured) -> None:
     for node in reversed(list(graph.nodes)):
         name = function_name(node)
         is_check = node.op in ("call_function", "call_module") and name.startswith(_CHECKS)
-        is_idle = node.target is operator.getitem or (
-            node.op != "placeholder" and "val" in node.meta and _is_number(node)
-        )
-        if not node.users and (is_check or is_idle):
+        is_number = node.op == "call_function" and _is_number(node.meta.get("val"))
+        if not node.users and (is_check or is_number or node.target is operator.getitem):
             _erase(captured, node)
 
 
-def _is_number(node: fx.Node) -> bool:
-    return isinstance(node.meta["val"], int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _erase(captured: Captured, node: fx.Node) -> None:
@@ -180,9 +180,7 @@ def _drop_copies_to_itself(captured: Captured) -> None:
 
 
 def _root_of_write(node: Any) -> Any:
-    while (
-        isinstance(node, fx.Node) and isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-    ):
+    while isinstance(node, fx.Node) and writes(node):
         node = node.args[0]
     return node
 

@@ -42,7 +42,7 @@ class _Grouping:
         self._join_calls_of_modules()
         self._join_written()
         self._join_circles()
-        for node in self._calls:
+        for node in reversed(self._calls):
             self._join_number(node)
         for root in self._roots():
             self._join_constant(root)
@@ -109,7 +109,8 @@ class _Grouping:
 
     def _join_number(self, node: fx.Node) -> None:
         """A size goes to its one reader, who has the tensor with that size at hand (see `sizes`)."""
-        if not self._seen[node].has_tensor and self._seen[node].is_leaf and self._find(node) is node:
+        is_number = not self._seen[node].has_tensor and self._seen[node].is_leaf
+        if is_number and self._captured.sites[node].call is None:
             readers = [reader for reader in node.users if reader in self._position]
             if len(readers) == len(node.users) and len({self._find(reader) for reader in readers}) == 1:
                 self._join([node, readers[0]])
@@ -163,12 +164,10 @@ class _Grouping:
         if len(made) == 1 and read <= self._position.keys():
             (source,) = made
             is_sole_reader = all(set(one.users) - set(self._members(source)) <= inside for one in read)
-            grows = max(self._seen[node].size_bytes for node in members) > max(
-                self._seen[one].size_bytes for one in read
-            )
+            sizes = [max(self._seen[one].size_bytes for one in some) for some in (read, members)]
             has_parts = not all(self._seen[one].is_tensor for one in read)
             is_number = not any(self._seen[node].has_tensor for node in members)
-            if has_parts or is_number or (is_sole_reader and not grows):
+            if has_parts or is_number or (is_sole_reader and sizes[1] <= sizes[0]):
                 self._join([source, root])
                 return
         groups = {self._find(reader) for reader in readers if reader in self._position}

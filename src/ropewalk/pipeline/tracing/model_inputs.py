@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import NotTraceable
@@ -45,6 +46,18 @@ class ModelInputs:
     def ids(self) -> tuple[str, ...]:
         """The ids of the input operators."""
         return tuple(f"input.{name}" for name in self.names)
+
+    @property
+    def batch(self) -> int:
+        """Samples in the example inputs: the first size of the first tensor."""
+        return self.example[0].shape[0] if self.example[0].dim() else 1
+
+    def one_sample_more(self) -> tuple[Tensor, ...]:
+        """The tensors of the example inputs with one sample more; those whose first size is another stay."""
+        return tuple(
+            torch.cat([tensor, tensor[:1]]) if tensor.dim() and tensor.shape[0] == self.batch else tensor
+            for tensor in self.example
+        )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the input operators, for other arguments.

@@ -10,12 +10,13 @@ made of nothing but numbers (`zeros`, `arange`) go to their readers in the same 
 
 from __future__ import annotations
 
-from typing import Any, cast
+import operator
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, fx
 
-from ropewalk.pipeline.tracing.captured import Captured
+from ropewalk.pipeline.tracing.captured import Captured, Site
 
 _size: Any = torch.ops.aten.sym_size.int
 
@@ -36,14 +37,14 @@ def read_sizes_where_used(captured: Captured) -> None:
 
 def _light_nodes(captured: Captured) -> dict[fx.Node, None]:
     light: dict[fx.Node, None] = {}
-    written = {read for node in captured.calls() if _writes(node) for read in node.all_input_nodes}
+    written = {read for node in captured.calls() if writes(node) for read in node.all_input_nodes}
     for node in captured.calls():
         if node.op != "call_function" or "val" not in node.meta:
             continue
         is_number = not _has_tensor(node.meta["val"])
         depends = any(read in light for read in node.all_input_nodes)
         is_made_of_numbers = depends and all(read in light for read in node.all_input_nodes)
-        if is_number or (is_made_of_numbers and node not in written and not _writes(node) and not _is_random(node)):
+        if is_number or (is_made_of_numbers and node not in written and not writes(node) and not _is_random(node)):
             light[node] = None
     return light
 
@@ -54,7 +55,8 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _writes(node: fx.Node) -> bool:
+def writes(node: fx.Node) -> bool:
+    """Whether a call of ATen says that it writes in place."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
@@ -68,33 +70,51 @@ def _bring(captured: Captured, reader: fx.Node, light: dict[fx.Node, None]) -> N
     ]
     copies: dict[fx.Node, fx.Node] = {}
 
+    def called(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: fx.Node) -> fx.Node:
+        with captured.graph.inserting_before(reader):
+            node = captured.graph.call_function(function, args, kwargs)
+        node.meta = dict(like.meta)
+        old = captured.sites[like]
+        there = captured.sites.get(reader, old)
+        captured.sites[node] = Site(there.scope, there.call, there.name if there.call else old.name, there.line)
+        return node
+
     def copy_of(node: fx.Node) -> fx.Node:
         if node not in light:
             return node
         if node not in copies:
-            with captured.graph.inserting_before(reader):
-                if node.target is _size and (near := _same_size(node, at_hand)):
-                    copy = captured.graph.call_function(_size, near)
-                else:
-                    args = fx.map_arg(node.args, copy_of)
-                    kwargs = fx.map_arg(node.kwargs, copy_of)
-                    copy = captured.graph.call_function(cast(Any, node.target), cast(Any, args), cast(Any, kwargs))
-            copy.meta = dict(node.meta)
-            captured.sites[copy] = captured.sites.get(reader, captured.sites[node])
-            copies[node] = copy
+            near = _in_proportion(node.meta["val"], at_hand)
+            if near is None:
+                args, kwargs = fx.map_arg(node.args, copy_of), fx.map_arg(node.kwargs, copy_of)
+                copies[node] = called(node.target, cast(Any, args), cast(Any, kwargs), node)
+            else:
+                size = called(_size, (near.tensor, near.dimension), {}, node)
+                times = size if near.times == 1 else called(operator.mul, (size, near.times), {}, node)
+                copies[node] = times if near.by == 1 else called(operator.floordiv, (times, near.by), {}, node)
         return copies[node]
 
     reader.args = cast(Any, fx.map_arg(reader.args, copy_of))
     reader.kwargs = cast(Any, fx.map_arg(reader.kwargs, copy_of))
 
 
-def _same_size(node: fx.Node, at_hand: list[fx.Node]) -> tuple[fx.Node, int] | None:
-    """One of these tensors, and a dimension of it, with surely the size that the node reads."""
-    wanted = node.meta["val"]
+class _Proportion(NamedTuple):
+    """A number is this size of this tensor, times one number, by another (12 rows of heads are 3 samples of 4)."""
+
+    tensor: fx.Node
+    dimension: int
+    times: int
+    by: int
+
+
+def _in_proportion(wanted: Any, at_hand: list[fx.Node]) -> _Proportion | None:
+    """One of these tensors with a size that gives the wanted one, for every batch."""
     if not isinstance(wanted, torch.SymInt):
         return None
+    found: list[_Proportion] = []
     for tensor in at_hand:
         for dimension, size in enumerate(tensor.meta["val"].shape):
-            if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr:
-                return tensor, dimension
-    return None
+            if isinstance(size, torch.SymInt):
+                ratio: Any = cast(Any, wanted).node.expr / cast(Any, size).node.expr  # of sympy
+                if ratio.is_Rational:
+                    found.append(_Proportion(tensor, dimension, int(ratio.p), int(ratio.q)))
+    return min(found, key=lambda one: (one.times, one.by), default=None)

@@ -11,6 +11,7 @@ calls of torch in it.
 from __future__ import annotations
 
 import operator
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,12 +84,25 @@ class StageProgram:
         Returns:
             The values of `outputs`.
         """
-        results = self._run(
-            *[values[id] for id in self.inputs],
-            *[parameters[name] for name in self.parameters],
-            *[buffers[name] for name in self.buffers],
-        )
+        try:
+            results = self._run(
+                *[values[id] for id in self.inputs],
+                *[parameters[name] for name in self.parameters],
+                *[buffers[name] for name in self.buffers],
+            )
+        except Exception as error:
+            self._name_operator(error)
+            raise
         return dict(zip(self.outputs, results, strict=True))
+
+    def _name_operator(self, error: Exception) -> None:
+        """Note on an exception which operator raised it, as its attribute `ropewalk_operator`."""
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            if frame.f_code is self._module.forward.__func__.__code__:
+                line = self.code.splitlines()[number - 1]
+                if (id := self._owners.get(line.partition(" = ")[0].strip())) is not None:
+                    error.ropewalk_operator = id  # pyright: ignore[reportAttributeAccessIssue]
+                    error.add_note(f"in operator {id!r}")
 
     @property
     def code(self) -> str:
@@ -96,6 +110,8 @@ class StageProgram:
         return self._module.code
 
     _module: fx.GraphModule
+    #: For each name in the code the operator that it belongs to.
+    _owners: dict[str, str]
 
 
 def _ordered(groups: Any) -> tuple[str, ...]:
@@ -139,6 +155,7 @@ def _compiled(graph: ModelGraph, operators: Sequence[TracedOperator], program: S
             copies[node] = code.node_copy(node, copy_of)
     results = tuple(packed[id] if id in packed else _value(graph.by_id[id], copy_of) for id in program.outputs)
     code.output(results)
+    program._owners = {copies[node].name: one.id for one in operators for node in one.nodes if node in copies}
     program._module = fx.GraphModule(attributes, code, class_name="StageProgram")
     return program._module.forward
 

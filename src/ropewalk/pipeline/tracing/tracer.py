@@ -16,10 +16,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
+from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.aliasing import Observed, observe
 from ropewalk.pipeline.tracing.bound_module import tensors_of
 from ropewalk.pipeline.tracing.captured import Captured, Kind
-from ropewalk.pipeline.tracing.checking import check, run_itself
+from ropewalk.pipeline.tracing.checking import check, references
 from ropewalk.pipeline.tracing.exporting import capture_exported
 from ropewalk.pipeline.tracing.fx_tracing import capture_fx
 from ropewalk.pipeline.tracing.grouping import group
@@ -73,13 +74,19 @@ class _Tracing:
         """The graph, with each module in training or evaluation as it is said."""
         errors: dict[str, Exception] = {}
         with self._in_modes(modes), torch.enable_grad():
-            reference = run_itself(self.model, self.inputs)
+            expected = references(self.model, self.inputs, fixed_batch=self.fixed_batch)
             for name, capture in self._ways().items():
                 try:
-                    graph = self._graph(capture(), trace_for_eval)
-                    check(graph, reference)
-                    return graph
+                    captured = capture()
                 except Exception as error:  # torch's tracers raise anything; all of it is told if no way is left
+                    errors[name] = error
+                    continue
+                graph = self._graph(captured, trace_for_eval)
+                try:
+                    for reference in expected:
+                        check(graph, reference)
+                    return graph
+                except NotTraceable as error:
                     errors[name] = error
         raise refusal(self.model, errors) from next(iter(errors.values()))
 
