@@ -16,7 +16,7 @@ from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.simulator import simulate
 from ropewalk.pipeline.timeline import Timeline
-from ropewalk.pipeline.timeline_memory import memory_over_time, most_held, most_in_flight, peak_memory
+from ropewalk.pipeline.timeline_memory import most_held, most_in_flight
 from ropewalk.pipeline.topology import Level, Topology
 from tests.pipeline.equal_stages import EQUAL, Case, Times, cases
 
@@ -70,7 +70,7 @@ def test_what_is_in_flight_at_most_is_the_schedules_exact_bound(name: str) -> No
                 bounds = case.schedule.in_flight_at(plan, stage), case.schedule.held_at(plan, stage)
                 most = most_in_flight(timeline, stage), most_held(timeline, stage)
                 assert most == (min(bounds[0], own), min(bounds[1], own)), f"{case} at {stage}"
-            for worker, memory in peak_memory(timeline).items():  # the profile holds as much from I to W as before
+            for worker, memory in timeline.peak_memory.items():  # the profile holds as much from I to W as before
                 held = min(case.schedule.held_by(plan, worker.group), own * case.v)
                 assert memory.activations == 1000 * held, f"{case} at {worker}"
 
@@ -88,10 +88,10 @@ def test_older_weights_are_kept_as_long_as_they_are_needed_and_no_longer(name: s
         actions = {worker: [action for part in parts for action in part[worker]] for worker in plan.workers}
         timeline = simulate(plan, case.profile(), case.topology, actions, schedule=case.schedule)
     for stage, worker in enumerate(plan.workers):
-        most = max(memory.stashed for memory in memory_over_time(timeline, worker))
+        most = max(memory.stashed for memory in timeline.memory(worker))
         extra = case.schedule.extra_versions(plan.workers_after(stage), 1, len(plan.stages))
         assert most == 10 * extra
-        assert memory_over_time(timeline, worker)[-1].stashed == 0
+        assert timeline.memory(worker)[-1].stashed == 0
 
 
 def test_recomputation_keeps_inputs_and_one_forward() -> None:
@@ -99,7 +99,7 @@ def test_recomputation_keeps_inputs_and_one_forward() -> None:
     plan = case.plan()
     plan = dataclasses.replace(plan, stages=(plan.stages[0], dataclasses.replace(plan.stages[1], recompute=True)))
     timeline = simulate(plan, case.profile(), case.topology)
-    assert [memory.activations for memory in peak_memory(timeline).values()] == [5 * 1000, 5 * 8 + 1000]
+    assert [memory.activations for memory in timeline.peak_memory.values()] == [5 * 1000, 5 * 8 + 1000]
     assert timeline.compute_s == {Worker(0, 0): 15, Worker(1, 0): 20}
 
 
@@ -110,7 +110,7 @@ def test_no_device_needs_more_memory_than_its_plan_says() -> None:
                 continue
             request = Request(case.profile(), case.topology, case.schedule, micro_batches=case.m)
             cost = plan_cost(request, case.plan().stages)
-            for worker, memory in peak_memory(played(case)).items():
+            for worker, memory in played(case).peak_memory.items():
                 stage = case.plan().groups[worker.group][0]
                 assert memory.total <= cost.device_bytes[stage], str(case)
 
@@ -130,7 +130,7 @@ def test_input_gradients_leave_what_weight_gradients_need() -> None:
     plan = assemble(profile, [Stage(0, ("op",), (0,))], schedule="", micro_batches=1)
     actions = {Worker(0, 0): [Action(Kind(kind), 0, 0, 0) for kind in "FIW"]}
     timeline = simulate(plan, profile, Topology((Level(1),)), actions, optimizer_slots=0)
-    curve = [(memory.time_s, memory.activations) for memory in memory_over_time(timeline, Worker(0, 0))]
+    curve = [(memory.time_s, memory.activations) for memory in timeline.memory(Worker(0, 0))]
     assert curve == [(0, 100), (2.5, 30), (4.5, 0)]
     assert timeline.length_s == 4.5
 

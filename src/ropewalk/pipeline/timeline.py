@@ -3,8 +3,8 @@
     worker 0.0  F0 F1 F2 ── B0 ── B1 ── B2
     worker 1.0     F0 B0 F1 B1 F2 B2          a span is work; waiting is the space between
 
-`simulate` makes timelines. They draw themselves as text (`text`), as SVG (`timeline_svg`) and as a trace for Perfetto
-(`timeline_trace`).
+`simulate` makes timelines. A timeline prints itself for a terminal, and draws itself as a
+picture (`svg`) and as a trace for Perfetto (`trace`).
 """
 
 from __future__ import annotations
@@ -14,65 +14,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
 
-from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.spans import COMPUTING, Span, Summing, Transfer
 from ropewalk.pipeline.stage_load import StageLoad
+from ropewalk.pipeline.timeline_memory import Memory, memory_over_time, peak_memory
+from ropewalk.pipeline.timeline_svg import timeline_svg
+from ropewalk.pipeline.timeline_text import timeline_text
+from ropewalk.pipeline.timeline_trace import timeline_trace
 from ropewalk.pipeline.topology import Topology
 
-#: What the device itself computes.
-COMPUTING = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT, Kind.RECOMPUTE})
 
-
-class Span(NamedTuple):
-    """One action of a worker, without the wait before it."""
-
-    worker: Worker
-    action: Action
-    start_s: float
-    end_s: float
-
-
-class Transfer(NamedTuple):
-    """One tensor that passed from one worker to another."""
-
-    tensor: str
-    #: The stages; a gradient goes to an earlier one.
-    source: int
-    target: int
-    micro_batch: int
-    sender: Worker
-    receiver: Worker
-    #: Index of the level of the topology that joins the devices; -1: they are one device.
-    level: int
-    size_bytes: int
-    #: How long it takes each of the two ports.
-    port_s: float
-    #: When the worker sent it, and when the sender's and the receiver's port began with it.
-    sent_s: float
-    out_s: float
-    in_s: float
-    #: When the receiver can have it.
-    arrival_s: float
-
-
-class Summing(NamedTuple):
-    """Gradients (or a norm) that workers summed with one another."""
-
-    group: Group
-    #: Whose replicas they are; None for the other groups.
-    stage: int | None
-    version: int | None
-    workers: tuple[Worker, ...]
-    level: int
-    #: Bytes of what is summed; over the links go 2 (n - 1) times as many.
-    size_bytes: int
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timeline:
     """What each worker did and when. Times are seconds from the start."""
 
@@ -99,6 +54,40 @@ class Timeline:
         """What a worker did, in order."""
         columns = zip(self.actions[worker], self.starts[worker], self.ends[worker], strict=True)
         return (Span(worker, action, start, end) for action, start, end in columns)
+
+    def memory(self, worker: Worker) -> list[Memory]:
+        """What a worker holds, each entry until the next, the first from the start."""
+        return memory_over_time(self, worker)
+
+    @cached_property
+    def peak_memory(self) -> Mapping[Worker, Memory]:
+        """The moment of each worker at which it holds most, the first of several."""
+        return peak_memory(self)
+
+    # --- drawings -----------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        num = sum(map(len, self.actions.values()))
+        return f"<timeline of {num} actions of {len(self.workers)} workers, {self.length_s:.4g} s>"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, width: int = 120, max_workers: int = 64) -> str:
+        """Draw it for a terminal of this width; of many workers the first `max_workers`."""
+        return timeline_text(self, width=width, max_workers=max_workers)
+
+    def svg(self, *, width: int = 1400, max_workers: int = 64) -> str:
+        """Draw it as a picture of this width in pixels; of many workers the first `max_workers`."""
+        return timeline_svg(self, width=width, max_workers=max_workers)
+
+    def trace(self) -> bytes:
+        """The trace as JSON, to be opened at ui.perfetto.dev."""
+        return timeline_trace(self)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write the trace to a file."""
+        Path(path).write_bytes(self.trace())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

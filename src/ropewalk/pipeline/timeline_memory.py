@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.spans import COMPUTING
 from ropewalk.pipeline.stage_load import StageLoad
-from ropewalk.pipeline.timeline import COMPUTING, Timeline
+
+if TYPE_CHECKING:  # timelines draw themselves with this
+    from ropewalk.pipeline.timeline import Timeline
 
 
 class Memory(NamedTuple):

@@ -14,14 +14,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from html import escape
+from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.timeline import Span, Timeline, Transfer
+from ropewalk.pipeline.spans import Span, Transfer
 from ropewalk.pipeline.timeline_memory import Memory, memory_over_time
 from ropewalk.pipeline.timeline_text import timeline_headline
 from ropewalk.quantities import shown_size
+
+if TYPE_CHECKING:  # timelines draw themselves with this
+    from ropewalk.pipeline.timeline import Timeline
 
 _LEFT, _TOP, _BOX, _LANE, _MEMORY, _GAP = 130, 74, 24, 5, 26, 12
 _ROW = _BOX + 2 * _LANE + _MEMORY + _GAP
@@ -62,6 +66,8 @@ def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64
     sent: dict[Worker, list[Transfer]] = defaultdict(list)
     received: dict[Worker, list[Transfer]] = defaultdict(list)
     for transfer in timeline.transfers:
+        if transfer.level < 0:
+            continue  # within a device
         sent[transfer.sender].append(transfer)
         received[transfer.receiver].append(transfer)
     parts = [

@@ -12,12 +12,15 @@ which micro-batch. What is too short for its letter and number shows as much of 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.timeline import Timeline
-from ropewalk.pipeline.timeline_memory import peak_memory
 from ropewalk.quantities import shown_size
+
+if TYPE_CHECKING:  # timelines draw themselves with this
+    from ropewalk.pipeline.timeline import Timeline
 
 
 def timeline_text(timeline: Timeline, *, width: int = 120, max_workers: int = 64) -> str:
@@ -41,7 +44,7 @@ def timeline_text(timeline: Timeline, *, width: int = 120, max_workers: int = 64
 def timeline_headline(timeline: Timeline) -> str:
     """The numbers that matter, in one line."""
     bubble, whole = timeline.bubble_s, timeline.range_s
-    peak = max(memory.total for memory in peak_memory(timeline).values())
+    peak = max(memory.total for memory in timeline.peak_memory.values())
     return (
         f"step {shown_duration(timeline.step_s)}, bubble {shown_duration(bubble)} "
         f"({100 * bubble / whole if whole else 0:.0f} %), {100 * timeline.idle:.0f} % idle, "

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.timeline import COMPUTING, Timeline, Transfer
+from ropewalk.pipeline.spans import COMPUTING, Transfer
 from ropewalk.pipeline.timeline_memory import memory_over_time
+
+if TYPE_CHECKING:  # timelines draw themselves with this
+    from ropewalk.pipeline.timeline import Timeline
 
 _MICROSECONDS = 1e6
 _NAMES = {
@@ -40,11 +42,6 @@ _NAMES = {
 def timeline_trace(timeline: Timeline) -> bytes:
     """The trace as JSON."""
     return msgspec.json.encode({"traceEvents": list(_events(timeline)), "displayTimeUnit": "ms"})
-
-
-def save_trace(timeline: Timeline, path: str | Path) -> None:
-    """Write the trace to a file, to be opened at ui.perfetto.dev."""
-    Path(path).write_bytes(timeline_trace(timeline))
 
 
 def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
