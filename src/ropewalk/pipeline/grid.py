@@ -48,7 +48,8 @@ def draw_grid(
         if units.get(action.kind)
     ]
     width = max((len(cell) for *_, cell in spans), default=2)
-    rows = {worker: ["." * width] * max((at + num for _, at, num, _ in spans), default=0) for worker in actions}
+    num_columns = max((start + num for _, start, num, _ in spans), default=0)
+    rows = {worker: ["." * width] * num_columns for worker in actions}
     for worker, start, num, cell in spans:
         rows[worker][start : start + num] = [cell.ljust(width)] * num
     first, last = 0, None

@@ -1,8 +1,8 @@
 """GPipe: all forwards, then all backwards in reverse; one update (Huang et al. 2019, arXiv 1811.06965, section 2.2).
 
     worker 0 | F0 F1 F2 F3 .. .. .. .. .. .. B3 B3 B2 B2 B1 B1 B0 B0
-    worker 1 | .. F0 F1 F2 F3 .. .. .. B3 B3 B2 B2 B1 B1 B0 B0
-    worker 2 | .. .. F0 F1 F2 F3 B3 B3 B2 B2 B1 B1 B0 B0
+    worker 1 | .. F0 F1 F2 F3 .. .. .. B3 B3 B2 B2 B1 B1 B0 B0 .. ..
+    worker 2 | .. .. F0 F1 F2 F3 B3 B3 B2 B2 B1 B1 B0 B0 .. .. .. ..
 
 Idle (p-1)(t_F + t_B + t_W); every micro-batch is in flight at once, so recomputation belongs to it.
 """

@@ -1,12 +1,12 @@
 """Interleaved 1F1B: v stages on each worker, and a v-th of the idle time (Narayanan et al., 2104.04473, section 2.2).
 
-    worker 0 | stages 0, p, 2p, ...           p = 2, v = 2, worker 0 (F0:1 is micro-batch 1 at stage 0):
-    worker 1 | stages 1, p+1, 2p+1, ...       F0:0 F0:1 F2:0 F2:1 F0:2 B2:0 F0:3 B2:1 F2:2 B0:0 F2:3 B0:1 ...
+    worker 0 | F0:0 F0:1 F2:0 F2:1 F0:2 .... B2:0 B2:0 F0:3 B2:1 B2:1 F2:2 B0:0 B0:0 F2:3 B0:1 B0:1 ...
+    worker 1 | .... F1:0 F1:1 F3:0 B3:0 B3:0 F3:1 B3:1 B3:1 F1:2 B1:0 B1:0 F1:3 B1:1 B1:1 F3:2 B3:2 ...
 
-Micro-batches go in groups of p: a worker runs p of them through its first stage, then
-through its second, and so on; backwards likewise from its last. Of this sequence worker d
-runs 2(p-d-1) + (v-1)p forwards ahead, then alternates. Idle (p-1)(t_F + t_B + t_W) / v,
-for v times the messages.
+Worker d has stages d, p+d, 2p+d, ... Micro-batches go in groups of p: a worker runs p of
+them through its first stage, then through its second, and so on; backwards likewise from
+its last. Of this sequence worker d runs 2(p-d-1) + (v-1)p forwards ahead, then alternates.
+Idle (p-1)(t_F + t_B + t_W) / v, for v times the messages.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Interleaved(Schedule):
         if plan.micro_batches % (num_groups * replicas):
             raise ScheduleInvalid(
                 f"interleaved runs as many micro-batches at a time as there are groups of devices, {num_groups}, on "
-                f"each of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; take a multiple of "
-                f"{num_groups * replicas}"
+                f"each of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; take a "
+                f"multiple of {num_groups * replicas}"
             )
 
     def _ahead(self, num_groups: int, group: int) -> int:

@@ -1,8 +1,8 @@
 """One forward, one backward, with a flush after each step (PipeDream-Flush in 2006.09503, section 3.2; DAPPLE).
 
-    worker 0 | F0 F1 F2 .. .. .. B0 B0 F3 .. B1 B1 .. B2 B2 .. B3 B3
-    worker 1 | .. F0 F1 .. B0 B0 F2 B1 B1 F3 B2 B2 .. B3 B3
-    worker 2 | .. .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3
+    worker 0 | F0 F1 F2 .. .. .. .. B0 B0 F3 B1 B1 .. B2 B2 .. B3 B3
+    worker 1 | .. F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 .. B3 B3 .. ..
+    worker 2 | .. .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 .. .. .. ..
 
 Idle as GPipe, but a stage holds only as many micro-batches as it takes until its first
 one comes back. With replicas that is one more than its warm-up, ceil(workers after / replicas).

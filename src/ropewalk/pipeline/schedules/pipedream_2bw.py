@@ -1,8 +1,9 @@
 """PipeDream-2BW: no flush, one update a mini-batch, two versions of the weights (Narayanan et al., 2006.09503, 3.1).
 
-    worker 0 | F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 ...     mini-batches of m = 2:
-    worker 1 | .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 ...        U after B1, B3, ...
+    worker 0 | F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 F5 B4 ...
+    worker 1 | .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 ...
 
+With mini-batches of m = 2 the updates come after B1, B3, B5.
 Mini-batch t uses version max(t - 1, 0) at every stage, so W(t+1) = W(t) - lr * gradient at
 W(t-1): one update late, everywhere. That needs m >= p: when the first piece of mini-batch
 t + 1 comes, mini-batch t - 1 must be done.
@@ -43,6 +44,6 @@ class PipeDream2BW(PipeDream):
             if plan.micro_batches // stage.replicas < needed:
                 raise ScheduleInvalid(
                     f"pipedream_2bw needs at least {needed} micro-batches for each of {stage.replicas} replica(s) of "
-                    f"stage {stage.id}, so that two versions of the weights do, and the plan has {plan.micro_batches}; take "
-                    f"micro_batches >= {needed * stage.replicas}"
+                    f"stage {stage.id}, so that two versions of the weights do, and the plan has "
+                    f"{plan.micro_batches}; take micro_batches >= {needed * stage.replicas}"
                 )

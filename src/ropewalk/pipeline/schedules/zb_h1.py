@@ -1,11 +1,12 @@
 """ZB-H1: backwards in two halves, and no more memory than 1F1B (Qi et al., Zero Bubble, 2401.10241, section 2.1).
 
-    worker 0 | F0 F1 F2 .. .. I0 W0 F3 I1 W1 .. I2 W2 .. I3 W3
+    worker 0 | F0 F1 F2 .. .. I0 W0 F3 I1 W1 I2 W2 I3 W3
     worker 1 | .. F0 F1 .. I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
     worker 2 | .. .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
 
 The stage before waits only for I; W fills gaps. Stage s of p runs W s micro-batches after
-I, so that every stage holds p. Idle (p-1)(t_F + t_B - t_W).
+I, so that every stage holds p. Idle (p-1)(t_F + t_B - t_W), if m >= p and W
+takes no longer than F and than I.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """ZB-H2: twice the forwards ahead of ZB-H1, and almost no idle time (Qi et al., 2401.10241, section 2.2).
 
-    worker 0 | F0 F1 F2 I0 W0 F3 I1 W1 F4 I2 W2 I3 W3 I4 W4                       p = 2: 2p-1 forwards ahead
+    worker 0 | F0 F1 F2 I0 W0 F3 I1 W1 F4 I2 W2 I3 W3 I4 W4 ..
     worker 1 | .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
 
 Stage s of p runs 2(p-s)-1 forwards before its first I, and W 2s micro-batches after I, so
 that every stage holds 2p-1; workers end at different times, and so may take no barrier
-before the step. Idle (p-1)(t_F + t_B - 2 t_W).
+before the step. Idle (p-1)(t_F + t_B - 2 t_W), if W takes no longer than F and than I.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ class ZeroBubbleH2(ZeroBubbleH1):
         if plan.micro_batches < needed:
             raise ScheduleInvalid(
                 f"zb_h2 needs at least 2p - 1 = {2 * num_stages - 1} micro-batches for each of {replicas} replica(s) "
-                f"of its {num_stages} stages, and the plan has {plan.micro_batches}; take micro_batches >= {needed}, or "
-                f"zb_h1, which takes any number"
+                f"of its {num_stages} stages, and the plan has {plan.micro_batches}; take micro_batches >= "
+                f"{needed}, or zb_h1, which takes any number"
             )

@@ -1,8 +1,11 @@
 """ZB-V: two stages on each worker, laid out as a V, and no idle time (Qi et al., Zero Bubble, 2401.10241, section 6).
 
-    worker 0 | stage 0 ▼        stage 2p-1 ▲        The first worker starts and ends each micro-batch, so it knows
-    worker 1 | stage 1 ▼        stage 2p-2 ▲        the loss at once; memory is balanced: a worker holds 2p
-    worker 2 | stage 2 ▼──────▶ stage 2p-3 ▲        halves of a micro-batch, as much as 1F1B's first.
+    stage 0 ▼        stage 2p-1 ▲        The first worker starts and ends each micro-batch, so it knows the
+    stage 1 ▼        stage 2p-2 ▲        loss at once; memory is balanced: each worker holds 2p halves of a
+    stage 2 ▼──────▶ stage 2p-3 ▲        micro-batch, as much as the first of 1F1B.
+
+    worker 0 | F0:0 F0:1 F0:2 F3:0 I3:0 W3:0 F3:1 I3:1 W3:1 F0:3 I0:0 W0:0 F3:2 I3:2 W3:2 I0:1 W0:1 ...
+    worker 1 | .... F1:0 F2:0 F1:1 F2:1 I2:0 W2:0 F1:2 I1:0 W1:0 F2:2 I2:1 W2:1 F1:3 I1:1 W1:1 F2:3 ...
 
 Worker d of p, in parts: 2(p-d)-1 forwards down; d times forward up, forward down; p-d times
 forward, I, W up; then forward, I, W down and up in turn. No idle time if t_F = t_B = t_W.
