@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from time import process_time
@@ -212,28 +213,35 @@ def a_graph(draw: st.DrawFn, max_operators: int = 6) -> Profile:
     return Profile(tuple(operators), tuple((s, t) for s, t in kept if t not in inputs))
 
 
-@settings(deadline=None, max_examples=80)
-@given(a_graph(), st.integers(1, 3), st.sampled_from([1, 2]), st.booleans(), st.sampled_from(["repository", "paper"]))
+@settings(deadline=None, max_examples=100)
+@given(
+    a_graph(),
+    st.sampled_from([(1, 1), (2, 1), (4, 1), (5, 1), (1, 2), (2, 2), (4, 2), (2, 3)]),
+    st.sampled_from([{}, {"free_transfers": True}, {"cost_model": "paper", "memory_test": "repository"}]),
+    st.none() | st.integers(0, 150),
+)
 def test_the_search_equals_trying_every_plan(
-    profile: Profile, inner: int, outer: int, free_transfers: bool, cost_model: str
+    profile: Profile, counts: tuple[int, int], options: dict, memory_bytes: int | None
 ) -> None:
     if all(operator.is_input for operator in profile.operators):
         return
-    levels = (Level(inner, 3.0), Level(outer, 1.0))
-    planner = PipeDream(cost_model=cost_model, free_transfers=free_transfers)
-    partition = planner.partition(request(profile, *levels))
-    brute = Brute(profile, planner, levels)
+    levels = (Level(counts[0], 3.0), Level(counts[1], 1.0))
+    planner = PipeDream(**options)
+    partition = planner.partition(request(profile, *levels, memory_bytes=memory_bytes))
+    brute = Brute(profile, planner, levels, memory_bytes)
     assert partition.objective_s == pytest.approx(brute.best(1, 0, len(brute.states), levels[1].count), rel=1e-9)
     plan = assemble(profile, partition.stages, schedule="pipedream", micro_batches=1)  # checks edges and coverage
-    assert sorted(device for stage in plan.stages for device in stage.devices) == list(range(inner * outer))
+    assert sorted(device for stage in plan.stages for device in stage.devices) == list(range(math.prod(counts)))
 
 
 class Brute:
     """The recurrence, word by word and without tables; states 1, 2, ... and 0 for nothing."""
 
-    def __init__(self, profile: Profile, planner: PipeDream, levels: tuple[Level, ...]) -> None:
+    def __init__(self, profile: Profile, planner: PipeDream, levels: tuple[Level, ...], memory: int | None) -> None:
         self.graph = Graph.of(profile)
         self.costs, self.levels = planner.costs, levels
+        self.memory = math.inf if memory is None else memory
+        self.best = cache(self.best)
         self.states = self.reachable()
         self.out = [0.0, *map(self.crossing, self.states)]
 
@@ -266,20 +274,23 @@ class Brute:
         return float(sum(self.graph.operators[place].output_bytes for place in counted))
 
     def best(self, level: int, start: int, end: int, num: int) -> float:
-        found = self.stage(level, start, end, num, alone=True)
+        found = self.stage(level, start, end, num, num, alone=True)
         before = self.states[start - 1] if start else 0
         for cut in range(start + 1, end):
             if before & ~self.states[cut - 1] or self.states[cut - 1] & ~self.states[end - 1]:
                 continue
             for r in range(1, num):
-                later = self.stage(level, cut, end, r, alone=False)
+                later = self.stage(level, cut, end, r, num, alone=False)
                 found = min(found, max(self.best(level, start, cut, num - r), later))
         return found
 
-    def stage(self, level: int, start: int, end: int, r: int, *, alone: bool) -> float:
+    def stage(self, level: int, start: int, end: int, r: int, num: int, *, alone: bool) -> float:
         inside = self.states[end - 1] & ~(self.states[start - 1] if start else 0)
         operators = [self.graph.operators[place] for place in self.members(inside)]
         weights, bandwidth = sum(operator.parameter_bytes for operator in operators), self.levels[level].bandwidth
+        kept = weights + sum(operator.output_bytes for operator in operators)
+        if math.ceil((self.levels[level].count - num) / r) * kept > self.memory:
+            return math.inf
         size = self.levels[level - 1].count if level else 1
         if level:
             below = self.best(level - 1, start, end, size)
@@ -369,6 +380,30 @@ def test_a_straight_pipeline_without_the_memory_names_the_least_that_does() -> N
     assert (caught.value.needed, caught.value.available) == (20, 19)
     enough = replace(asked, memory_bytes=20)
     assert len(PipeDream(straight=True).partition(enough).stages) == 3
+
+
+def test_a_stage_pays_for_its_own_side_of_both_cuts_and_holds_what_those_after_it_make_it_hold() -> None:
+    """b weighs too much to be copied. On 1-1-2 it sends 3 bytes at 2 B/s; its reader has two ports."""
+    a = Operator("a", forward_s=2)
+    b = Operator("b", forward_s=2, output_bytes=3, parameters={"b": 10})
+    c = Operator("c", forward_s=4)
+    asked = request(Profile((a, b, c), (("a", "b"), ("b", "c"))), Level(4, 2.0))
+    free = PipeDream(free_transfers=True).partition(asked)
+    assert (free.objective_s, replicas(free)) == (2.0, [1, 1, 2])
+    paid = PipeDream().partition(asked)
+    assert (paid.objective_s, replicas(paid)) == (3.0, [1, 1, 2])
+    # With two devices after it b holds 13 bytes twice, with one once: 2-1-1.
+    tight = PipeDream().partition(replace(asked, memory_bytes=20))
+    assert (tight.objective_s, replicas(tight)) == (4.0, [2, 1, 1])
+
+
+def test_fewer_machines_win_where_that_is_quicker_and_there_is_a_place_to_cut() -> None:
+    """The repository tries fewer only from the second state on."""
+    one, two = chain(1, weights=10**9, values=10**9), chain(1, 0, weights=10**9, values=10**9)
+    for profile, objective_s, devices in ((one, 1.5, 2), (two, 1.0, 1)):
+        partition = PipeDream(fewer_machines=True).partition(request(profile, Level(2, 1e9)))
+        assert partition.objective_s == objective_s
+        assert [stage.devices for stage in partition.stages] == [tuple(range(devices))]
 
 
 def test_their_memory_test_lets_pass_what_ours_refuses() -> None:
