@@ -75,7 +75,7 @@ def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64
         f'font-family="system-ui, sans-serif" font-size="11" fill="#0f172a">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="20" y="24" font-size="14" font-weight="600">{escape(timeline_headline(timeline))}</text>',
-        *_legend(timeline),
+        *_legend(timeline, any(memory.stashed for curve in curves.values() for memory in curve)),
         *_axis(timeline.length_s, x, height),
     ]
     for row, worker in enumerate(shown):
@@ -146,16 +146,14 @@ def _until(steps: list[tuple[float, int]], end_s: float) -> Iterator[tuple[int, 
         yield size, steps[number + 1][0] if number + 1 < len(steps) else end_s
 
 
-def _legend(timeline: Timeline) -> Iterator[str]:
-    used = {action.kind for own in timeline.actions.values() for action in own}
-    waits = any(
-        end > start and action.kind is Kind.SEND
-        for worker in timeline.workers[:1]
-        for _, action, start, end in timeline.spans(worker)
-    )
-    entries = [entry for kind, entry in _COLOURS.items() if kind in used and (kind is not Kind.SEND or waits)]
+def _legend(timeline: Timeline, has_stashed: bool) -> Iterator[str]:
+    seen = {
+        span.action.kind for worker in timeline.workers for span in timeline.spans(worker) if span.end_s > span.start_s
+    }
+    entries = [entry for kind, entry in _COLOURS.items() if kind in seen]
     entries += [("transfers (out, in)", _TRANSFER)] if timeline.transfers else []
-    entries += [("weights and optimizer", _FIXED), ("older weights", _STASHED), ("activations", _ACTIVATIONS)]
+    entries += [("weights and optimizer", _FIXED), ("activations", _ACTIVATIONS)]
+    entries += [("older weights", _STASHED)] if has_stashed else []
     left = 20.0
     for words, colour in entries:
         yield f'<rect x="{left}" y="36" width="11" height="11" fill="{colour}"/>'
