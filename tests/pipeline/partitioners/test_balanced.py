@@ -108,3 +108,18 @@ def test_memory_that_no_cells_fit_is_refused_with_both_numbers() -> None:
 def test_a_profile_of_inputs_alone_is_refused() -> None:
     with pytest.raises(ProfileInvalid, match="more than an input"):
         Balanced().partition(request(Profile((Operator("x", is_input=True),), ()), 2))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "devices"), [("interleaved", [(0,), (1,), (0,), (1,)]), ("zb_v", [(0,), (1,), (1,), (0,)])]
+)
+def test_a_device_runs_as_many_cells_as_the_schedule_wants(schedule: str, devices: list[tuple[int, ...]]) -> None:
+    """And fewer devices if there are not operators enough; a number of stages that cannot be dealt out is refused."""
+    profile = chain(1, 1, 1, 1, 1)
+    partition = Balanced().partition(request(profile, 2, schedule))
+    assert [stage.devices for stage in partition.stages] == devices
+    assert len(Balanced().partition(request(chain(1, 1, 1), 2, schedule)).stages) == 2
+    with pytest.raises(NoPlanFits, match=r"3 is no multiple of that; ask for num_stages=2"):
+        Balanced().partition(request(profile, 2, schedule, num_stages=3))
+    with pytest.raises(NoPlanFits, match=r"2 stages on each device, and the model has 1 operators"):
+        Balanced().partition(request(chain(1), 2, schedule))

@@ -1,0 +1,44 @@
+"""`exact` under PipeDream's cost models, at one level: over more cuts than PipeDream's search has, so never worse."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ropewalk.pipeline.graph_text import read_graph_text
+from ropewalk.pipeline.partitioners.exact import Exact
+from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.pipedream import PipeDream
+from ropewalk.pipeline.partitioners.pipedream_costs import COST_MODELS, make_cost_model
+from ropewalk.pipeline.profiles import Profile
+from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.testing.partitioner_conformance import random_profile
+
+
+def objectives_s(
+    profile: Profile, level: Level, cost_model: str, *, free_transfers: bool = False
+) -> tuple[float, float]:
+    request = Request(profile, Topology((level,)), make_schedule("pipedream"))
+    exact = Exact(cost_model=make_cost_model(cost_model, free_transfers=free_transfers))
+    theirs = PipeDream(cost_model=cost_model, free_transfers=free_transfers)
+    return exact.partition(request).objective_s, theirs.partition(request).objective_s
+
+
+@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50", "gnmt"])
+def test_on_real_profiles_exact_is_at_most_the_repositorys_optimum(profiles: Path, model: str) -> None:
+    profile = read_graph_text((profiles / f"{model}.txt").read_text())
+    ours, theirs = objectives_s(profile, Level(4, 1e9), "repository")
+    assert ours <= theirs * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("cost_model", list(COST_MODELS))
+@pytest.mark.parametrize("free_transfers", [False, True])
+def test_on_random_graphs_exact_is_at_most_pipedreams_optimum(cost_model: str, free_transfers: bool) -> None:
+    draw = random.Random(7)
+    for _ in range(15):
+        profile = random_profile(draw, 7, tied=False)
+        ours, theirs = objectives_s(profile, Level(draw.randint(1, 5), 30.0), cost_model, free_transfers=free_transfers)
+        assert ours <= theirs * (1 + 1e-12), profile
