@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import PlanInvalid, ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.stages.gradient_sums import InMemorySums
@@ -55,8 +55,7 @@ class Performed:
 class StepMetrics:
     """What is known of one step.
 
-    Attributes:
-        losses: of its micro-batches, in their order, with their weights; None while not computed.
+    A schedule with a flush has all of it when `step` returns; others may finish it with later steps, or in a drain.
     """
 
     def __init__(self, num_pieces: int, loss: Loss) -> None:
@@ -74,16 +73,28 @@ class StepMetrics:
 
     @property
     def losses(self) -> tuple[Tensor, ...]:
-        """The loss of each micro-batch."""
+        """The loss of each micro-batch.
+
+        Raises:
+            RuntimeError: not all are `done`.
+        """
         return tuple(value for value, _ in self._pieces())
 
     @property
     def loss(self) -> Tensor:
-        """The loss of the step: the sum, or the mean over all samples."""
+        """The loss of the step: the sum, or the mean over all samples.
+
+        Raises:
+            RuntimeError: not all are `done`.
+        """
         return self._loss.over(self._pieces())
 
     def _pieces(self) -> list[tuple[Tensor, float | None]]:
-        assert self.done, "a step admits no more than its schedule can bring to the loss"
+        if not self.done:
+            raise RuntimeError(
+                f"{self._found.count(None)} of {len(self._found)} micro-batches have no loss yet, because this schedule "
+                f"does not flush; step on, or drain the player"
+            )
         return [found for found in self._found if found is not None]
 
 
@@ -143,7 +154,6 @@ class Player:
         self.plan = self._wiring.plan
         self.schedule.check(self.plan)
         self._stream = None if self.schedule.flushes else self.schedule.stream(self.plan)
-        self._lags = _lags(self.plan, self.schedule)
         self.links = InMemoryLinks(self.plan, slots)
         sums = InMemorySums()
         self.workers: dict[Worker, StageWorker] = {}
@@ -187,6 +197,8 @@ class Player:
                 self.workers[worker].admit(stage.id, number, piece)
         self._enqueue(self._admit(len(pieces)))
         self._play()
+        if self._stream is None:
+            self._check_all_done()
         self.num_steps += 1
         return metrics
 
@@ -195,6 +207,7 @@ class Player:
         if self._stream is not None:
             self._enqueue(self._stream.drain())
             self._play()
+            self._check_all_done()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """The loss over mini-batches of (x, y), in evaluation mode; drains first."""
@@ -263,14 +276,18 @@ class Player:
 
     def _play(self) -> None:
         """Perform one action of each worker in turn, as long as anybody can."""
-        while any(self._queues.values()):
+        progressed = True
+        while progressed:
             progressed = False
             for worker, queue in self._queues.items():
                 if queue and self.workers[worker].can_perform(queue[0]):
                     self._perform(worker, queue.popleft())
                     progressed = True
-            if not progressed:
-                self._explain_stall()
+
+    def _check_all_done(self) -> None:
+        # Without a flush this holds only after a drain: an update may wait for replicas whose pieces come later.
+        if any(self._queues.values()):
+            self._explain_stall()
 
     def _perform(self, worker: Worker, action: Action) -> None:
         start_s = time.perf_counter()
@@ -299,7 +316,7 @@ class Player:
             {name: graph.parameters[name] for name in program.parameters},
             lambda parameters: self._optimizer_of(id, parameters),
             slots=extra + 1,
-            lag=self._lags.get(id, 0),
+            lag=self.schedule.lag(plan, id),
         )
         rates = (
             None if self._lr_schedule is None or versions.optimizer is None else self._lr_schedule(versions.optimizer)
@@ -342,23 +359,6 @@ class Player:
 def _later(action: Action, num_steps: int) -> Action:
     """The action of a later step: versions count up, one a step."""
     return action if action.version is None or not num_steps else replace(action, version=action.version + num_steps)
-
-
-def _lags(plan: Plan, schedule: Schedule) -> dict[int, int]:
-    """For each stage how many versions behind the newest a forward may be when it begins."""
-    found: dict[int, int] = {}
-    if schedule.flushes:
-        return found
-    longest = max(schedule.round_size(plan, stage.id) for stage in plan.stages)
-    for actions in schedule.stream(plan).admit((len(plan.workers) + 2) * longest).values():
-        newest: dict[int, int] = {}
-        for action in actions:
-            if action.kind is Kind.STEP and action.version is not None:
-                newest[action.stage] = action.version
-            elif action.kind is Kind.FORWARD and action.version is not None:
-                behind = newest.get(action.stage, 0) - action.version
-                found[action.stage] = max(found.get(action.stage, 0), behind)
-    return found
 
 
 def _check(graph: ModelGraph, plan: Plan) -> None:
