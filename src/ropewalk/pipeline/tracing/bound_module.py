@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-import torch
 from torch import Tensor, nn
 
 from ropewalk.pipeline.tracing import computing
+from ropewalk.pipeline.tracing.named_tensors import modules_of, table_of
 
 #: A dictionary of parameters or buffers of one shell, and the name in it.
 _Place = tuple[dict[str, Tensor | None], str]
@@ -27,6 +27,16 @@ _Place = tuple[dict[str, Tensor | None], str]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+class NormState(NamedTuple):
+    """A batch normalisation within a module: its path, the names of its buffers, its momentum."""
+
+    name: str
+    running_mean: str
+    running_var: str
+    num_batches_tracked: str | None
+    momentum: float | None
 
 
 class BoundModule:
@@ -50,7 +60,7 @@ class BoundModule:
         self.parameters, self._parameter_places = _places(self.shell, "_parameters", path, canonical)
         self.buffers, self._buffer_places = _places(self.shell, "_buffers", path, canonical)
 
-        self._recurrent = [part for part in self.shell.modules() if isinstance(part, nn.RNNBase)]
+        self._recurrent: list[Any] = [part for part in self.shell.modules() if isinstance(part, nn.RNNBase)]
 
     def __call__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         """Bind these tensors, in the order of `self.parameters` and `self.buffers`, and run it."""
@@ -69,14 +79,14 @@ class BoundModule:
                     tensor.copy_(new)
         return result
 
-    def batch_norms(self) -> Iterator[tuple[str, str, str, str | None, float | None]]:
-        """Those in it that keep running statistics: path, names of the three buffers, momentum."""
-        for path, module in self.shell.named_modules(prefix=self.path):
-            if type(module) in _BATCH_NORMS and module.running_mean is not None:
+    def batch_norms(self) -> Iterator[NormState]:
+        """Those in it that keep running statistics."""
+        for path, module in modules_of(self.shell, self.path).items():
+            if type(module) in _BATCH_NORMS and table_of(module, "_buffers")["running_mean"] is not None:
                 norm = cast(nn.BatchNorm2d, module)
                 mean, variance, count = (f"{path}.{name}" for name in _STATISTICS)
                 counted = self._canonical.get(count) if norm.num_batches_tracked is not None else None
-                yield path, self._canonical[mean], self._canonical[variance], counted, norm.momentum
+                yield NormState(path, self._canonical[mean], self._canonical[variance], counted, norm.momentum)
 
 
 def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) -> nn.Module:
@@ -97,8 +107,8 @@ def _places(
     shell: nn.Module, table: str, path: str, canonical: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[list[_Place]]]:
     found: dict[str, list[_Place]] = {}
-    for prefix, module in shell.named_modules(prefix=path):
-        tensors = cast("dict[str, Tensor | None]", module.__dict__[table])
+    for prefix, module in modules_of(shell, path).items():
+        tensors = table_of(module, table)
         for name, tensor in tensors.items():
             if tensor is not None:
                 full = f"{prefix}.{name}" if prefix else name
@@ -138,19 +148,3 @@ def _batch_norm_forward(norm: nn.BatchNorm2d, path: str) -> Callable[..., Any]:
         )
 
     return forward
-
-
-def tensors_of(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, str]]:
-    """The parameters and the buffers of a model by their first names, and for every name the first one."""
-    canonical: dict[str, str] = {}
-    first: dict[int, str] = {}
-    parameters: dict[str, Tensor] = {}
-    buffers: dict[str, Tensor] = {}
-    for found, named in (
-        (parameters, module.named_parameters(remove_duplicate=False)),
-        (buffers, module.named_buffers(remove_duplicate=False)),
-    ):
-        for name, tensor in named:
-            canonical[name] = first.setdefault(id(tensor), name)
-            found.setdefault(canonical[name], cast(torch.Tensor, tensor))
-    return parameters, buffers, canonical

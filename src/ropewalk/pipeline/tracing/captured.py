@@ -62,6 +62,8 @@ class Captured:
     output: Structure
     #: Constants and subgraphs, by the targets of the graph's `get_attr` nodes.
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    #: For the paths of inputs their sizes, None where any will do; an input that is not here may have any.
+    sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict[str, tuple[int | None, ...]])
     #: Whether each call of a module stays an operator, however cheap it is (nn.Sequential).
     keeps_modules: bool = False
 

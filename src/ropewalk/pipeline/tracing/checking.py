@@ -6,10 +6,9 @@ A tracer can be wrong in silence: `torch.export` forgets the backward of a user'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.aliasing import tensors_in
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.named_tensors import table_of
 
 #: Beyond the last bits, which kernels without a fixed order of additions may change.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
@@ -159,11 +159,11 @@ def _alike(expected: Tensor | None, found: Tensor | None) -> bool:
 
 
 @contextmanager
-def buffers_kept(model: nn.Module) -> Iterator[None]:
+def buffers_kept(model: nn.Module) -> Generator[None]:
     """Give the model's buffers back what they held, and the modules the buffers they had."""
-    kept: list[tuple[dict[str, Any], str, Tensor, Tensor]] = []
+    kept: list[tuple[dict[str, Tensor | None], str, Tensor, Tensor]] = []
     for module in model.modules():
-        table: dict[str, Any] = module._buffers
+        table = table_of(module, "_buffers")
         kept += [(table, name, buffer, buffer.clone()) for name, buffer in table.items() if buffer is not None]
     try:
         yield

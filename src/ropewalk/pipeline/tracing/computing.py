@@ -10,7 +10,7 @@ modules that run untraced, and in modules within those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -66,7 +66,7 @@ _batch_norm: ContextVar[BatchNorm] = ContextVar("batch_norm", default=plain_batc
 
 
 @contextmanager
-def replaced(*, batch_norm: BatchNorm) -> Iterator[None]:
+def replaced(*, batch_norm: BatchNorm) -> Generator[None]:
     """Put another function in the place of torch's for the programs that this thread runs within."""
     token = _batch_norm.set(batch_norm)
     try:

@@ -23,13 +23,12 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from ropewalk.pipeline.tracing import computing, marks
+from ropewalk.pipeline.tracing.aten_calls import aten, function_name, writes
 from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
 from ropewalk.pipeline.tracing.flat_model import FlatModel
 from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
-from ropewalk.pipeline.tracing.sizes import read_sizes_where_used, writes
-
-aten = torch.ops.aten
+from ropewalk.pipeline.tracing.sizes import read_sizes_where_used
 
 
 class PinnedBatch(Exception):
@@ -81,7 +80,9 @@ def _read_placeholders(
         node = placeholders[spec.arg.name]  # pyright: ignore[reportAttributeAccessIssue]
         target = str(spec.target).removeprefix("model.")
         if spec.kind is InputKind.USER_INPUT:
-            captured.sources[node] = Source(Kind.INPUT, next(names))
+            captured.sources[node] = source = Source(Kind.INPUT, next(names))
+            shape = node.meta["val"].shape
+            captured.sizes[source.name] = tuple(size if isinstance(size, int) else None for size in shape)
         elif spec.kind is InputKind.PARAMETER:
             captured.sources[node] = Source(Kind.PARAMETER, canonical[target])
         elif spec.kind is InputKind.BUFFER:
@@ -134,17 +135,6 @@ def _site(node: fx.Node, leaves: Leaves) -> Site:
             return Site(scope, f"{path or 'model'}:{call}", leaf, line)
         scope = path if call == "0" else f"{path}@{call}"
     return Site(scope, None, function_name(node), line)
-
-
-def function_name(node: fx.Node) -> str:
-    """The name of the function that a node calls: "add", "batch_norm"."""
-    if node.op == "get_attr":
-        return "constant"
-    if isinstance(node.target, str):
-        return node.target
-    if isinstance(node.target, torch._ops.OpOverload):
-        return str(node.target).split(".")[1]
-    return str(getattr(node.target, "__name__", type(node.target).__name__))
 
 
 # --- tidying ----------------------------------------------------------------------------------------------------------

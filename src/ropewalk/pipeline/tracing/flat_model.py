@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.named_tensors import table_of
 from ropewalk.pipeline.tracing.trees import Structure, flatten
 
 
@@ -29,7 +30,8 @@ class FlatModel(nn.Module):
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         """Run the model; a buffer that it assigns is written in place instead, because tracers miss assignments."""
-        before = [(module._buffers, dict(module._buffers)) for module in self.model.modules()]
+        tables = [table_of(module, "_buffers") for module in self.model.modules()]
+        before = [(table, dict(table)) for table in tables]
         args, kwargs = self._inputs.arguments(tensors)
         result = self.model(*args, **kwargs)
         for table, old in before:

@@ -12,12 +12,13 @@ from typing import Any, cast
 
 from torch import fx, nn
 
-from ropewalk.pipeline.tracing.bound_module import BoundModule, tensors_of
+from ropewalk.pipeline.tracing.bound_module import BoundModule
 from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
 from ropewalk.pipeline.tracing.flat_model import FlatModel
 from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.marks import cut_here, passed
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.named_tensors import modules_of, tensors_of
 
 
 class _Packed(nn.Module):
@@ -128,7 +129,7 @@ class _StatePlaceholders:
     def __init__(self, captured: Captured, model: nn.Module, canonical: Mapping[str, str]) -> None:
         self._captured = captured
         self._canonical = canonical
-        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._modules = modules_of(model, all_names=True)
         self._model = model
         self._parameters, self._buffers, _ = tensors_of(model)
         self._first = next(iter(captured.graph.nodes))

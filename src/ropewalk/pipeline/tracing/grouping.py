@@ -29,14 +29,14 @@ def group(captured: Captured, seen: Mapping[fx.Node, Observed]) -> list[list[fx.
 
 
 class _Grouping:
-    """Sets of calls that grow together (union and find)."""
+    """Sets of calls that are joined until every cut between them is legal."""
 
     def __init__(self, captured: Captured, seen: Mapping[fx.Node, Observed]) -> None:
         self._captured = captured
         self._seen = seen
         self._calls = list(captured.calls())
         self._position = {node: index for index, node in enumerate(self._calls)}
-        self._parent = {node: node for node in self._calls}
+        self._set_of = {node: [node] for node in self._calls}
 
     def groups(self) -> list[list[fx.Node]]:
         self._join_calls_of_modules()
@@ -57,18 +57,18 @@ class _Grouping:
     # --- sets ---------------------------------------------------------------------------------------------------------
 
     def _find(self, node: fx.Node) -> fx.Node:
-        while self._parent[node] is not node:
-            self._parent[node] = node = self._parent[self._parent[node]]
-        return node
+        """The first call of the set that a call is in, which stands for the set."""
+        return self._set_of[node][0]
+
+    def _members(self, node: fx.Node) -> list[fx.Node]:
+        return self._set_of[node]
 
     def _join(self, nodes: Iterable[fx.Node]) -> None:
-        """Make one set of all sets of these calls; its root is the first call of the program."""
-        roots = sorted({self._find(node) for node in nodes}, key=self._position.__getitem__)
-        for root in roots[1:]:
-            self._parent[root] = roots[0]
-
-    def _members(self, root: fx.Node) -> list[fx.Node]:
-        return [node for node in self._calls if self._find(node) is self._find(root)]
+        """Make one set of all sets of these calls."""
+        roots = {self._find(node) for node in nodes}
+        if len(roots) > 1:
+            joined = sorted((node for root in roots for node in self._set_of[root]), key=self._position.__getitem__)
+            self._set_of.update(dict.fromkeys(joined, joined))
 
     def _roots(self) -> list[fx.Node]:
         return list(dict.fromkeys(map(self._find, self._calls)))
@@ -220,9 +220,7 @@ class _Grouping:
     def _in_order(self) -> list[list[fx.Node]]:
         """The sets in topological order, the one with the earliest call first among those that may come next."""
         after = self._edges()
-        members: dict[fx.Node, list[fx.Node]] = {}
-        for node in self._calls:
-            members.setdefault(self._find(node), []).append(node)
+        members = {root: self._members(root) for root in after}
         waiting = dict.fromkeys(after, 0)
         for ends in after.values():
             for end in ends:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.named_tensors import modules_of
 
 #: Modules of torch.nn that only arrange others; what they do outside of those is done by functions.
 _ARRANGERS: tuple[type[nn.Module], ...] = (
@@ -35,7 +36,7 @@ class Leaves:
     """
 
     def __init__(self, model: nn.Module, named: Sequence[LeafModule] = ()) -> None:
-        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._modules = modules_of(model, all_names=True)
         self._types = tuple(one for one in named if isinstance(one, type))
         self._paths = {one for one in named if isinstance(one, str)}
         self._paths |= {path for path, module in self._modules.items() if any(module is one for one in named)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
@@ -45,7 +45,7 @@ class CutHere(nn.Module):
 
 
 @contextmanager
-def visible() -> Iterator[None]:
+def visible() -> Generator[None]:
     """Let marks leave a trace in what `torch.export` sees."""
     token = _exporting.set(True)
     try:

@@ -144,9 +144,21 @@ class ModelGraph:
         """The values of the input operators, from arguments as the model takes them.
 
         Raises:
-            NotTraceable: they have another structure than the example inputs, or other values where no tensor is.
+            NotTraceable: they have another structure than the example inputs, another shape (the batch aside), or
+                other values where no tensor is.
         """
-        return self.model_inputs.bind(args, kwargs)
+        values = self.model_inputs.bind(args, kwargs)
+        for name, sizes in self.captured.sizes.items():
+            shape = tuple(values[f"input.{name}"].shape)
+            if len(shape) != len(sizes) or any(
+                wanted not in (None, size) for wanted, size in zip(sizes, shape, strict=True)
+            ):
+                wanted = ", ".join("any" if size is None else str(size) for size in sizes)
+                raise NotTraceable(
+                    f"{type(self.model).__name__} was traced with {name!r} of shape ({wanted}), and is given {shape}; "
+                    f"trace it with example inputs like those it gets, or make it an nn.Sequential"
+                )
+        return values
 
     def stage_program(self, operators: Sequence[str]) -> StageProgram:
         """The program of some of the operators; several such programs run one after the other are the model.

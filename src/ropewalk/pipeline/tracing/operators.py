@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from torch import fx, nn
+from torch import fx
 
 from ropewalk.pipeline.tracing import computing
 from ropewalk.pipeline.tracing.aliasing import Observed
-from ropewalk.pipeline.tracing.bound_module import BoundModule
+from ropewalk.pipeline.tracing.bound_module import BoundModule, NormState
 from ropewalk.pipeline.tracing.captured import Captured, Kind
 from ropewalk.pipeline.tracing.model_graph import TracedOperator
 from ropewalk.pipeline.tracing.stage_program import BatchNormCall
@@ -108,8 +108,14 @@ def batch_norms_of(captured: Captured, one: TracedOperator) -> tuple[BatchNormCa
                 counter = captured.sources[count].name if count is not None else None
                 found.append(BatchNormCall(name, one.id, names[0], names[1], counter, momentum))
         elif isinstance(node.target, BoundModule):
-            found += [BatchNormCall(name, one.id, *rest) for name, *rest in node.target.batch_norms()]
+            found += [_call_of(norm, one.id) for norm in node.target.batch_norms()]
     return tuple(found)
+
+
+def _call_of(norm: NormState, operator: str) -> BatchNormCall:
+    return BatchNormCall(
+        norm.name, operator, norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum
+    )
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -147,12 +153,3 @@ def _description(captured: Captured, seen: Mapping[fx.Node, Observed], nodes: Se
 def _is_view(seen: Mapping[fx.Node, Observed], node: fx.Node) -> bool:
     read = {storage for one in node.all_input_nodes for storage in seen[one].storages}
     return seen[node].storages <= read and not seen[node].written and not seen[node].is_random
-
-
-def ties_of(model: nn.Module, canonical: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Tensors with several names: the first name, and the others."""
-    ties: dict[str, list[str]] = {}
-    for name, first in canonical.items():
-        if name != first:
-            ties.setdefault(first, []).append(name)
-    return {first: tuple(others) for first, others in ties.items()}

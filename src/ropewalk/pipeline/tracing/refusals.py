@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.named_tensors import modules_of
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
@@ -51,7 +52,7 @@ def refusal(model: nn.Module, errors: Mapping[str, Exception]) -> NotTraceable:
 
 def _where(model: nn.Module, trace: TracebackType | None) -> tuple[str, str, str]:
     """The path and type of the innermost module of the model, and the user's innermost line, in a traceback."""
-    paths = {id(module): path for path, module in model.named_modules()}
+    paths = {id(module): path for path, module in modules_of(model).items()}
     path, module, line = "", type(model).__name__, ""
     for frame, number in traceback.walk_tb(trace):
         file = frame.f_code.co_filename

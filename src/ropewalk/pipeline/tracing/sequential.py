@@ -7,14 +7,16 @@ is bound through lists prepared once (see `bound_module`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from torch import fx, nn
 
 from ropewalk.errors import NotTraceable
-from ropewalk.pipeline.tracing.bound_module import BoundModule, tensors_of
+from ropewalk.pipeline.tracing.bound_module import BoundModule
 from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
 from ropewalk.pipeline.tracing.marks import CUT_HERE, CutHere
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.named_tensors import tensors_of
 from ropewalk.pipeline.tracing.trees import LEAF
 
 
@@ -53,8 +55,7 @@ def capture_sequential(model: nn.Sequential, inputs: ModelInputs) -> Captured:
 
 def children_of(model: nn.Sequential, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The children that run one after the other, with their paths."""
-    for name, child in model._modules.items():
-        assert child is not None
+    for name, child in cast("dict[str, nn.Module]", model.__dict__["_modules"]).items():
         if type(child) is nn.Sequential:
             yield from children_of(child, f"{prefix}{name}.")
         else:

@@ -16,9 +16,14 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, fx
 
+from ropewalk.pipeline.tracing.aten_calls import draws, writes
 from ropewalk.pipeline.tracing.captured import Captured, Site
 
 _size: Any = torch.ops.aten.sym_size.int
+
+
+def _divided(number: int, by: int) -> int:
+    return number // by
 
 
 def read_sizes_where_used(captured: Captured) -> None:
@@ -44,7 +49,7 @@ def _light_nodes(captured: Captured) -> dict[fx.Node, None]:
         is_number = not _has_tensor(node.meta["val"])
         depends = any(read in light for read in node.all_input_nodes)
         is_made_of_numbers = depends and all(read in light for read in node.all_input_nodes)
-        if is_number or (is_made_of_numbers and node not in written and not writes(node) and not _is_random(node)):
+        if is_number or (is_made_of_numbers and node not in written and not writes(node) and not draws(node)):
             light[node] = None
     return light
 
@@ -53,15 +58,6 @@ def _has_tensor(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_has_tensor(one) for one in cast("list[Any]", value))
     return isinstance(value, Tensor)
-
-
-def writes(node: fx.Node) -> bool:
-    """Whether a call of ATen says that it writes in place."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _is_random(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _bring(captured: Captured, reader: fx.Node, light: dict[fx.Node, None]) -> None:
@@ -90,7 +86,7 @@ def _bring(captured: Captured, reader: fx.Node, light: dict[fx.Node, None]) -> N
             else:
                 size = called(_size, (near.tensor, near.dimension), {}, node)
                 times = size if near.times == 1 else called(operator.mul, (size, near.times), {}, node)
-                copies[node] = times if near.by == 1 else called(operator.floordiv, (times, near.by), {}, node)
+                copies[node] = times if near.by == 1 else called(_divided, (times, near.by), {}, node)
         return copies[node]
 
     reader.args = cast(Any, fx.map_arg(reader.args, copy_of))

@@ -98,20 +98,21 @@ class StageProgram:
     def _name_operator(self, error: Exception) -> None:
         """Note on an exception which operator raised it, as its attribute `ropewalk_operator`."""
         for frame, number in traceback.walk_tb(error.__traceback__):
-            if frame.f_code is self._module.forward.__func__.__code__:
+            if frame.f_code is getattr(self.module.forward, "__code__", None):
                 line = self.code.splitlines()[number - 1]
-                if (id := self._owners.get(line.partition(" = ")[0].strip())) is not None:
+                if (id := self.owners.get(line.partition(" = ")[0].strip())) is not None:
                     error.ropewalk_operator = id  # pyright: ignore[reportAttributeAccessIssue]
                     error.add_note(f"in operator {id!r}")
 
     @property
     def code(self) -> str:
         """The Python that it runs, for people."""
-        return self._module.code
+        return self.module.code
 
-    _module: fx.GraphModule
+    #: The generated code.
+    module: fx.GraphModule
     #: For each name in the code the operator that it belongs to.
-    _owners: dict[str, str]
+    owners: dict[str, str]
 
 
 def _ordered(groups: Any) -> tuple[str, ...]:
@@ -155,9 +156,9 @@ def _compiled(graph: ModelGraph, operators: Sequence[TracedOperator], program: S
             copies[node] = code.node_copy(node, copy_of)
     results = tuple(packed[id] if id in packed else _value(graph.by_id[id], copy_of) for id in program.outputs)
     code.output(results)
-    program._owners = {copies[node].name: one.id for one in operators for node in one.nodes if node in copies}
-    program._module = fx.GraphModule(attributes, code, class_name="StageProgram")
-    return program._module.forward
+    program.owners = {copies[node].name: one.id for one in operators for node in one.nodes if node in copies}
+    program.module = fx.GraphModule(attributes, code, class_name="StageProgram")
+    return program.module.forward
 
 
 def _value(one: TracedOperator, copy_of: Callable[[fx.Node], fx.Node]) -> Any:

@@ -8,7 +8,7 @@ torch.fx        calls of modules and functions
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,7 +18,6 @@ from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.aliasing import Observed, observe
-from ropewalk.pipeline.tracing.bound_module import tensors_of
 from ropewalk.pipeline.tracing.captured import Captured, Kind
 from ropewalk.pipeline.tracing.checking import check, references
 from ropewalk.pipeline.tracing.exporting import capture_exported
@@ -28,7 +27,8 @@ from ropewalk.pipeline.tracing.leaves import LeafModule, Leaves
 from ropewalk.pipeline.tracing.marks import CUT_HERE
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import Example, ModelInputs
-from ropewalk.pipeline.tracing.operators import batch_norms_of, operators_of, ties_of
+from ropewalk.pipeline.tracing.named_tensors import modules_of, tensors_of, ties_of
+from ropewalk.pipeline.tracing.operators import batch_norms_of, operators_of
 from ropewalk.pipeline.tracing.refusals import refusal
 from ropewalk.pipeline.tracing.sequential import capture_sequential
 
@@ -68,7 +68,7 @@ class _Tracing:
     @functools.cached_property
     def modules(self) -> dict[str, nn.Module]:
         """All modules of the model by their paths."""
-        return dict(self.model.named_modules())
+        return modules_of(self.model)
 
     def traced(self, modes: Mapping[str, bool], trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
         """The graph, with each module in training or evaluation as it is said."""
@@ -114,7 +114,7 @@ class _Tracing:
             self.inputs,
             output=output,
             marks=tuple(one.id for one in operators if one.description == CUT_HERE),
-            ties=ties_of(self.model, canonical),
+            ties=ties_of(canonical),
             batch_norms={one.id: batch_norms_of(captured, one) for one in operators},
             trace_for_eval=trace_for_eval,
         )
@@ -151,13 +151,13 @@ class _Tracing:
         return values
 
     @contextmanager
-    def _in_modes(self, modes: Mapping[str, bool]) -> Iterator[None]:
+    def _in_modes(self, modes: Mapping[str, bool]) -> Generator[None]:
         """The modules in training or evaluation, each as it is said; as they were afterwards."""
         before = {path: module.training for path, module in self.modules.items()}
         try:
             for path, module in self.modules.items():
                 module.training = modes[path]
-            with torch.random.fork_rng():
+            with cast(Any, torch.random).fork_rng():
                 yield
         finally:
             for path, module in self.modules.items():

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
+
 #: What `flatten` makes of anything: a leaf takes the next value, the others rebuild their children first.
 _Rebuild = Callable[[list[Any]], Any]
 
@@ -63,27 +65,26 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def _structure(tree: Any, leaves: list[Any]) -> Structure:
+    if isinstance(tree, torch.Size):  # a tuple, and one value
+        leaves.append(tree)
+        return LEAF
     if isinstance(tree, dict):  # also HuggingFace's ModelOutput, which makes itself of a dictionary
         table = cast("dict[Any, Any]", tree)
         keys = list(table)
         kind = type(table)
         children = tuple((str(key), _structure(table[key], leaves)) for key in keys)
         return Structure(lambda values: kind(zip(keys, values, strict=True)), children)
-    if isinstance(tree, list | tuple) and not _is_size(tree):
+    if isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
         children = tuple((str(index), _structure(value, leaves)) for index, value in enumerate(row))
         return Structure(_row_maker(row), children)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        record = type(tree)
+    record: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
+    if dataclasses.is_dataclass(cast(object, record)):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         children = tuple((name, _structure(getattr(tree, name), leaves)) for name in names)
         return Structure(lambda values: record(**dict(zip(names, values, strict=True))), children)
     leaves.append(tree)
     return LEAF
-
-
-def _is_size(tree: object) -> bool:
-    return type(tree).__name__ == "Size"  # torch.Size, a tuple of numbers: one value
 
 
 def _row_maker(row: Sequence[Any]) -> _Rebuild:

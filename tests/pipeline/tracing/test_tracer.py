@@ -1,0 +1,352 @@
+"""Operators have the same ids everywhere; what cannot be traced is refused with the module, the line and a way out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing import computing, trace
+from ropewalk.pipeline.tracing.marks import CutHere, cut_here
+from tests.pipeline.models import resnet
+from tests.pipeline.tracing.cutting import assert_same, random_stages, run_cut, run_itself
+from tests.pipeline.tracing.odd_models import InPlace
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+class Decides(nn.Module):
+    """Looks at its data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        if x.sum() > 0:
+            return self.norm(x)
+        return self.norm(-x)
+
+
+class Around(nn.Module):
+    """A module that looks at its data, a mark, a recurrent layer, functions and a buffer that is assigned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.decides = Decides()
+        self.gru = nn.GRU(4, 4)
+        self.bound = nn.Parameter(torch.tensor(0.5))
+        self.register_buffer("average", torch.zeros(()))
+
+    def forward(self, x: Tensor, scale: float = 2.0) -> dict[str, Tensor]:
+        x = cut_here(self.first(x))
+        self.average = self.average * 0.5 + x.detach().mean()
+        x = self.decides(x) * scale
+        y, last = self.gru(x.view(x.size(0), 2, 2).flatten(1))
+        return {"y": y.relu_() + self.bound, "last": last}
+
+
+# --- torch.fx, leaf modules -------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_looks_at_its_data_in_a_leaf_module_is_traced_and_cut() -> None:
+    model, x = Around(), torch.randn(6, 4)
+    graph = trace(model, x, leaf_modules=[Decides])
+    assert [one.id for one in graph.operators if one.description == "Decides"] == ["decides:0"]
+    assert [norm.name for norm in graph.stage_program(["decides:0"]).batch_norms] == ["decides.norm"]
+    for seed in range(4):
+        x = torch.randn(3 + seed, 4)
+        stages = random_stages(graph, 2 + seed, seed)
+        assert_same(run_itself(model, (x,), {}, seed), run_cut(graph, stages, (x,), {}, seed))
+
+
+@pytest.mark.parametrize("named", [Decides, "decides"])
+def test_leaf_modules_are_types_or_paths(named: Any) -> None:
+    graph = trace(Around(), torch.randn(6, 4), leaf_modules=[named])
+    assert "decides:0" in graph.by_id
+
+
+def test_a_leaf_module_that_could_be_seen_is_one_operator() -> None:
+    real = resnet()
+    whole = trace(real.model, real.inputs)
+    graph = trace(real.model, real.inputs, leaf_modules=["layer1.0"])
+    assert "layer1.0:0" in graph.by_id
+    assert not [one.id for one in graph.operators if one.id.startswith("layer1.0.")]
+    assert len(graph.operators) < len(whole.operators)
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+_PRINT_IDS = """
+import torch
+from ropewalk.pipeline.tracing import trace
+from tests.pipeline.models import unet
+real = unet(width=2)
+print(*[(one.id, one.inputs) for one in trace(real.model, real.inputs).operators])
+"""
+
+
+def test_ids_and_their_order_are_the_same_in_every_process() -> None:
+    printed = set[str]()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-W", "ignore", "-c", _PRINT_IDS]
+        printed.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+    assert len(printed) == 1
+    assert "down1.0:0" in printed.pop()
+
+
+def test_ids_are_module_paths_and_calls() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(self.inner(x) + 1) + 1
+
+    graph = trace(Twice(), torch.randn(3, 4))
+    ids = ["input.x", "inner.0:0", "inner.1:0", "add:0", "inner.0:1", "inner.1:1", "add:1"]
+    assert [one.id for one in graph.operators] == ids
+    assert graph.to_profile_skeleton().tied["inner.0.weight"] == ("inner.0:0", "inner.0:1")
+
+
+def test_a_mark_is_an_operator_that_does_nothing() -> None:
+    class Marked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(cut_here(self.first(x)).relu())
+
+    graph = trace(Marked(), torch.randn(3, 4))
+    assert graph.marks == ("cut_here:0",)
+    assert graph.by_id["cut_here:0"].description == "cut_here"
+    x = torch.randn(2, 4)
+    assert cut_here(x) is x
+    listed = trace(nn.Sequential(nn.Linear(4, 4), CutHere(), nn.ReLU()), torch.randn(3, 4))
+    assert listed.marks == ("1:0",)
+
+
+def test_tied_tensors_have_their_first_name() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.embedding(x))
+
+    graph = trace(Tied(), torch.tensor([1, 2]))
+    assert graph.ties == {"embedding.weight": ("head.weight",)}
+    assert graph.by_id["head:0"].parameters == ("embedding.weight",)
+
+
+# --- writes in place --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_in_place_does_not_cross_a_cut() -> None:
+    graph = trace(InPlace(), torch.randn(4, 6))
+    written = [one.id for one in graph.operators if "BatchNorm1d" in one.description]
+    assert [graph.by_id[id].description for id in written] == ["BatchNorm1d + sigmoid_"]
+    listed = trace(
+        nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.ReLU(inplace=True), nn.Linear(4, 4)), torch.randn(3, 4)
+    )
+    assert [one.description for one in listed.operators] == ["input", "Linear + ReLU", "Linear"]
+
+
+def test_a_program_does_not_write_to_what_it_is_given() -> None:
+    graph = trace(InPlace(), torch.randn(4, 6))
+    x = torch.randn(5, 6)
+    before = x.clone()
+    graph(x)
+    assert torch.equal(x, before)
+
+
+# --- batch normalisation, evaluation ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_another_batch_norm_can_be_put_in_place(sequential: bool) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) + x
+
+    model = nn.Sequential(nn.BatchNorm1d(4, momentum=None), Block()) if sequential else Block()
+    graph = trace(model, torch.randn(4, 4))
+    seen: list[str] = []
+
+    def noting(name: str, input: Tensor, *rest: Any) -> Tensor:
+        seen.append(name)
+        return input * 2
+
+    program = graph.whole_program()
+    with computing.replaced(batch_norm=noting):
+        graph(torch.randn(5, 4))
+    assert seen == [norm.name for norm in program.batch_norms] == (["0", "1.inner.1"] if sequential else ["inner.1"])
+    assert all(norm.running_mean in graph.buffers for norm in program.batch_norms)
+    graph(torch.randn(5, 4))
+    assert len(seen) == len(program.batch_norms)
+
+
+def test_the_graph_of_evaluation_runs_on_the_same_cut() -> None:
+    real = resnet()
+    graph = trace(real.model, real.inputs)
+    stages = graph.eval_stages(random_stages(graph, 3, 1))
+    assert sorted(id for stage in stages for id in stage) == sorted(one.id for one in graph.for_eval.operators)
+    modules = {one.id for one in graph.operators if one.parameters}
+    assert modules == {one.id for one in graph.for_eval.operators if one.parameters}
+    values = graph.for_eval.bind(*real.inputs)
+    before = {name: buffer.clone() for name, buffer in graph.buffers.items()}
+    for stage in stages:
+        values.update(graph.for_eval.stage_program(stage)(values, graph.parameters, graph.buffers))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in graph.buffers.items())
+    real.model.eval()
+    assert torch.equal(values[graph.for_eval.output], real.model(*real.inputs))
+
+
+def test_a_module_that_is_frozen_in_evaluation_stays_so() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
+    model[1].eval()
+    graph = trace(model, torch.randn(3, 4))
+    assert not model[1].training
+    before = graph.buffers["1.running_mean"].clone()
+    graph(torch.randn(3, 4))
+    assert torch.equal(graph.buffers["1.running_mean"], before)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_untraceable_model_is_refused_with_module_line_and_ways_out() -> None:
+    with pytest.raises(NotTraceable) as raised:
+        trace(Around(), torch.randn(6, 4))
+    message = str(raised.value)
+    assert raised.value.operator == "decides"
+    for part in (
+        "'decides' (Decides)",
+        "test_tracer.py",
+        "if x.sum() > 0:",
+        "leaf_modules=['decides']",
+        "nn.Sequential",
+    ):
+        assert part in message
+
+
+def test_a_gradient_that_a_tracer_forgets_is_found() -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Any:
+            return gradients[0] * 100
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Any:
+            return Doubled.apply(self.linear(x))
+
+    with pytest.raises(NotTraceable, match=r"gradient of 'linear.weight'.*leaf_modules"):
+        trace(Own(), torch.randn(3, 4))
+
+
+def test_a_batch_that_becomes_a_constant_is_found() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) + torch.ones(len(x), 1)
+
+    with pytest.raises(NotTraceable, match=r"x\.shape\[0\]"):
+        trace(Counts(), torch.randn(3, 4))
+    graph = trace(Counts(), torch.randn(3, 4), fixed_batch=True)
+    assert graph(torch.randn(3, 4)).shape == (3, 4)
+    with pytest.raises(NotTraceable, match=r"\(3, 4\), and is given \(5, 4\)"):
+        graph(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "part"),
+    [
+        (nn.Sequential(), torch.randn(3, 4), "empty"),
+        (nn.Linear(4, 4), torch.randn(3, 5), "itself fails on the example inputs"),
+        (nn.Linear(4, 4), (torch.randn(3, 4), 1), "takes"),
+        (nn.Linear(4, 4), {"x": torch.randn(3, 4)}, "takes"),
+        (nn.Linear(4, 4), (), "takes"),
+        (nn.Linear(4, 4), torch.randn(1, 4), "at least 2 samples"),
+        (nn.Identity(), torch.randn(3, 4), "nothing"),
+    ],
+)
+def test_a_model_or_inputs_that_cannot_be_are_refused(model: nn.Module, example: Any, part: str) -> None:
+    with pytest.raises(NotTraceable, match=part):
+        trace(model, example)
+
+
+def test_an_unknown_leaf_module_or_operator_is_named() -> None:
+    with pytest.raises(NotTraceable, match="no such module"):
+        trace(Around(), torch.randn(3, 4), leaf_modules=["decide"])
+    graph = trace(nn.Sequential(nn.Linear(4, 4)), torch.randn(3, 4))
+    with pytest.raises(NotTraceable, match="did you mean '0:0'"):
+        graph.stage_program(["0:1"])
+
+
+def test_inputs_of_another_kind_are_refused_when_they_come() -> None:
+    class Flagged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor, double: bool = False, mask: Tensor | None = None) -> Tensor:
+            return self.linear(x) * (2 if double else 1)
+
+    graph = trace(Flagged(), (torch.randn(3, 4), True))
+    x = torch.randn(5, 4)
+    assert torch.equal(graph(x, double=True), graph.model(x, True))
+    with pytest.raises(NotTraceable, match="double=True, which is a constant"):
+        graph(x, False)
+    with pytest.raises(NotTraceable, match="traced with the inputs"):
+        graph(x, True, x)
+    with pytest.raises(NotTraceable, match=r"shape \(any, 4\), and is given \(5, 3\)"):
+        graph(torch.randn(5, 3), True)
+
+
+def test_an_exception_names_its_operator() -> None:
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Embedding(5, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.rows(x) * 2
+
+    graph = trace(Looks(), torch.tensor([1, 2]))
+    with pytest.raises(IndexError) as raised:
+        graph(torch.tensor([1, 9]))
+    assert raised.value.ropewalk_operator == "rows:0"  # type: ignore[attr-defined]
