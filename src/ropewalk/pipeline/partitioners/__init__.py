@@ -1,7 +1,8 @@
 """Partitioners, one file each: where to cut a model, and on how many devices to run each piece.
 
 A third party's partitioner is any object with `partition(request)`: hand it over as it
-is, or give it a name with `register_partitioner`.
+is, or give it a name with `register_partitioner`, or by an entry point of the group
+`ropewalk.partitioners`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.installed import installed, load
 from ropewalk.pipeline.partitioners.partitioner import CostedSchedule, Partition, Partitioner, Request
 
 __all__ = [
@@ -66,8 +68,12 @@ def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
         if options:
             raise PlanInvalid(f"{which!r} is made already; give {', '.join(sorted(options))} where it is made")
         return which
-    if which not in PARTITIONERS:
-        near = difflib.get_close_matches(which, PARTITIONERS, n=1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
-        raise PlanInvalid(f"there is no partitioner {which!r}; {meant}there are {', '.join(sorted(PARTITIONERS))}")
-    return PARTITIONERS[which](**options)
+    if which in PARTITIONERS:
+        return PARTITIONERS[which](**options)
+    others = installed("partitioners")
+    if which in others:
+        return load(others[which])(**options)
+    known = sorted({*PARTITIONERS, *others})
+    near = difflib.get_close_matches(which, known, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    raise PlanInvalid(f"there is no partitioner {which!r}; {meant}there are {', '.join(known)}")

@@ -1,4 +1,8 @@
-"""Schedules by name, one file each; who brings another lists it with `register_schedule` or hands it over itself."""
+"""Schedules by name, one file each.
+
+Who brings another hands it over itself, or lists it with `register_schedule` or by an entry point of the group
+`ropewalk.schedules`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.installed import installed, load
 from ropewalk.pipeline.schedules.gpipe import GPipe
 from ropewalk.pipeline.schedules.interleaved import Interleaved
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
@@ -35,18 +40,23 @@ def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
         if options:
             raise ScheduleInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
         return wanted
-    if wanted not in SCHEDULES:
-        near = get_close_matches(wanted, SCHEDULES, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ScheduleInvalid(
-            f"no schedule is called {wanted!r}; {hint}There are {', '.join(SCHEDULES)}; "
-            f"another is added with register_schedule"
-        )
-    kind = SCHEDULES[wanted]
+    kind = SCHEDULES.get(wanted) or _installed(wanted)
     known = list(inspect.signature(kind).parameters)
     if unknown := [option for option in options if option not in known]:
         raise ScheduleInvalid(f"schedule {wanted!r} has no option {unknown[0]!r}; it has {', '.join(known)}")
     return kind(**options)
+
+
+def _installed(wanted: str) -> type[Schedule]:
+    others = installed("schedules")
+    if wanted in others:
+        return load(others[wanted])
+    known = [*SCHEDULES, *sorted(others)]
+    near = get_close_matches(wanted, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ScheduleInvalid(
+        f"no schedule is called {wanted!r}; {hint}There are {', '.join(known)}; another is added with register_schedule"
+    )
 
 
 def register_schedule(kind: type[Schedule]) -> type[Schedule]:
