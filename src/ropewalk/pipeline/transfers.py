@@ -10,14 +10,15 @@ long skip connection would find its slot still full, the receiver empties it ear
 
 All workers are played together here, once, with forwards of one unit and backwards of
 two. The order in which that happens is an execution with one slot a link, and so a proof
-that the lists do not deadlock, whatever the real durations are. Stages that
-share a worker pass their tensors in the same way.
+that the lists do not deadlock, whatever the real durations are. Stages that share a
+worker pass their tensors in the same way.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from ropewalk.errors import ScheduleInvalid
@@ -34,7 +35,6 @@ UNITS = {
     Kind.RECOMPUTE: 1,
 }
 
-
 #: What makes the gradients that are sent.
 BACKWARDS = (Kind.BACKWARD, Kind.INPUT_GRADIENT)
 
@@ -47,13 +47,8 @@ class Passing(NamedTuple):
     target: int
 
 
-class Result(NamedTuple):
-    """A value that others wait for."""
-
-    #: F, or B (which I stands for too).
-    kind: Kind
-    stage: int
-    micro_batch: int
+#: A value that others wait for: F, or B (which I stands for too), of a stage for a micro-batch.
+Result = tuple[Kind, int, int | None]
 
 
 class Crossings:
@@ -84,153 +79,188 @@ class Crossings:
         self.received[kind, passing.target].append(passing)
 
 
-def needs(action: Action, incoming: list[Passing]) -> list[Result]:
-    """The results without which an action cannot begin."""
-    assert action.micro_batch is not None
-    kind = Kind.FORWARD if action.kind is Kind.FORWARD else Kind.BACKWARD
-    found = [Result(kind, stage, action.micro_batch) for stage in {passing.source for passing in incoming}]
-    if action.kind is Kind.WEIGHT_GRADIENT:
-        found.append(Result(Kind.BACKWARD, action.stage, action.micro_batch))
-    elif action.kind is not Kind.FORWARD:
-        found.append(Result(Kind.FORWARD, action.stage, action.micro_batch))
-    return found
-
-
 def with_transfers(plan: Plan, orders: Mapping[Worker, Iterator[Action]]) -> Iterator[tuple[Worker, Action]]:
     """Play all workers and give their actions, transfers included, in one order in which they can be performed.
 
     Args:
         plan: whose edges.
-        orders: for each worker what it computes, with its reductions and steps; may be endless.
+        orders: for each worker what it computes, with its reductions and steps.
 
     Raises:
         ScheduleInvalid: the workers wait for each other in a circle.
     """
-    return _Play(plan, orders).run()
+    play = Play(plan, {worker: partial(next, order, None) for worker, order in orders.items()})
+    yield from play.go_on()
+    play.check_done()
 
 
-class _Play:
-    """An event loop over all workers."""
+class Play:
+    """An event loop over all workers, which stops where they have nothing to do, and can go on from there.
 
-    def __init__(self, plan: Plan, orders: Mapping[Worker, Iterator[Action]]) -> None:
-        self.plan = plan
-        self.orders = orders
+    Args:
+        plan: whose edges.
+        turns: for each worker what it computes next, with its reductions and steps; None: nothing for now.
+    """
+
+    def __init__(self, plan: Plan, turns: Mapping[Worker, Callable[[], Action | None]]) -> None:
+        self._plan = plan
+        self._turns = turns
         crossings = Crossings(plan)
-        self.incoming, self.outgoing = crossings.received, crossings.sent
-        #: When each worker is free, what it does next, and whom it waits for.
-        self.free_at = dict.fromkeys(orders, 0)
-        self.next: dict[Worker, Action] = {}
-        self.waiting: dict[Result, list[Worker]] = {}
-        self.met: dict[tuple[Group, tuple[Worker, ...]], list[Worker]] = {}
-        #: When each result was there, and how many still need it; then it is forgotten.
-        self.done: dict[Result, tuple[int, int]] = {}
-        #: For each link the micro-batch in its slot.
-        self.slots: dict[tuple[Passing, Worker, Worker, bool], int] = {}
+        self._incoming, self._outgoing = crossings.received, crossings.sent
+        self._needs = _needs(plan, crossings)
+        self._num_uses = _num_uses(plan, crossings)
+        #: When each worker is free, and what it does next.
+        self._free_at = dict.fromkeys(turns, 0)
+        self._next: dict[Worker, Action] = {}
+        #: Who had nothing to do when asked last; who waits for a result; who has come to a reduction.
+        self._idle: list[Worker] = list(turns)
+        self._waiting: dict[Result, list[Worker]] = {}
+        self._met: dict[tuple[Group, tuple[Worker, ...]], int] = {}
         #: Who can begin, by time; of those at the same time first who is further along, to empty slots in time.
-        self.ready: list[tuple[int, int, Worker]] = []
+        self._ready: list[tuple[int, int, Worker]] = []
+        #: When each result was there, and how many still need it; then it is forgotten.
+        self._done: dict[Result, tuple[int, int]] = {}
+        #: For each link the micro-batch in its slot.
+        self._slots: dict[tuple[Passing, bool, Worker, Worker], int] = {}
 
-    def run(self) -> Iterator[tuple[Worker, Action]]:
-        for worker in self.orders:
+    @property
+    def num_kept(self) -> int:
+        """How much it remembers."""
+        return sum(map(len, (self._next, self._waiting, self._met, self._ready, self._done, self._slots)))
+
+    def go_on(self) -> Iterator[tuple[Worker, Action]]:
+        """Give what the workers do, until none has anything that it can do."""
+        idle, self._idle = self._idle, []
+        for worker in idle:
             self._turn_to_next(worker)
-        while self.ready:
-            start, _, worker = heapq.heappop(self.ready)
-            action = self.next.pop(worker)
+        while self._ready:
+            start, _, worker = heapq.heappop(self._ready)
+            action = self._next[worker]
             if action.group is not None:
-                yield from self._meet(worker, action, start)
-            else:
-                yield from self._compute(worker, action)
-                self.free_at[worker] = start + UNITS.get(action.kind, 0)
-                self._finish(worker, action)
-                self._turn_to_next(worker)
-        if self.next or self.met:
-            self._explain()
+                yield from self._meet(worker, action.group, start)
+                continue
+            yield from self._compute(worker, action)
+            self._free_at[worker] = start + UNITS.get(action.kind, 0)
+            self._finish(worker, action)
+            self._turn_to_next(worker)
+
+    def check_done(self) -> None:
+        """See that nobody waits.
+
+        Raises:
+            ScheduleInvalid: somebody does, for ever.
+        """
+        if not self._next:
+            return
+        waits = [f"worker {worker} at {action}" for worker, action in sorted(self._next.items())]
+        if len(waits) > _NUM_SHOWN:
+            waits[_NUM_SHOWN:] = [f"and {len(waits) - _NUM_SHOWN} more"]
+        worker, action = min(self._next.items())
+        raise ScheduleInvalid(
+            f"the order of the schedule lets workers wait for each other for ever: {', '.join(waits)}; something that "
+            f"they need comes later on the worker that makes it",
+            action=str(action),
+            worker=str(worker),
+        )
 
     def _turn_to_next(self, worker: Worker) -> None:
-        action = next(self.orders[worker], None)
-        if action is not None:
-            self.next[worker] = action
-            self._look(worker)
+        action = self._turns[worker]()
+        if action is None:
+            self._next.pop(worker, None)
+            self._idle.append(worker)
+        else:
+            self._next[worker] = action
+            self._look(worker, action)
 
-    def _look(self, worker: Worker) -> None:
+    def _look(self, worker: Worker, action: Action) -> None:
         """Make a worker ready if all it needs is there, or else remember what it waits for."""
-        action, start = self.next[worker], self.free_at[worker]
-        for result in self._needs(action):
-            if result not in self.done:
-                self.waiting.setdefault(result, []).append(worker)
+        start = self._free_at[worker]
+        for kind, stage in self._needs.get((action.kind, action.stage), ()):
+            result = (kind, stage, action.micro_batch)
+            found = self._done.get(result)
+            if found is None:
+                self._waiting.setdefault(result, []).append(worker)
                 return
-            start = max(start, self.done[result][0])
-        heapq.heappush(self.ready, (start, -worker.group, worker))
-
-    def _needs(self, action: Action) -> list[Result]:
-        return [] if action.micro_batch is None else needs(action, self.incoming.get((action.kind, action.stage), []))
+            start = max(start, found[0])
+        heapq.heappush(self._ready, (start, -worker.group, worker))
 
     def _compute(self, worker: Worker, action: Action) -> Iterator[tuple[Worker, Action]]:
         """An action between its receives and its sends."""
-        key, b = (action.kind, action.stage), action.micro_batch
-        gradient = action.kind is not Kind.FORWARD
-        for passing in self.incoming.get(key, []):
+        key, b, gradient = (action.kind, action.stage), action.micro_batch, action.kind is not Kind.FORWARD
+        for passing in self._incoming.get(key, ()):
             assert b is not None
-            sender = self.plan.worker_of(passing.source, b)
-            if self.slots.get((passing, sender, worker, gradient)) == b:
-                yield worker, self._receive(passing, sender, worker, gradient)
+            sender = self._plan.worker_of(passing.source, b)
+            if self._slots.get((passing, gradient, sender, worker)) == b:
+                yield worker, self._receive(passing, gradient, sender, worker)
         yield worker, action
-        for passing in self.outgoing.get(key, []):
+        for passing in self._outgoing.get(key, ()):
             assert b is not None
-            receiver = self.plan.worker_of(passing.target, b)
-            link = (passing, worker, receiver, gradient)
-            if link in self.slots:
-                yield receiver, self._receive(*link)
-            self.slots[link] = b
+            receiver = self._plan.worker_of(passing.target, b)
+            if (passing, gradient, worker, receiver) in self._slots:
+                yield receiver, self._receive(passing, gradient, worker, receiver)
+            self._slots[passing, gradient, worker, receiver] = b
             yield worker, Action(Kind.SEND, passing.source, worker.replica, b, edge=passing.tensor, peer=passing.target)
 
-    def _receive(self, passing: Passing, sender: Worker, receiver: Worker, gradient: bool) -> Action:
-        b = self.slots.pop((passing, sender, receiver, gradient))
+    def _receive(self, passing: Passing, gradient: bool, sender: Worker, receiver: Worker) -> Action:
+        b = self._slots.pop((passing, gradient, sender, receiver))
         return Action(Kind.RECEIVE, passing.target, receiver.replica, b, edge=passing.tensor, peer=passing.source)
 
     def _finish(self, worker: Worker, action: Action) -> None:
         """Tell those who wait for what an action made, and forget what nobody needs any more."""
-        for result in self._needs(action):
-            at, uses = self.done.pop(result)
-            if uses > 1:
-                self.done[result] = (at, uses - 1)
-        if (action.kind, action.stage) not in self.outgoing:
+        b = action.micro_batch
+        for kind, stage in self._needs.get((action.kind, action.stage), ()):
+            at, num_uses = self._done.pop((kind, stage, b))
+            if num_uses > 1:
+                self._done[kind, stage, b] = (at, num_uses - 1)
+        if (made := _MADE.get(action.kind)) is None:
             return
-        assert action.micro_batch is not None
-        uses = len({passing.target for passing in self.outgoing[action.kind, action.stage]})
-        if action.kind is Kind.FORWARD:
-            uses += 2 if self.plan.stages[action.stage].recompute else 1
-        elif action.kind is Kind.INPUT_GRADIENT:
-            uses += 1
-        kind = Kind.FORWARD if action.kind is Kind.FORWARD else Kind.BACKWARD
-        result = Result(kind, action.stage, action.micro_batch)
-        if uses:
-            self.done[result] = (self.free_at[worker], uses)
-        for other in self.waiting.pop(result, []):
-            self._look(other)
+        num_uses = self._num_uses[made, action.stage]
+        if action.kind is Kind.BACKWARD:
+            num_uses -= 1  # no W will ask for it
+        if num_uses:
+            self._done[made, action.stage, b] = (self._free_at[worker], num_uses)
+        for other in self._waiting.pop((made, action.stage, b), ()):
+            self._look(other, self._next[other])
 
-    def _meet(self, worker: Worker, action: Action, start: int) -> Iterator[tuple[Worker, Action]]:
+    def _meet(self, worker: Worker, group: Group, start: int) -> Iterator[tuple[Worker, Action]]:
         """A reduction begins when its last member has come."""
-        assert action.group is not None
-        self.next[worker] = action
-        self.free_at[worker] = start
-        everyone = members(self.plan, worker, action.group)
-        came = self.met.setdefault((action.group, everyone), [])
-        came.append(worker)
-        if len(came) < len(everyone):
+        self._free_at[worker] = start
+        everyone = members(self._plan, worker, group)
+        num_here = self._met.pop((group, everyone), 0) + 1
+        if num_here < len(everyone):
+            self._met[group, everyone] = num_here
             return
-        del self.met[action.group, everyone]
         for member in everyone:
-            yield member, self.next.pop(member)
+            yield member, self._next[member]
         for member in everyone:
-            self.free_at[member] = start
+            self._free_at[member] = start
             self._turn_to_next(member)
 
-    def _explain(self) -> None:
-        waits = [f"worker {worker} at {action}" for worker, action in sorted(self.next.items())]
-        worker, action = min(self.next.items())
-        raise ScheduleInvalid(
-            f"the order of the schedule lets workers wait for each other for ever: {', '.join(waits[:8])}"
-            f"{' ...' if len(waits) > 8 else ''}; something that they need comes later on the worker that makes it",
-            action=str(action),
-            worker=str(worker),
-        )
+
+_NUM_SHOWN = 8
+_MADE = {Kind.FORWARD: Kind.FORWARD, Kind.BACKWARD: Kind.BACKWARD, Kind.INPUT_GRADIENT: Kind.BACKWARD}
+
+
+def _needs(plan: Plan, crossings: Crossings) -> dict[tuple[Kind, int], list[tuple[Kind, int]]]:
+    """For each action of a stage the results without which it cannot begin."""
+    found: dict[tuple[Kind, int], list[tuple[Kind, int]]] = {}
+    for stage in range(len(plan.stages)):
+        before = sorted({passing.source for passing in crossings.received[Kind.FORWARD, stage]})
+        behind = sorted({passing.source for passing in crossings.received[Kind.BACKWARD, stage]})
+        found[Kind.FORWARD, stage] = [(Kind.FORWARD, source) for source in before]
+        found[Kind.RECOMPUTE, stage] = [(Kind.FORWARD, stage)]
+        found[Kind.BACKWARD, stage] = [(Kind.FORWARD, stage), *((Kind.BACKWARD, source) for source in behind)]
+        found[Kind.INPUT_GRADIENT, stage] = found[Kind.BACKWARD, stage]
+        found[Kind.WEIGHT_GRADIENT, stage] = [(Kind.BACKWARD, stage)]
+    return found
+
+
+def _num_uses(plan: Plan, crossings: Crossings) -> dict[tuple[Kind, int], int]:
+    """How many actions need a forward, and a backward that is split."""
+    found: dict[tuple[Kind, int], int] = {}
+    for stage in plan.stages:
+        forwards = {passing.target for passing in crossings.sent[Kind.FORWARD, stage.id]}
+        backwards = {passing.target for passing in crossings.sent[Kind.BACKWARD, stage.id]}
+        found[Kind.FORWARD, stage.id] = len(forwards) + 1 + stage.recompute
+        found[Kind.BACKWARD, stage.id] = len(backwards) + 1
+    return found

@@ -22,7 +22,6 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.streams import EndlessStream, StepStream, Stream
-from ropewalk.pipeline.transfers import with_transfers
 from ropewalk.pipeline.updates import update
 
 
@@ -171,12 +170,12 @@ class Schedule(ABC):
         """
         self.check(plan)
         if self.flushes:
-            return StepStream(plan, lambda: self._linear(plan))
+            return StepStream(plan, self._orders(plan))
         sizes = [self.round_size(plan, stage.id) for stage in plan.stages]
-        return EndlessStream(plan, lambda: self._linear(plan), sizes)
+        return EndlessStream(plan, lambda: self._orders(plan), sizes)
 
-    def _linear(self, plan: Plan) -> Iterator[tuple[Worker, Action]]:
-        return with_transfers(plan, {worker: self._computing(plan, worker) for worker in plan.workers})
+    def _orders(self, plan: Plan) -> dict[Worker, Iterator[Action]]:
+        return {worker: self._computing(plan, worker) for worker in plan.workers}
 
     def _computing(self, plan: Plan, worker: Worker) -> Iterator[Action]:
         """What a worker does, but for transfers."""

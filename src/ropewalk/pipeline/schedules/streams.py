@@ -1,28 +1,31 @@
 """Streams: the actions of a schedule as micro-batches are admitted, for a run without a known end.
 
-A schedule without a flush has, for each worker, one endless order. What was admitted
-decides how far it is certain; a drain is what remains of it for the admitted pieces:
+A schedule without a flush has, for each worker, one endless order. Admission decides how
+far a worker gets in it; a drain is what remains of it for the admitted pieces:
 
     endless order of a worker   F0 F1 F2 B0 U1 F3 B1 U2 F4 ...
     admit(3)                    F0 F1 F2 B0 U1 |             (F3 may come next, or B1)
     drain()                                    | B1 U2 B2 U3
 
-So admission in any portions gives the same lists.
+What is certain is what workers can get done with the admitted pieces, when they are played
+together (transfers.py). Admission in any portions computes the same in the same order; a
+Receive that must come early may come at another place.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.transfers import Play, with_transfers
 
-#: Actions of all workers in one order in which they can be performed.
-LinearOrder = Iterator[tuple[Worker, Action]]
+#: For each worker what it computes, with its reductions and steps.
+Orders = Mapping[Worker, Iterator[Action]]
 
 
 class Stream(Protocol):
@@ -44,9 +47,9 @@ class Stream(Protocol):
 class StepStream:
     """Steps of a schedule with a flush: each admission is one step, and nothing is left to drain."""
 
-    def __init__(self, plan: Plan, linear: Callable[[], LinearOrder]) -> None:
+    def __init__(self, plan: Plan, orders: Orders) -> None:
         self._plan = plan
-        self._step = _by_worker(plan, linear())
+        self._step = _by_worker(plan, with_transfers(plan, orders))
         self._num_steps = 0
 
     def admit(self, num: int) -> dict[Worker, list[Action]]:
@@ -68,75 +71,52 @@ class EndlessStream:
 
     Args:
         plan: what runs.
-        linear: begins the endless order of all workers.
+        orders: begins the endless orders of all workers, without transfers.
         round_sizes: for each stage, how many pieces make one update.
     """
 
-    def __init__(self, plan: Plan, linear: Callable[[], LinearOrder], round_sizes: Sequence[int]) -> None:
+    def __init__(self, plan: Plan, orders: Callable[[], Orders], round_sizes: Sequence[int]) -> None:
         self._plan = plan
-        self._linear = linear
+        self._begin = orders
         self._round_sizes = round_sizes
         #: Pieces and updates of each stage before the pipeline was last empty.
         self._num_before = 0
         self._versions = [0] * len(plan.stages)
-        self._refill()
+        self._fill()
 
-    def _refill(self) -> None:
-        self._coming = self._linear()
-        self._ahead: dict[Worker, deque[Action]] = {worker: deque() for worker in self._plan.workers}
+    def _fill(self) -> None:
+        self._orders = self._begin()
+        #: What is next for a worker, but not for a piece that was admitted.
+        self._held_up: dict[Worker, Action] = {}
         self._num_admitted = 0
+        self._is_draining = False
+        self._play = Play(self._plan, {worker: partial(self._turn, worker) for worker in self._plan.workers})
 
     def admit(self, num: int) -> dict[Worker, list[Action]]:
         if num < 0:
             raise ScheduleInvalid(f"{num} micro-batches were admitted; it must be at least 0")
         self._num_admitted += num
-        certain: dict[Worker, list[Action]] = {worker: [] for worker in self._plan.workers}
-        for worker in self._plan.workers:
-            found = certain[self._renamed(worker)]
-            while not self._is_beyond(action := self._next(worker)):
-                found.append(self._take(worker, action))
-        return certain
+        return self._go_on()
 
     def drain(self) -> dict[Worker, list[Action]]:
-        rest: dict[Worker, list[Action]] = {worker: [] for worker in self._plan.workers}
-        for worker in self._plan.workers:
-            found = rest[self._renamed(worker)]
-            while True:
-                action = self._next(worker)
-                if not self._is_beyond(action):
-                    found.append(self._take(worker, action))
-                elif action.kind is Kind.STEP:  # of a round without pieces: all before it is done
-                    break
-                else:
-                    self._ahead[worker].popleft()
+        self._is_draining = True
+        rest = self._go_on()
+        self._play.check_done()
         for stage, size in enumerate(self._round_sizes):
             self._versions[stage] += -(-self._num_admitted // size)
         self._num_before += self._num_admitted
-        self._refill()
+        self._fill()
         return rest
 
-    def _next(self, worker: Worker) -> Action:
-        ahead = self._ahead[worker]
-        while not ahead:
-            other, action = next(self._coming)
-            self._ahead[other].append(action)
-        return ahead[0]
-
-    def _take(self, worker: Worker, action: Action) -> Action:
-        """An action as the run numbers it: a piece goes to replica b mod r whenever the pipeline was last empty."""
-        self._ahead[worker].popleft()
-        if self._num_before == 0:
-            return action
-        return replace(
-            action,
-            replica=self._renamed(worker).replica,
-            micro_batch=None if action.micro_batch is None else action.micro_batch + self._num_before,
-            version=None if action.version is None else action.version + self._versions[action.stage],
-        )
-
-    def _renamed(self, worker: Worker) -> Worker:
-        replicas = self._plan.stages[self._plan.groups[worker.group][0]].replicas
-        return Worker(worker.group, (worker.replica + self._num_before) % replicas)
+    def _turn(self, worker: Worker) -> Action | None:
+        """What a worker does next; None before what was not admitted. A drain leaves that out, up to its step."""
+        action = self._held_up.pop(worker, None) or next(self._orders[worker])
+        while self._is_beyond(action):
+            if not self._is_draining or action.kind is Kind.STEP:
+                self._held_up[worker] = action
+                return None
+            action = next(self._orders[worker])
+        return action
 
     def _is_beyond(self, action: Action) -> bool:
         """Whether it is for pieces that were not admitted; an update is, if its round has none that were."""
@@ -145,10 +125,31 @@ class EndlessStream:
         assert action.version is not None
         return (action.version - 1) * self._round_sizes[action.stage] >= self._num_admitted
 
+    def _go_on(self) -> dict[Worker, list[Action]]:
+        lists = _by_worker(self._plan, self._play.go_on())
+        if self._num_before == 0:
+            return lists
+        renamed = {self._renamed(worker): row for worker, row in lists.items()}
+        return {worker: [self._renumbered(worker, action) for action in renamed[worker]] for worker in lists}
 
-def _by_worker(plan: Plan, linear: LinearOrder) -> dict[Worker, list[Action]]:
+    def _renamed(self, worker: Worker) -> Worker:
+        """Piece b goes to replica b mod r, whenever the pipeline was last empty."""
+        replicas = self._plan.stages[self._plan.groups[worker.group][0]].replicas
+        return Worker(worker.group, (worker.replica + self._num_before) % replicas)
+
+    def _renumbered(self, worker: Worker, action: Action) -> Action:
+        """An action as the whole run counts pieces and versions."""
+        return replace(
+            action,
+            replica=worker.replica,
+            micro_batch=None if action.micro_batch is None else action.micro_batch + self._num_before,
+            version=None if action.version is None else action.version + self._versions[action.stage],
+        )
+
+
+def _by_worker(plan: Plan, played: Iterator[tuple[Worker, Action]]) -> dict[Worker, list[Action]]:
     found: dict[Worker, list[Action]] = {worker: [] for worker in plan.workers}
-    for worker, action in linear:
+    for worker, action in played:
         found[worker].append(action)
     return found
 
