@@ -5,8 +5,11 @@ function, and a plan reports it. For stage s with r_s replicas, c_s = forward + 
 seconds of one micro-batch (with the forward again if it recomputes), M micro-batches:
 
     no flush:  M max_s max((c_s + Reduce_s) / r_s, link_s)
-    flush:     sum_s c_s + (M - 1) max_s max(c_s / r_s, link_s) + links + exposed
+    flush:     sum_s c_s + max_s max((ceil(M / r_s) - 1) c_s, (M - 1) link_s) + links + exposed
 
+- With a flush training.md has (M - 1) c_s / r_s. Rounded up, and without each replica's first
+  micro-batch, which the sum has, it is what a clock shows: M micro-batches on r devices take
+  exactly ceil(M / r) c.
 - link_s: seconds of the stage's busiest port for one micro-batch. A port out, and one in,
   belong to a device and a level; each carries values one way and gradients the other, a
   tensor once, however many stages read it.
@@ -17,7 +20,10 @@ seconds of one micro-batch (with the forward again if it recomputes), M micro-ba
   backward of everything before, taken as on the fastest kind and without recomputation.
 - Of several stages on one device, c_s and link_s are summed before the maximum.
 
-Not counted: sums over tied parameters, and the update itself.
+Not counted: sums over tied parameters, and the update itself; that a stage with few
+micro-batches in flight waits for one to come back over slow links; and, without a flush,
+that an update waits for all pieces of its round. `plan()` therefore lets the simulator
+choose among the best plans by this objective.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.prediction import MemoryUse
 from ropewalk.pipeline.profiles import Operator, Profile
-from ropewalk.pipeline.topology import Level
+from ropewalk.pipeline.topology import Level, Topology
 
 #: One number, or one for each of many candidates.
 Amount = TypeVar("Amount", float, NDArray[np.float64])
@@ -59,6 +65,8 @@ class StageCost:
     buffer_bytes: float = 0.0
     #: Bytes kept from forward to backward, each value once.
     saved_bytes: float = 0.0
+    #: Of a split backward: bytes kept from its first half to its second.
+    held_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,8 +104,15 @@ class OperatorCosts:
         """Bytes that each operator keeps for its backward in storages that no other operator keeps."""
         return tuple(
             (operator.output_bytes if operator.saved_bytes is None else operator.saved_bytes)
-            + (operator.held_bytes if self.splits_backward else 0)
             for operator in self.operators
+        )
+
+    @cached_property
+    def held_bytes(self) -> tuple[int, ...]:
+        """Bytes that each operator keeps between the halves of its backward; all it has, if they were not measured."""
+        return tuple(
+            0 if not self.splits_backward else operator.held_bytes if operator.has_split_backward else own
+            for operator, own in zip(self.operators, self.own_bytes, strict=True)
         )
 
     @cached_property
@@ -150,6 +165,7 @@ class OperatorCosts:
             buffer_bytes=sum(self.operators[number].buffer_bytes for number in inside),
             saved_bytes=sum(self.own_bytes[number] for number in inside)
             + sum(size for savers, size in self.shared_bytes if inside.intersection(savers)),
+            held_bytes=sum(self.held_bytes[number] for number in inside),
         )
 
 
@@ -162,9 +178,17 @@ def reduce_s(weight_bytes: Amount, replicas: int, level: Level) -> Amount:
     return weight_bytes * (steps / replicas / level.bandwidth) + steps * level.latency_s
 
 
-def activation_bytes(saved_bytes: Amount, kept_bytes: Amount, in_flight: int, recompute: bool) -> Amount:
-    """Bytes kept for the backwards of the micro-batches in flight."""
-    return kept_bytes * in_flight + saved_bytes if recompute else saved_bytes * in_flight
+def activation_bytes(
+    saved_bytes: Amount, kept_bytes: Amount, held_bytes: Amount, in_flight: int, held: int, recompute: bool
+) -> Amount:
+    """Bytes kept for backwards: of micro-batches in flight, and of those that wait for the second half."""
+    of_flight = kept_bytes * in_flight + saved_bytes if recompute else saved_bytes * in_flight
+    return of_flight + held_bytes * (held - in_flight)
+
+
+def further_rounds(micro_batches: int, replicas: int) -> int:
+    """Micro-batches that each replica runs beside its first."""
+    return -(-micro_batches // replicas) - 1
 
 
 def weight_copies(optimizer_slots: int, extra_versions: int) -> int:
@@ -224,17 +248,17 @@ def plan_cost(request: Request, stages: Sequence[Stage]) -> PlanCost:
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, stage in enumerate(stages):
         groups.setdefault(stage.devices, []).append(number)
-    bottleneck_s, bottleneck = 0.0, 0
+    bottleneck_s, bottleneck, steady_s = 0.0, 0, 0.0
     for devices, group in groups.items():
         work_s = math.fsum(shares[number].compute_s + (0 if flushes else shares[number].reduce_s) for number in group)
-        busiest_s = max(work_s / len(devices), math.fsum(shares[number].link_s for number in group))
-        if busiest_s > bottleneck_s:
-            bottleneck_s, bottleneck = busiest_s, group[0]
+        link_s = math.fsum(shares[number].link_s for number in group)
+        if max(work_s / len(devices), link_s) > bottleneck_s:
+            bottleneck_s, bottleneck = max(work_s / len(devices), link_s), group[0]
+        steady_s = max(steady_s, further_rounds(request.micro_batches, len(devices)) * work_s)
+        steady_s = max(steady_s, (request.micro_batches - 1) * link_s)
     total_s = request.micro_batches * bottleneck_s
     if flushes:
-        total_s = (request.micro_batches - 1) * bottleneck_s + math.fsum(
-            share.compute_s + share.transit_s + share.exposed_s for share in shares
-        )
+        total_s = steady_s + math.fsum(share.compute_s + share.transit_s + share.exposed_s for share in shares)
     device_bytes = tuple(sum(shares[number].memory.total for number in groups[stage.devices]) for stage in stages)
     return PlanCost(shares, bottleneck_s, bottleneck, total_s, device_bytes)
 
@@ -255,6 +279,7 @@ def _share(request: Request, stages: Sequence[Stage], number: int, costs: Operat
     speed = topology.kind(stage.devices[0]).speed
     workers_after = len({device for later in stages[number + 1 :] for device in later.devices})
     in_flight = schedule.in_flight(workers_after, stage.replicas, request.micro_batches)
+    held = schedule.held(workers_after, stage.replicas, request.micro_batches, len(stages))
     extra = schedule.extra_versions(workers_after, stage.replicas, len(stages))
     before = boundary(request, stages, number - 1) if number else None
     after = boundary(request, stages, number) if number + 1 < len(stages) else None
@@ -263,13 +288,15 @@ def _share(request: Request, stages: Sequence[Stage], number: int, costs: Operat
         costs.backward_s[costs.number_of[id]] for earlier in stages[:number] for id in earlier.operators
     )
     transit_s = (
-        transfer_s(cost.in_bytes, before) + transfer_s(cost.in_gradient_bytes, before) if before is not None else 0.0
+        transfer_s(cost.in_bytes, topology.levels[before]) + transfer_s(cost.in_gradient_bytes, topology.levels[before])
+        if before is not None
+        else 0.0
     )
     weights = int(cost.weight_bytes)
     return StageShare(
         forward_s=cost.forward_s / speed,
         backward_s=(cost.backward_s + (cost.forward_s if stage.recompute else 0.0)) / speed,
-        link_s=_busiest_port_s(cost, before, after) / stage.replicas,
+        link_s=busiest_port_s(cost, topology, before, after) / stage.replicas,
         transit_s=transit_s,
         reduce_s=sum_s,
         exposed_s=max(0.0, sum_s - earlier_s / fastest_speed(request)),
@@ -280,7 +307,9 @@ def _share(request: Request, stages: Sequence[Stage], number: int, costs: Operat
             optimizer=weights * request.optimizer_slots,
             stashed=weights * extra,
             buffers=int(cost.buffer_bytes),
-            activations=int(activation_bytes(cost.saved_bytes, cost.kept_bytes, in_flight, stage.recompute)),
+            activations=int(
+                activation_bytes(cost.saved_bytes, cost.kept_bytes, cost.held_bytes, in_flight, held, stage.recompute)
+            ),
         ),
     )
 
@@ -290,22 +319,32 @@ def fastest_speed(request: Request) -> float:
     return max(request.topology.kind(device).speed for device in range(request.topology.num_devices))
 
 
-def boundary(request: Request, stages: Sequence[Stage], number: int) -> Level | None:
-    """The level that joins a stage and the following one; None if they run on the same devices."""
+def boundary(request: Request, stages: Sequence[Stage], number: int) -> int | None:
+    """The number of the slowest level over which a stage and the following one meet; None: on the same devices."""
     one, other = stages[number].devices, stages[number + 1].devices
-    return None if one == other else request.topology.level_between(one[-1], other[0])
+    if one == other:
+        return None
+    meetings = {(one[turn % len(one)], other[turn % len(other)]) for turn in range(math.lcm(len(one), len(other)))}
+    return max(level_number(request.topology, *pair) for pair in meetings)
 
 
-def _busiest_port_s(cost: StageCost, before: Level | None, after: Level | None) -> float:
-    """Each device has a port in and a port out at each level; those of the two boundaries may be the same."""
-    if before is None or after is None or before is after:
-        level = before or after
-        if level is None:
+def level_number(topology: Topology, one: int, other: int) -> int:
+    """The number of the innermost level that joins two devices."""
+    return next(number for number, size in enumerate(topology.component_sizes) if one // size == other // size)
+
+
+def busiest_port_s(costs: StageCost, topology: Topology, before: int | None, after: int | None) -> float:
+    """Seconds of the busiest port of a stage; each device has one in and one out at each level (given by number)."""
+    if before is None or after is None or before == after:
+        number = before if after is None else after
+        if number is None:
             return 0.0
-        received = (cost.in_bytes if before else 0) + (cost.out_gradient_bytes if after else 0)
-        sent = (cost.in_gradient_bytes if before else 0) + (cost.out_bytes if after else 0)
-        return max(received, sent) / level.bandwidth
+        received = (costs.in_bytes if before is not None else 0) + (
+            costs.out_gradient_bytes if after is not None else 0
+        )
+        sent = (costs.in_gradient_bytes if before is not None else 0) + (costs.out_bytes if after is not None else 0)
+        return max(received, sent) / topology.levels[number].bandwidth
     return max(
-        max(cost.in_bytes, cost.in_gradient_bytes) / before.bandwidth,
-        max(cost.out_bytes, cost.out_gradient_bytes) / after.bandwidth,
+        max(costs.in_bytes, costs.in_gradient_bytes) / topology.levels[before].bandwidth,
+        max(costs.out_bytes, costs.out_gradient_bytes) / topology.levels[after].bandwidth,
     )

@@ -36,6 +36,10 @@ class PretendSchedule:
         ahead = -(-workers_after // replicas) + 1
         return min(ahead, -(-micro_batches // replicas)) if self.flushes else ahead
 
+    def held(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        """With a split backward, some more."""
+        return self.in_flight(workers_after, replicas, micro_batches) + (num_stages if self.splits_backward else 0)
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """As PipeDream, with and without vertical sync."""
         if self.flushes:
@@ -72,6 +76,9 @@ def profiles(draw: st.DrawFn, most: int = 5) -> Profile:
                 output_bytes=draw(sizes),
                 gradient_bytes=draw(st.none() | sizes),
                 parameters=draw(st.dictionaries(st.sampled_from(["tied", id]), sizes, max_size=2)),
+                input_gradient_s=draw(st.none() | milliseconds),
+                weight_gradient_s=draw(milliseconds),
+                held_bytes=draw(sizes),
                 buffer_bytes=draw(sizes),
                 saved_bytes=draw(st.none() | sizes),
                 saved=tuple(Saved(value, 3000) for value in kept),
@@ -100,7 +107,10 @@ def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, mo
     kind_of = tuple(draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))) if num_kinds > 1 else ()
     flushes = draw(st.booleans())
     schedule = PretendSchedule(
-        flushes, uniform_replicas=draw(st.integers(0, 4)) == 0, in_step=draw(st.integers(0, 3)) == 0
+        flushes,
+        uniform_replicas=draw(st.integers(0, 4)) == 0,
+        splits_backward=draw(st.integers(0, 4)) == 0,
+        in_step=draw(st.integers(0, 3)) == 0,
     )
     profile = draw(profiles(most))
     request = Request(

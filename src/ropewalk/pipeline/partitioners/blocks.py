@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ropewalk.pipeline.down_sets import BitGraph, members
 
 Masks = NDArray[np.uint64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +61,67 @@ def blocks(graph: BitGraph) -> list[Block]:
     return found
 
 
-def down_closed_parts(graph: BitGraph, block: Block, limit: int) -> tuple[list[int], Masks] | None:
-    """The operators inside a block, and its down-closed parts as masks over them; None if there are too many."""
-    inside = list(members(block.inside))
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The down-closed parts of a block, as masks over the operators inside; the first is the part of nothing."""
+
+    block: Block
+    inside: tuple[int, ...]
+    masks: Masks
+    #: Whether these are all; else it is only the part of nothing.
+    complete: bool
+
+    def sums(self, amounts: Floats) -> Floats:
+        """Of amounts of operators, the sums over all that lies before a cut through each part."""
+        places = np.arange(len(self.inside), dtype=np.uint64)
+        bits = (self.masks[:, None] >> places & np.uint64(1)).astype(np.float64)
+        return float(amounts[list(members(self.block.before))].sum()) + bits @ amounts[list(self.inside)]
+
+    def down_set(self, number: int) -> int:
+        """The down-closed set of the core that a part makes."""
+        mask = int(self.masks[number])
+        return self.block.before | sum(1 << self.inside[index] for index in members(mask))
+
+
+def down_closed_parts(graph: BitGraph, limit: int) -> list[Parts]:
+    """The down-closed parts of each block; only the part of nothing where they would be more than `limit`."""
+    return [_parts(graph, block, limit) for block in blocks(graph)]
+
+
+def _parts(graph: BitGraph, block: Block, limit: int) -> Parts:
+    inside = tuple(members(block.inside))
+    nothing = np.zeros(1, dtype=np.uint64)
     if len(inside) > 62:
-        return None
+        return Parts(block, inside, nothing, complete=False)
     local = local_masks(graph.sources, inside)
-    layers = [np.zeros(1, dtype=np.uint64)]
+    layers = [nothing]
     num = 1
     while len(layers[-1]):
-        grown: list[Masks] = []
+        grown: list[Masks] = [layers[-1][:0]]
         for index, needed in enumerate(local):
             bit, mask = np.uint64(1 << index), np.uint64(needed)
             ready = ((layers[-1] & mask) == mask) & ((layers[-1] & bit) == 0)
             grown.append(layers[-1][ready] | bit)
-        layers.append(np.unique(np.concatenate(grown)) if grown else layers[-1][:0])
+        layers.append(np.unique(np.concatenate(grown)))
         num += len(layers[-1])
         if num > limit:
-            return None
-    return inside, np.concatenate(layers)
+            return Parts(block, inside, nothing, complete=False)
+    return Parts(block, inside, np.concatenate(layers), complete=True)
+
+
+def crossing_bytes_of(graph: BitGraph, parts: Parts, amounts: Floats) -> Floats:
+    """The bytes of the values that cross a cut through each part."""
+    found = np.zeros(len(parts.masks))
+    place = {number: index for index, number in enumerate(parts.inside)}
+    for number in (*parts.inside, *([parts.block.start] if parts.block.start >= 0 else [])):
+        local = np.uint64(sum(1 << place[end] for end in members(graph.targets[number]) if end in place))
+        crosses = (parts.masks & local) != local
+        if graph.targets[number] & ~parts.block.inside:
+            crosses = np.ones(len(parts.masks), dtype=np.bool_)
+        if number != parts.block.start:
+            crosses = crosses & (parts.masks >> np.uint64(place[number]) & np.uint64(1)).astype(np.bool_)
+        found += amounts[number] * crosses
+    return found
 
 
 def local_masks(neighbours: Sequence[int], inside: Sequence[int]) -> list[int]:

@@ -41,6 +41,7 @@ class Candidates:
     weight_bytes: Floats
     buffer_bytes: Floats
     saved_bytes: Floats
+    held_bytes: Floats
     #: Backward seconds of the set before.
     earlier_s: Floats
     #: Whether anything is computed: a stage of inputs only is none.
@@ -103,6 +104,7 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
         weight_bytes=shared(costs.weight_bytes),
         buffer_bytes=between(operator.buffer_bytes for operator in operators),
         saved_bytes=between(costs.own_bytes) + shared(costs.shared_bytes),
+        held_bytes=between(costs.held_bytes),
         earlier_s=(inside * np.array(costs.backward_s)).sum(axis=1)[before],
         computes=between(1.0 - is_input) > 0,
     )

@@ -214,27 +214,25 @@ def _slowest(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
     return np.maximum(allowed.slowest, rest)
 
 
-def least_sum(chains: ChainSearch, slowest: float, factor: float, scale: float) -> Chain | None:
-    """The chain of least sum + factor * maximum; no chain has a smaller maximum than `slowest`."""
-    if factor == 0:
-        return chains.least_total(math.inf, scale)
+def least_sum(chains: ChainSearch, slowest: float, scale: float) -> Chain | None:
+    """The chain of least sum + maximum; no chain has a smaller maximum than `slowest`."""
     best: Chain | None = None
     best_s = math.inf
 
     def attempt(limit: float) -> tuple[float, float]:
-        """The least sum under a limit, and the limit below which a better plan must lie."""
+        """The least sum under a limit, and the maximum it has."""
         nonlocal best, best_s
         chain = chains.least_total(limit, scale)
         if chain is None:
             return math.inf, 0.0
-        if chain.total + factor * chain.slowest < best_s * (1 - ROUNDING):
-            best, best_s = chain, chain.total + factor * chain.slowest
+        if chain.total + chain.slowest < best_s * (1 - ROUNDING):
+            best, best_s = chain, chain.total + chain.slowest
         return chain.total, chain.slowest
 
     for more in (1.0, 1.03, 1.1, 1.3):  # good plans first, so that few limits are left to try
         attempt(slowest * more * (1 + ROUNDING))
-    limit = math.inf
-    while limit >= slowest:
+    limit, reached = math.inf, math.inf
+    while limit >= slowest and reached > slowest:
         sum_s, reached = attempt(limit)
-        limit = min(reached * (1 - ROUNDING), (best_s - sum_s) / factor)
+        limit = min(reached * (1 - ROUNDING), best_s - sum_s)
     return best

@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
+from ropewalk.pipeline.partitioners.blocks import Floats, Parts, crossing_bytes_of
 
 
 class _Groups:
@@ -118,6 +121,54 @@ def sets_near(graph: BitGraph, cut: int, num: int) -> list[int]:
         layer = [down_set for down_set in following if down_set not in found][: num - len(found)]
         found.update(dict.fromkeys(layer))
     return list(found)
+
+
+class NearCuts:
+    """All down-closed sets of a graph's core by the work in them, to find those near a cut that might be better."""
+
+    def __init__(self, graph: BitGraph, parts: Sequence[Parts], work_s: Floats, values: Floats) -> None:
+        self.graph, self.parts, self.work_s = graph, parts, work_s
+        work = np.concatenate([of.sums(work_s) for of in parts])
+        crossing = np.concatenate([crossing_bytes_of(graph, of, values) for of in parts])
+        block = np.concatenate([np.full(len(of.masks), number) for number, of in enumerate(parts)])
+        part = np.concatenate([np.arange(len(of.masks)) for of in parts])
+        order = np.argsort(work, kind="stable")
+        self._work, self._crossing, self._block, self._part = work[order], crossing[order], block[order], part[order]
+
+    def near(self, cut: int, num: int) -> list[int]:
+        """At most about `num` sets: most with nearly the work of the cut, some with more or less, of little to send."""
+        core = cut & ~self.parts[0].block.strays
+        here_s = float(self.work_s[list(members(core))].sum())
+        steps = float(self.work_s.sum()) * np.geomspace(1e-6, 0.1, max(2, num // 4))
+        edges = np.concatenate([here_s - steps[::-1], [here_s], here_s + steps])
+        return [cut, *self._picked(edges, cut)]
+
+    def everywhere(self, num: int) -> list[int]:
+        """At most `num` sets of all amounts of work, half of them of little to send."""
+        return self._picked(np.linspace(0.0, float(self._work[-1]), num // 2 + 1), self.graph.everything)
+
+    def _picked(self, edges: Floats, like: int) -> list[int]:
+        """Between each two amounts of work: the set with least to send, and one with about that work."""
+        found: dict[int, None] = {}
+        places = np.searchsorted(self._work, edges)
+        for low, high in pairwise(places.tolist()):
+            if low < high:
+                for place in (low + int(np.argmin(self._crossing[low:high])), (low + high) // 2):
+                    down_set = self.parts[int(self._block[place])].down_set(int(self._part[place]))
+                    found[self._with_strays(down_set, like)] = None
+        return list(found)
+
+    def _with_strays(self, core: int, cut: int) -> int:
+        """A set of the core with the strays it needs, and those of a cut that may be with it."""
+        strays = self.parts[0].block.strays
+        needed, ready = core, 0
+        for number in reversed(range(len(self.graph.sources))):
+            if needed >> number & 1:
+                needed |= self.graph.sources[number] & strays
+        for number in members(strays & cut):
+            if not self.graph.sources[number] & ~(needed | ready):
+                ready |= 1 << number
+        return needed | ready
 
 
 def in_order(sets: Iterable[int]) -> list[int]:

@@ -5,9 +5,9 @@ stage backwards, so that a stage knows how many workers come after it and with t
 micro-batches and versions it holds. With d what is left of the devices:
 
     without a flush   A[I, d] = min over J ⊃ I, kind, r of  max(cost(J - I, r) / r, link, A[J, d + r])
-    with a flush      the least of  sum + (M - 1) T  over T: for each T the same program with sums, of stages that are
-                      not slower than T, from the largest T to the least; a plan that beats the best so far has
-                      T < (best - sum) / (M - 1), since sums only grow as T falls
+    with a flush      the least of  sum + T  over T: for each T the same program with sums, of stages whose further
+                      rounds take at most T, from the largest T to the least; a plan that beats the best so far has
+                      T < best - sum, since sums only grow as T falls
 
 A stage recomputes only if it does not fit otherwise: that never makes it quicker. Of equally
 good plans the one of fewest stages wins, then of fewest devices, then of earliest cuts.
@@ -23,12 +23,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ropewalk.errors import NoPlanFits
 from ropewalk.pipeline.cost import OperatorCosts, fastest_speed, objective_s
 from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
+from ropewalk.pipeline.partitioners.blocks import Parts, down_closed_parts
 from ropewalk.pipeline.partitioners.candidates import Candidates, candidates, crossing_bytes
 from ropewalk.pipeline.partitioners.chains import ROUNDING, Chain, ChainSearch, least_sum
-from ropewalk.pipeline.partitioners.contraction import coarse_sets, in_order, sets_near
+from ropewalk.pipeline.partitioners.contraction import NearCuts, coarse_sets, in_order, sets_near
 from ropewalk.pipeline.partitioners.cost_model import CostModel
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.partitioners.placement import Move, moves, only
@@ -39,6 +42,8 @@ from ropewalk.pipeline.plans import Stage
 
 #: Classes of cuts that the lower bound tells apart.
 _CELLS = 256
+#: Down-closed parts of a block that are all looked at, if there are not more.
+_MAX_PARTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Exact:
 
     name = "exact"
 
-    def __init__(self, *, cost_model: CostModel | None = None, max_sets: int = 600) -> None:
+    def __init__(self, *, cost_model: CostModel | None = None, max_sets: int = 500) -> None:
         self.cost_model = cost_model
         self.max_sets = max_sets
 
@@ -74,47 +79,46 @@ class Exact:
         """
         graph = BitGraph.of(request.profile)
         sets = down_sets(graph, self.max_sets)
+        parts: list[Parts] = []
         if sets is not None:
             found = search(request, graph, sets, self.cost_model)
         else:
-            found = self._piece_by_piece(request, graph)
+            parts = down_closed_parts(graph, _MAX_PARTS)
+            found = self._piece_by_piece(request, graph, parts)
         if found is None:
             raise NoPlanFits("")
-        bound_s = found.objective_s if sets is not None else lower_bound_s(request, graph)
+        bound_s = found.objective_s if sets is not None else lower_bound_s(request, graph, parts)
         return Partition(found.stages, found.objective_s, bound_s)
 
-    def _piece_by_piece(self, request: Request, graph: BitGraph) -> Found | None:
+    def _piece_by_piece(self, request: Request, graph: BitGraph, parts: Sequence[Parts]) -> Found | None:
         costs = OperatorCosts(request.profile, request.schedule.splits_backward)
-        work = [
-            operator.forward_s + backward_s
-            for operator, backward_s in zip(costs.operators, costs.backward_s, strict=True)
-        ]
-        coarse = coarse_sets(graph, work, self.max_sets // 2)
+        work_s = np.array([operator.forward_s for operator in costs.operators]) + np.array(costs.backward_s)
+        values = np.array([operator.output_bytes for operator in costs.operators], dtype=np.float64)
+        cuts = NearCuts(graph, parts, work_s, values)
+        coarse = coarse_sets(graph, work_s.tolist(), self.max_sets // 4)
+        coarse = in_order([*coarse, *cuts.everywhere(self.max_sets // 2)])
         best = search(request, graph, coarse, self.cost_model)
         if best is None or not best.cuts:
             return best
-        import sys
-        import time
 
-        for _ in range(8):
-            t = time.time()
-            while True:
-                found = search(request, graph, self._near(graph, best, self.max_sets), self.cost_model, best.along)
-                assert found is not None
-                if found.objective_s >= best.objective_s * (1 - ROUNDING):
+        def near(found: Found, num: int) -> list[int]:
+            each = num // len(found.cuts)
+            them = [(*cuts.near(cut, each // 2), *sets_near(graph, cut, each // 2)) for cut in found.cuts]
+            return in_order([0, graph.everything, *(down_set for sets in them for down_set in sets)])
+
+        while True:
+            last = best
+            while True:  # the same stages on the same devices, cut elsewhere
+                found = search(request, graph, near(best, self.max_sets), self.cost_model, best.along)
+                if found is None or found.objective_s >= best.objective_s * (1 - ROUNDING):
                     break
                 best = found
-            sets = in_order([*coarse, *self._near(graph, best, self.max_sets // 2)])
+            sets = in_order([*coarse, *near(best, self.max_sets // 2)])
             found = search(request, graph, sets, self.cost_model)
-            assert found is not None
-            if found.objective_s >= best.objective_s * (1 - ROUNDING):
-                break
-            best = found
-        return best
-
-    def _near(self, graph: BitGraph, found: Found, num: int) -> list[int]:
-        near = (sets_near(graph, cut, num // len(found.cuts)) for cut in found.cuts)
-        return in_order([0, graph.everything, *(down_set for sets in near for down_set in sets)])
+            if found is not None and found.objective_s < best.objective_s * (1 - ROUNDING):
+                best = found
+            if best is last:
+                return best
 
 
 def search(
@@ -142,7 +146,7 @@ def search(
         if slowest == math.inf:
             continue
         if request.schedule.flushes and cost_model is None:
-            chain = least_sum(chains, slowest, request.micro_batches - 1, request.profile.compute_s)
+            chain = least_sum(chains, slowest, request.profile.compute_s)
         else:
             chain = chains.fewest(slowest)
         assert chain is not None
@@ -152,11 +156,11 @@ def search(
     return best
 
 
-def lower_bound_s(request: Request, graph: BitGraph) -> float:
+def lower_bound_s(request: Request, graph: BitGraph, parts: Sequence[Parts]) -> float:
     """No plan has a smaller objective than this."""
     relaxation = Relaxation(request, graph)
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
-    cells = relaxed_candidates(costs, graph, request.recompute is True, _CELLS)
+    cells = relaxed_candidates(costs, graph, parts, request.recompute is True, _CELLS)
     bounds: list[float] = []
     for widths, num_stages in shapes(request):
         there = moves(request.topology, widths, num_stages)
@@ -165,10 +169,10 @@ def lower_bound_s(request: Request, graph: BitGraph) -> float:
         chains = ChainSearch(cells, there, of_moves, num_stages)
         slowest = chains.least_slowest()
         if request.schedule.flushes:
-            chain = least_sum(chains, slowest, request.micro_batches - 1, request.profile.compute_s)
+            chain = least_sum(chains, slowest, request.profile.compute_s)
             if chain is not None:
                 work_s = relaxation.total_s / fastest_speed(request)
-                bounds.append(work_s + chain.total + (request.micro_batches - 1) * chain.slowest)
+                bounds.append(work_s + chain.total + chain.slowest)
         else:
             bounds.append(request.micro_batches * slowest)
     return min(bounds, default=0.0)
@@ -178,7 +182,7 @@ def shapes(request: Request) -> list[tuple[tuple[int, ...], int | None]]:
     """What to search one after the other: allowed numbers of replicas, and of stages if that must be known."""
     widths = tuple(range(1, request.topology.num_devices + 1))
     per_width = [(width,) for width in widths] if request.schedule.uniform_replicas else [widths]
-    if request.num_stages is not None or not _versions_depend_on_stages(request):
+    if request.num_stages is not None or not _memory_depends_on_stages(request):
         return [(width, request.num_stages) for width in per_width]
     return [
         (width, num_stages)
@@ -187,12 +191,16 @@ def shapes(request: Request) -> list[tuple[tuple[int, ...], int | None]]:
     ]
 
 
-def _versions_depend_on_stages(request: Request) -> bool:
+def _memory_depends_on_stages(request: Request) -> bool:
     if not any(request.memory_limit(kind) < math.inf for kind in range(len(request.topology.kinds))):
         return False
-    num = request.topology.num_devices
-    versions = request.schedule.extra_versions
-    return any(versions(after, 1, after + 1) != versions(after, 1, num) for after in range(num))
+    num, batches = request.topology.num_devices, request.micro_batches
+
+    def kept(after: int, num_stages: int) -> tuple[int, int]:
+        held = request.schedule.held(after, 1, batches, num_stages)
+        return held, request.schedule.extra_versions(after, 1, num_stages)
+
+    return any(kept(after, after + 1) != kept(after, num) for after in range(num))
 
 
 def _found(request: Request, them: Candidates, chain: Chain, by_model: bool) -> Found:

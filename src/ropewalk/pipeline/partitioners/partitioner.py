@@ -50,6 +50,10 @@ class CostedSchedule(Protocol):
         """
         ...
 
+    def held(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        """How many it holds at most until the second half of their backward, where that is split; else `in_flight`."""
+        ...
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """How many versions of its weights a stage keeps at most, beside the newest."""
         ...

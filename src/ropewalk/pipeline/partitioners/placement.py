@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.pipeline.cost import level_number
+from ropewalk.pipeline.topology import Topology
 
 
 class State(NamedTuple):
@@ -96,7 +97,7 @@ def _leaving(topology: Topology, state: State, widths: tuple[int, ...], counted:
             run = last_run(topology, kind, free, replicas) if replicas <= free else None
             if run is None:
                 continue
-            if state.following >= 0 and _number(topology, run[-1], state.following) != state.level:
+            if state.following >= 0 and level_number(topology, run[-1], state.following) != state.level:
                 continue
             start = topology.devices_of(kind).index(run[0])
             left = (*state.free[:kind], start, *state.free[kind + 1 :])
@@ -108,16 +109,4 @@ def _leaving(topology: Topology, state: State, widths: tuple[int, ...], counted:
 def _levels_before(topology: Topology, free: tuple[int, ...], following: int) -> list[int]:
     """The numbers of the levels that may join a device to an earlier stage on one of the free devices."""
     ends = {device for kind, num in enumerate(free) for device in topology.devices_of(kind)[:num]}
-    return sorted({_number(topology, end, following) for end in ends}) or [-1]
-
-
-def _number(topology: Topology, one: int, other: int) -> int:
-    for number, size in enumerate(topology.component_sizes):
-        if one // size == other // size:
-            return number
-    raise IndexError(f"no devices {one} and {other} among {topology.num_devices}")
-
-
-def level_numbered(topology: Topology, number: int) -> Level | None:
-    """The level with this number; None for -1."""
-    return topology.levels[number] if number >= 0 else None
+    return sorted({level_number(topology, end, following) for end in ends}) or [-1]

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ropewalk.pipeline.cost import OperatorCosts, reduce_s
+from ropewalk.pipeline.cost import OperatorCosts, further_rounds, reduce_s
 from ropewalk.pipeline.down_sets import BitGraph, members
 from ropewalk.pipeline.partitioners.blocks import blocks
 from ropewalk.pipeline.partitioners.candidates import Floats
@@ -125,6 +125,12 @@ class Relaxation:
         besides = reduce_s(0.0, replicas, level)
         return reduce_s(1.0, replicas, level) - besides, besides
 
+    def _share(self, move: Move) -> float:
+        """What the plan's maximum takes of the seconds of a stage."""
+        if self.request.schedule.flushes:
+            return float(further_rounds(self.request.micro_batches, len(move.devices)))
+        return 1 / len(move.devices)
+
     def _heaviest_operator(self, moves: Moves) -> float:
         """Some stage runs each operator."""
         weights = self._weights(tied=True)
@@ -132,7 +138,7 @@ class Relaxation:
         for move in {(move.kind, move.devices): move for leaving in moves.moves for move in leaving}.values():
             per_byte, besides = self._reduce_s(move)
             speed = self.request.topology.kinds[move.kind].speed
-            least = np.minimum(least, (self.work_s / speed + weights * per_byte + besides) / len(move.devices))
+            least = np.minimum(least, (self.work_s / speed + weights * per_byte + besides) * self._share(move))
         return float(least.max())
 
     def _keeps_up(self, moves: Moves, slowest: float, num_stages: int | None) -> bool:
@@ -147,7 +153,7 @@ class Relaxation:
             for move in leaving:
                 per_byte, besides = self._reduce_s(move)
                 speed = self.request.topology.kinds[move.kind].speed
-                room_s = slowest * len(move.devices) - besides
+                room_s = slowest / share - besides if (share := self._share(move)) else math.inf
                 start_s = end_s - room_s * speed
                 if per_byte:
                     key = move.kind, per_byte

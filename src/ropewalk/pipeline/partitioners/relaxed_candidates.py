@@ -1,9 +1,10 @@
 """Candidates for a stage that cost no more than any real one: `exact`'s program over them gives a lower bound.
 
 Cuts are told apart only by their block and by the work before them, in small steps. Of each
-such class all down-closed parts of the block are looked at, for the least and the most that
-lies before such a cut, and the least that crosses it. A stage between two classes then costs
-at least the least of the later one less the most of the earlier one:
+such class all down-closed parts of the block are looked at (of a block with too many, none):
+for the least and the most that lies before such a cut, and the least that crosses it. A
+stage between two classes then costs at least the least of the later one less the most of
+the earlier one:
 
     class of I: work 3.1 .. 3.2, weights 7 .. 9     stage I to J: work at least 4.0 - 3.2,
     class of J: work 4.0 .. 4.1, weights 12 .. 13                weights at least 12 - 9
@@ -13,17 +14,15 @@ Strays (see `blocks`) cost nothing here, and memory is only that of weights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph, members
-from ropewalk.pipeline.partitioners.blocks import Block, Masks, blocks, down_closed_parts
+from ropewalk.pipeline.partitioners.blocks import Block, Masks, Parts
 from ropewalk.pipeline.partitioners.candidates import Candidates, Flags, Floats
-
-#: Parts of all blocks together that are looked at; a block with more has one class, across which nothing is known.
-_MAX_PARTS = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,13 @@ class _Class:
     sent_from_before: tuple[float, float]
 
 
-def relaxed_candidates(costs: OperatorCosts, graph: BitGraph, again: bool, num_classes: int) -> Candidates:
+def relaxed_candidates(
+    costs: OperatorCosts, graph: BitGraph, parts: Sequence[Parts], again: bool, num_classes: int
+) -> Candidates:
     """Pairs of about so many classes of cuts; `again`: all stages run their forward twice."""
     amounts = _amounts(costs, again)
     step_s = float(amounts.work_s.sum()) / num_classes or 1.0
-    classes = [
-        found for number, block in enumerate(blocks(graph)) for found in _classes(graph, amounts, number, block, step_s)
-    ]
+    classes = [found for number, of in enumerate(parts) for found in _classes(graph, amounts, number, of, step_s)]
     num = len(classes)
     before, after = np.nonzero(np.triu(np.ones((num, num), dtype=np.bool_)))
     ends = np.array([found.block for found in classes])
@@ -84,7 +83,7 @@ def relaxed_candidates(costs: OperatorCosts, graph: BitGraph, again: bool, num_c
         return near + column([found.sent_from_before[kind] for found in classes])[after] * apart
 
     nothing = np.zeros(len(before))
-    strays_s = float(amounts.backward_s[list(members(blocks(graph)[0].strays))].sum())
+    strays_s = float(amounts.backward_s[list(members(parts[0].block.strays))].sum())
     return Candidates(
         sets=range(num),
         before=before,
@@ -99,6 +98,7 @@ def relaxed_candidates(costs: OperatorCosts, graph: BitGraph, again: bool, num_c
         weight_bytes=between([found.least_weights for found in classes], [found.most_weights for found in classes]),
         buffer_bytes=nothing,
         saved_bytes=nothing,
+        held_bytes=nothing,
         earlier_s=column([found.backward_s for found in classes])[before] + strays_s,
         computes=np.ones(len(before), dtype=np.bool_),
     )
@@ -122,18 +122,11 @@ def _amounts(costs: OperatorCosts, again: bool) -> _Amounts:
     )
 
 
-def _classes(graph: BitGraph, amounts: _Amounts, number: int, block: Block, step_s: float) -> list[_Class]:
+def _classes(graph: BitGraph, amounts: _Amounts, number: int, parts: Parts, step_s: float) -> list[_Class]:
+    block, inside, masks = parts.block, list(parts.inside), parts.masks
     before = list(members(block.before))
-    parts = down_closed_parts(graph, block, _MAX_PARTS)
-    inside, masks = parts if parts is not None else (list(members(block.inside)), np.zeros(1, dtype=np.uint64))
-    bits = (masks[:, None] >> np.arange(max(1, len(inside)), dtype=np.uint64) & np.uint64(1)).astype(np.float64)
-    bits = bits[:, : len(inside)]
-
-    def amount(of: Floats) -> Floats:
-        return float(of[before].sum()) + bits @ of[inside]
-
-    work_s, backward_s = amount(amounts.work_s), amount(amounts.backward_s)
-    least, most = amount(amounts.least_weights), amount(amounts.most_weights)
+    work_s, backward_s = parts.sums(amounts.work_s), parts.sums(amounts.backward_s)
+    least, most = parts.sums(amounts.least_weights), parts.sums(amounts.most_weights)
     crossing = [_crossing(graph, block, inside, masks, of) for of in (amounts.values, amounts.gradients)]
     cells = np.floor(work_s / step_s).astype(np.intp)
     cells[0] = -1  # the part of nothing: the cut right behind the articulation point
@@ -157,7 +150,7 @@ def _classes(graph: BitGraph, amounts: _Amounts, number: int, block: Block, step
                 (least_of(0, 2), least_of(1, 2)),
             )
         )
-    if parts is None and inside:
+    if not parts.complete:
 
         def whole(of: Floats) -> float:
             return float(of[before].sum() + of[inside].sum())

@@ -9,12 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ropewalk.pipeline.cost import activation_bytes, fastest_speed, reduce_s, weight_copies
+from ropewalk.pipeline.cost import activation_bytes, fastest_speed, further_rounds, reduce_s, weight_copies
 from ropewalk.pipeline.partitioners.candidates import Candidates, Flags, Floats
 from ropewalk.pipeline.partitioners.cost_model import CostModel, StageColumns
 from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.partitioners.placement import Move
-from ropewalk.pipeline.topology import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +44,20 @@ class _OnDevices:
     def _known(self) -> dict[object, Costs]:
         return {}
 
-    def _memory(self, move: Move) -> tuple[int, int]:
-        """What the schedule keeps at a stage: micro-batches in flight, and versions beside the newest."""
+    def _memory(self, move: Move) -> tuple[int, int, int]:
+        """What the schedule keeps at a stage: micro-batches in flight, and held; versions beside the newest."""
         schedule, used, replicas = self.request.schedule, move.after.used, len(move.devices)
         in_flight = schedule.in_flight(used, replicas, self.request.micro_batches)
-        return in_flight, schedule.extra_versions(used, replicas, self.num_stages)
+        held = schedule.held(used, replicas, self.request.micro_batches, self.num_stages)
+        return in_flight, held, schedule.extra_versions(used, replicas, self.num_stages)
 
     def _bytes(self, move: Move, recompute: bool) -> Floats:
-        in_flight, extra = self._memory(move)
+        in_flight, held, extra = self._memory(move)
         them = self.candidates
         return (
             them.weight_bytes * weight_copies(self.request.optimizer_slots, extra)
             + them.buffer_bytes
-            + activation_bytes(them.saved_bytes, them.kept_bytes, in_flight, recompute)
+            + activation_bytes(them.saved_bytes, them.kept_bytes, them.held_bytes, in_flight, held, recompute)
         )
 
     def _once(self, key: object, make: Callable[[], Costs]) -> Costs:
@@ -95,32 +95,33 @@ class ObjectiveCosts(_OnDevices):
                 recompute = ~without
             fits = fits & np.where(recompute, with_it, without)
         compute_s = (them.forward_s * (1.0 + recompute) + them.backward_s) / speed
-        levels = request.topology.levels
         sum_s = reduce_s(them.weight_bytes, replicas, request.topology.level_of(move.devices))
-        before = levels[move.before.level] if move.before.level >= 0 else None
-        after = levels[move.after.level] if move.after.level >= 0 else None
-        least_s = np.maximum(self.least_slowest, self._busiest_port_s(before, after) / replicas)
+        link_s = self._busiest_port_s(move.before.level, move.after.level) / replicas
         if not request.schedule.flushes:
-            return _where(fits, np.maximum((compute_s + sum_s) / replicas, least_s), compute_s, recompute)
+            slowest = np.maximum((compute_s + sum_s) / replicas, link_s)
+            return _where(fits, np.maximum(slowest, self.least_slowest), compute_s, recompute)
+        rounds, batches = further_rounds(request.micro_batches, replicas), request.micro_batches
+        slowest = np.maximum(np.maximum(compute_s * rounds, link_s * (batches - 1)), self.least_slowest)
         total_s = compute_s * self.sums_work + np.maximum(0.0, sum_s - them.earlier_s / fastest_speed(request))
-        if before is not None:
+        if move.before.level >= 0:
+            before = request.topology.levels[move.before.level]
             for size_bytes in (them.in_bytes, them.in_gradient_bytes):
                 total_s = total_s + size_bytes / before.bandwidth + before.latency_s * (size_bytes > 0)
-        return _where(fits, np.maximum(compute_s / replicas, least_s), total_s, recompute)
+        return _where(fits, slowest, total_s, recompute)
 
-    def _busiest_port_s(self, before: Level | None, after: Level | None) -> Floats:
-        them = self.candidates
-        if before is None or after is None or before is after:
-            level = before or after
-            if level is None:
-                return np.zeros(len(them.before))
+    def _busiest_port_s(self, before: int, after: int) -> Floats:
+        """`cost.busiest_port_s` of all candidates."""
+        them, levels = self.candidates, self.request.topology.levels
+        if before < 0 and after < 0:
+            return np.zeros(len(them.before))
+        if before < 0 or after < 0 or before == after:
             return np.maximum(
-                them.in_bytes * (before is not None) + them.out_gradient_bytes * (after is not None),
-                them.in_gradient_bytes * (before is not None) + them.out_bytes * (after is not None),
-            ) / (level.bandwidth)
+                them.in_bytes * (before >= 0) + them.out_gradient_bytes * (after >= 0),
+                them.in_gradient_bytes * (before >= 0) + them.out_bytes * (after >= 0),
+            ) / (levels[max(before, after)].bandwidth)
         return np.maximum(
-            np.maximum(them.in_bytes, them.in_gradient_bytes) / before.bandwidth,
-            np.maximum(them.out_bytes, them.out_gradient_bytes) / after.bandwidth,
+            np.maximum(them.in_bytes, them.in_gradient_bytes) / levels[before].bandwidth,
+            np.maximum(them.out_bytes, them.out_gradient_bytes) / levels[after].bandwidth,
         )
 
 
