@@ -4,14 +4,14 @@
     backward   a ◀── │ ◀── b ◀── │ ◀── c        then back; │ detaches, as the edge of a stage does
 
 So each operator meets the caches and the allocator as it does in a stage, and its
-gradient is the real one, fresh from those who read its value. What a call of a program
-and of autograd costs once, however much there is in it, is measured by itself and taken
-off: a stage pays it once, not for each operator.
+gradient is the real one, fresh from those who read its value. A call of a program or of
+autograd costs something however little there is in it. A stage pays that once, not for
+each operator: so after each operator a call with nothing in it is timed as well, to be
+taken off.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -24,12 +24,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
-from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
+from ropewalk.pipeline.tracing.split_backward import DeferredCall, WeightQueue, deferred_weights
 from ropewalk.pipeline.tracing.stage_program import StageProgram
 from ropewalk.pipeline.tracing.trees import flatten
-
-#: Passes whose median is what a call costs by itself; one takes microseconds.
-_FIXED_REPEATS = 200
 
 
 @dataclass(slots=True)
@@ -63,9 +60,12 @@ class OperatorRuns:
     Args:
         graph: the model.
         inputs: the values of its input operators.
+        clock: what seconds are.
     """
 
-    def __init__(self, graph: ModelGraph, inputs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, graph: ModelGraph, inputs: Mapping[str, Any], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.graph = graph
         self.inputs = inputs
         self.programs: dict[str, StageProgram] = {
@@ -75,11 +75,14 @@ class OperatorRuns:
             name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in graph.parameters.items()
         }
         self.buffers = {name: tensor.clone() for name, tensor in graph.buffers.items()}
-        self.clock = _clock({tensor.device for tensor in tensors_of(list(inputs.values()))})
+        self.clock = _synchronised(clock, {tensor.device for tensor in tensors_of(list(inputs.values()))})
         self.times = {id: Times() for id in self.programs}
+        #: Of calls with nothing in them.
+        self.empty = Times()
         self._last_reader = {source: id for id, program in self.programs.items() for source in program.inputs}
         self._first_gradients: dict[str, list[Tensor]] = {}
-        self._fixed = Fixed()
+        self._empty_program = graph.stage_program([next(iter(inputs))])
+        self._nothing = Nothing.on(tensors_of(list(inputs.values()))[0].device)
 
     def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, float]:
         """Run one operator on the values of others.
@@ -133,33 +136,36 @@ class OperatorRuns:
             split: the backward is split; then the time of the forward, which its bookkeeping slows down, is not kept.
             keep: whether the times count, or this is to warm up.
         """
+        kept = (self.times, self.empty) if keep else ({id: Times() for id in self.programs}, Times())
         runs: list[Run] = []
         values = dict(self.inputs)
-        last: dict[str, list[Tensor | None]] = {}
+        gradients: dict[str, list[Tensor | None]] = {}
         for id in self.programs:
             run, value, seconds = self.forward(id, values, split=split)
             runs.append(run)
             if id in self._last_reader:
                 values[id] = value
             else:  # what the model returns
-                last[id] = [*self._gradients_of(id, value)]
-            if keep and not split:
-                self.times[id].forward.append(max(0.0, seconds - self._fixed.forward_s))
+                gradients[id] = [*self._gradients_of(id, value)]
+            if not split:
+                kept[0][id].forward.append(seconds)
+                kept[1].forward.append(self._seconds(self._run_nothing))
             for source in self.programs[id].inputs:
                 if self._last_reader[source] == id:
                     del values[source]
             run = value = None  # a value lives as long as in a stage
-        self._backward(runs, last, keep)
+        self._backward(runs, gradients, *kept)
 
-    def _backward(self, runs: list[Run], gradients: dict[str, list[Tensor | None]], keep: bool) -> None:
+    def _backward(
+        self, runs: list[Run], gradients: dict[str, list[Tensor | None]], times: Mapping[str, Times], empty: Times
+    ) -> None:
         of_parameters: list[Any] = []  # they live to the end, as in a stage
-        queues: list[Run] = []
+        queues: list[tuple[str, WeightQueue, list[Tensor]]] = []
         while runs:
             run = runs.pop()
             arrived = gradients.pop(run.id, [])
             begins = [(edge, arrived[i]) for i, edge in run.outputs if i < len(arrived) and arrived[i] is not None]
             if not begins or not (run.leaves or run.parameters):
-                self._keep_backward(run, 0.0, keep)
                 continue
             edges, first = [edge for edge, _ in begins], [gradient for _, gradient in begins]
             wanted = [leaf for *_, leaf in run.leaves] + run.parameters
@@ -173,23 +179,27 @@ class OperatorRuns:
                 _add(gradients, source, position, gradient)
             seconds = self.clock() - start
             of_parameters.append(found[len(run.leaves) :])
-            self._keep_backward(run, seconds - self._fixed.backward_s, keep)
-            if run.queue is not None:
-                queues.append(Run(run.id, [], [], run.parameters, run.queue))
-        for run in queues:
-            assert run.queue is not None
-            seconds = 0.0
-            if len(run.queue):
-                start = self.clock()
-                of_parameters.append(run.queue.gradients(run.parameters))
-                seconds = self.clock() - start - self._fixed.weight_gradient_s
-            if keep:
-                self.times[run.id].weight_gradient.append(max(0.0, seconds))
+            if run.queue is None:
+                times[run.id].backward.append(seconds)
+                empty.backward.append(self._seconds(self._nothing.backward))
+            else:
+                times[run.id].input_gradient.append(seconds)
+                empty.input_gradient.append(self._seconds(self._nothing.input_gradient))
+                if len(run.queue):
+                    queues.append((run.id, run.queue, run.parameters))
+        for id, queue, parameters in queues:
+            start = self.clock()
+            of_parameters.append(queue.gradients(parameters))
+            times[id].weight_gradient.append(self.clock() - start)
+            empty.weight_gradient.append(self._seconds(self._nothing.queue().gradients, [self._nothing.leaf]))
 
-    def _keep_backward(self, run: Run, seconds: float, keep: bool) -> None:
-        if keep:
-            times = self.times[run.id]
-            (times.backward if run.queue is None else times.input_gradient).append(max(0.0, seconds))
+    def _seconds(self, work: Callable[..., object], *args: Any) -> float:
+        start = self.clock()
+        work(*args)
+        return self.clock() - start
+
+    def _run_nothing(self) -> None:
+        self._empty_program(self.inputs, self.parameters, self.buffers)
 
     def _gradients_of(self, id: str, value: Any) -> list[Tensor]:
         """The gradients with which the backward of the model begins: small noise, the same in each pass."""
@@ -200,50 +210,35 @@ class OperatorRuns:
             ]
         return self._first_gradients[id]
 
-    def measure_fixed(self) -> None:
-        """Measure what calls cost by themselves; from then on it is taken off."""
-        self._fixed = Fixed()
-        some_input = next(iter(self.inputs))
-        program = self.graph.stage_program([some_input])
-        self._fixed = Fixed(
-            self._median(lambda: program(self.inputs, self.parameters, self.buffers)),
-            *self._fixed_backward(),
-        )
-
-    def _fixed_backward(self) -> tuple[float, float]:
-        device = next(iter(tensors_of(list(self.inputs.values())))).device
-        leaf = torch.ones(1, 1, device=device, requires_grad=True)
-        edge, ones = get_gradient_edge(leaf), torch.ones(1, 1, device=device)
-
-        def weight_gradients(num_calls: int) -> float:
-            queues: list[WeightQueue] = []
-            for _ in range(_FIXED_REPEATS):
-                queues.append(queue := WeightQueue())
-                with deferred_weights(queue):
-                    value = sum(torch.nn.functional.linear(ones, leaf) for _ in range(num_calls))
-                queue.input_gradients([value], [leaf], [ones])  # pyright: ignore[reportArgumentType]
-            return self._median(lambda: queues.pop().gradients([leaf]))
-
-        backward_s = self._median(lambda: torch.autograd.grad([edge], [leaf], [ones]))
-        # Of one call and of two: the difference is what stays of one call in a stage.
-        return backward_s, max(0.0, 2 * weight_gradients(1) - weight_gradients(2))
-
-    def _median(self, work: Callable[[], Any]) -> float:
-        seconds: list[float] = []
-        for _ in range(_FIXED_REPEATS):
-            start = self.clock()
-            work()
-            seconds.append(self.clock() - start)
-        return statistics.median(seconds)
-
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
-    """What calls cost by themselves, in seconds."""
+class Nothing:
+    """Backwards with nothing in them."""
 
-    forward_s: float = 0.0
-    backward_s: float = 0.0
-    weight_gradient_s: float = 0.0
+    leaf: Tensor
+    edge: GradientEdge
+    ones: Tensor
+
+    @classmethod
+    def on(cls, device: torch.device) -> Nothing:
+        """On this device."""
+        leaf = torch.ones(1, 1, device=device, requires_grad=True)
+        return cls(leaf, get_gradient_edge(leaf), torch.ones(1, 1, device=device))
+
+    def backward(self) -> None:
+        """A whole one."""
+        torch.autograd.grad([self.edge], [self.leaf], [self.ones], allow_unused=True)
+
+    def input_gradient(self) -> None:
+        """The I of one."""
+        WeightQueue().input_gradients([self.edge], [self.leaf], [self.ones])
+
+    def queue(self) -> WeightQueue:
+        """With the W of one."""
+        queue = WeightQueue()
+        with torch.no_grad():
+            queue.add(DeferredCall(self.ones, self.ones, (self.leaf, None), lambda: (self.ones, None)))
+        return queue
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -272,15 +267,15 @@ def _shape(value: Any) -> str:
     return ", ".join(str(tuple(tensor.shape)) for tensor in tensors_of(value)) or repr(value)
 
 
-def _clock(devices: Iterable[torch.device]) -> Callable[[], float]:
-    """Seconds, once the devices have done what they were told."""
+def _synchronised(clock: Callable[[], float], devices: Iterable[torch.device]) -> Callable[[], float]:
+    """The clock, read once the devices have done what they were told."""
     accelerators = [device for device in devices if device.type == "cuda"]
     if not accelerators:
-        return time.perf_counter
+        return clock
 
     def now() -> float:
         for device in accelerators:
             torch.cuda.synchronize(device)
-        return time.perf_counter()
+        return clock()
 
     return now

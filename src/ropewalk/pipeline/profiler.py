@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import gc
 import statistics
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,6 +43,7 @@ def profile(
     repeats: int = 20,
     device: str | torch.device | None = None,
     report: Callable[[str], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
     """Measure what each operator of a model costs in training, for one micro-batch.
 
@@ -56,6 +58,7 @@ def profile(
         repeats: how often each time is taken; it is their median.
         device: where to measure; None: where the model is. A graph is measured where its model is.
         report: is told now and then, in words, how far it is.
+        clock: what seconds are. `time.thread_time`, with one thread, leaves out what else a busy machine does.
 
     Raises:
         ProfileInvalid: the model has no operator, an operator cannot run on these inputs, or `repeats` is below 1.
@@ -66,7 +69,7 @@ def profile(
     report = report or (lambda _: None)
     with _undisturbed():
         graph, inputs = _prepared(model, example_inputs, device, report)
-        runs = OperatorRuns(graph, inputs)
+        runs = OperatorRuns(graph, inputs, clock)
         if not runs.programs:
             raise ProfileInvalid(
                 f"a profile needs at least one operator, and {type(graph.model).__name__} has none: is it empty?"
@@ -105,8 +108,6 @@ def _moved(tree: Any, device: torch.device) -> Any:
 
 def _measure_times(runs: OperatorRuns, repeats: int, report: Callable[[str], None]) -> None:
     for number in range(-_WARM_UP, repeats):
-        if number == 0:
-            runs.measure_fixed()
         report(f"pass {number + _WARM_UP + 1} of {_WARM_UP + repeats}")
         runs.measure(split=False, keep=number >= 0)
         runs.measure(split=True, keep=number >= 0)
@@ -118,32 +119,33 @@ def _profile(runs: OperatorRuns, bytes_of: Mapping[str, Bytes]) -> Profile:
     return replace(
         skeleton,
         operators=tuple(
-            _operator(operator, runs.times.get(operator.id), bytes_of[operator.id]) for operator in skeleton.operators
+            _operator(operator, runs.times.get(operator.id, Times()), runs.empty, bytes_of[operator.id])
+            for operator in skeleton.operators
         ),
         num_samples=first.shape[0] if first.dim() else 1,
         device=f"{first.device}, {torch.get_num_threads()} threads, torch {torch.__version__}",
     )
 
 
-def _operator(operator: Operator, times: Times | None, sizes: Bytes) -> Operator:
-    sized = replace(
+def _operator(operator: Operator, times: Times, empty: Times, sizes: Bytes) -> Operator:
+    return replace(
         operator,
+        forward_s=_beyond(times.forward, empty.forward),
+        backward_s=_beyond(times.backward, empty.backward),
+        input_gradient_s=_beyond(times.input_gradient, empty.input_gradient),
+        weight_gradient_s=_beyond(times.weight_gradient, empty.weight_gradient),
+        spread_s=_half_between_quartiles([sum(pair) for pair in zip(times.forward, times.backward, strict=False)]),
         output_bytes=sizes.output_bytes,
         gradient_bytes=sizes.gradient_bytes,
         saved_bytes=sizes.saved_bytes,
         saved=sizes.saved,
         held_bytes=sizes.held_bytes,
     )
-    if times is None:  # an input of the model
-        return sized
-    return replace(
-        sized,
-        forward_s=statistics.median(times.forward),
-        backward_s=statistics.median(times.backward),
-        input_gradient_s=statistics.median(times.input_gradient),
-        weight_gradient_s=statistics.median(times.weight_gradient),
-        spread_s=_half_between_quartiles([sum(pair) for pair in zip(times.forward, times.backward, strict=True)]),
-    )
+
+
+def _beyond(seconds: list[float], empty: list[float]) -> float:
+    """The median, without what a call costs with nothing in it; 0 for what an operator does not do."""
+    return max(0.0, statistics.median(seconds) - statistics.median(empty)) if seconds else 0.0
 
 
 def _half_between_quartiles(values: list[float]) -> float:

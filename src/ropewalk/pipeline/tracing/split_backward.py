@@ -31,7 +31,7 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["WeightQueue", "deferred_weights"]
+__all__ = ["DeferredCall", "WeightQueue", "deferred_weights"]
 
 #: Calls with small weights share a node of W: a node costs some 20 us, their gradients live until the node is done.
 _GROUP_BYTES = 2**20
@@ -40,7 +40,7 @@ _Parameters = tuple[Tensor, Tensor | None]
 
 
 @dataclass(slots=True, eq=False)  # frozen would cost a microsecond a call
-class _Call:
+class DeferredCall:
     """A call whose I is done."""
 
     inputs: Tensor
@@ -61,7 +61,7 @@ class WeightQueue:
     def __init__(self) -> None:
         # Deferred calls hang on this leaf, not on their weights: else the hooks of those would run in I, on nothing.
         self.anchor = torch.zeros((), requires_grad=True)
-        self._calls: list[_Call] = []
+        self._calls: list[DeferredCall] = []
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -108,7 +108,7 @@ class WeightQueue:
             return (None,) * len(leaves)
         return torch.autograd.grad(roots, leaves, [torch.zeros_like(root) for root in roots], allow_unused=True)
 
-    def add(self, call: _Call) -> None:
+    def add(self, call: DeferredCall) -> None:
         """Leave the W of a call to do; for the autograd functions below."""
         if torch.is_grad_enabled():
             raise RuntimeError("a split backward has no second derivative: call it without create_graph=True")
@@ -116,7 +116,7 @@ class WeightQueue:
 
     def _roots(self) -> list[Tensor]:
         """Scalars whose backwards are the W of all calls; the queue is empty then."""
-        groups: list[list[_Call]] = []
+        groups: list[list[DeferredCall]] = []
         size_bytes = _GROUP_BYTES
         for call in self._calls:
             if size_bytes >= _GROUP_BYTES:
@@ -334,7 +334,7 @@ class _Linear(Function):
             in_weight = rows.t().mm(inputs.reshape(-1, inputs.shape[-1]))
             return in_weight, rows.sum(0) if has_bias else None
 
-        ctx.queue.add(_Call(inputs, gradient, ctx.parameters, compute))
+        ctx.queue.add(DeferredCall(inputs, gradient, ctx.parameters, compute))
         return None, None, None if weight is None else gradient.matmul(weight), None
 
 
@@ -363,7 +363,7 @@ class _Convolution(Function):
             _, in_weight, in_bias = backward(False, True, bias is not None)
             return in_weight, in_bias
 
-        ctx.queue.add(_Call(inputs, gradient, ctx.parameters, compute))
+        ctx.queue.add(DeferredCall(inputs, gradient, ctx.parameters, compute))
         in_input = backward(True, False, False)[0] if ctx.needs_input_grad[2] else None
         return None, None, in_input, None, None
 
@@ -394,7 +394,7 @@ class _Embedding(Function):
         def compute() -> _Parameters:
             return _aten.embedding_backward(gradient, indices, *how), None
 
-        ctx.queue.add(_Call(indices, gradient, ctx.parameters, compute))
+        ctx.queue.add(DeferredCall(indices, gradient, ctx.parameters, compute))
         return (None,) * 7
 
 
@@ -402,14 +402,14 @@ class _WeightGradients(Function):
     """A node of W: a scalar of weights and biases whose backward is what some calls have left to do."""
 
     @staticmethod
-    def forward(ctx: Any, calls: list[_Call], *parameters: Tensor | None) -> Tensor:
+    def forward(ctx: Any, calls: list[DeferredCall], *parameters: Tensor | None) -> Tensor:
         ctx.calls = calls
         return torch.zeros(())
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         found: list[Tensor | None] = [None]
-        calls: list[_Call] = ctx.calls
+        calls: list[DeferredCall] = ctx.calls
         calls.reverse()
         while calls:  # what a call keeps is free as soon as it is done
             call = calls.pop()
@@ -418,7 +418,7 @@ class _WeightGradients(Function):
         return tuple(found)
 
 
-def _flat(calls: list[_Call]) -> Iterator[Tensor | None]:
+def _flat(calls: list[DeferredCall]) -> Iterator[Tensor | None]:
     return (parameter for call in calls for parameter in call.parameters)
 
 

@@ -1,0 +1,129 @@
+"""Random legal cuts of a model, and what each stage takes when it runs alone: what a profile must have foretold."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from ropewalk.pipeline.operator_runs import tensors_of
+from ropewalk.pipeline.profiles import Profile
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
+
+#: Seconds of this thread alone: other work on the machine does not count.
+CLOCK = time.thread_time
+
+
+def random_cut(profile: Profile, num_stages: int, seed: int) -> list[list[str]]:
+    """Operators of stages along a random topological order; no stage has less than half its share of the time."""
+    choice = random.Random(seed)
+    while True:
+        order = _random_order(profile, choice)
+        places = sorted(choice.sample(range(1, len(order)), num_stages - 1))
+        stages = [order[a:b] for a, b in zip([0, *places], [*places, len(order)], strict=True)]
+        seconds = [sum(profile.by_id[id].forward_s + profile.by_id[id].backward_s for id in stage) for stage in stages]
+        if min(seconds) >= sum(seconds) / num_stages / 2:
+            return stages
+
+
+def _random_order(profile: Profile, choice: random.Random) -> list[str]:
+    waiting = {id: len(profile.sources[id]) for id in profile.by_id}
+    ready = [id for id, num in waiting.items() if not num]
+    order: list[str] = []
+    while ready:
+        id = ready.pop(choice.randrange(len(ready)))
+        order.append(id)
+        for target in profile.targets[id]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                ready.append(target)
+    return order
+
+
+@dataclass
+class StageAlone:
+    """One stage of a traced model, fed with the values that it gets from the others."""
+
+    graph: ModelGraph
+    operators: Sequence[str]
+    #: Values of operators outside that it reads, and of the model's inputs.
+    values: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.program = self.graph.stage_program(list(self.operators))
+        self.buffers = {name: tensor.clone() for name, tensor in self.graph.buffers.items()}
+        self.parameters = [self.graph.parameters[name] for name in self.program.parameters]
+        self.gradients: list[Tensor] = []
+
+    def forward(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Run it; gives the leaves whose gradients are wanted, and the tensors it hands on."""
+        given = {id: cut_off(value) for id, value in self.values.items()}
+        outputs = self.program(given, self.graph.parameters, self.buffers)
+        leaves = [tensor for value in given.values() for tensor in tensors_of(value)] + self.parameters
+        handed = [tensor for value in outputs.values() for tensor in tensors_of(value)]
+        if not self.gradients:
+            self.gradients = [torch.randn_like(tensor) / tensor.numel() for tensor in handed if tensor.requires_grad]
+        return [leaf for leaf in leaves if leaf.requires_grad], [one for one in handed if one.requires_grad]
+
+    def saved_bytes(self) -> int:
+        """Bytes that it keeps for its backward, each storage once, without parameters and buffers."""
+        kept: list[Tensor] = []
+        with saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+            alive = self.forward()
+        free = {tensor.untyped_storage().data_ptr() for tensor in (*self.parameters, *self.buffers.values())}
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+        del alive
+        return sum(size for address, size in storages.items() if address not in free)
+
+    def seconds(self) -> tuple[float, float]:
+        """Those of one forward and of one whole backward."""
+        start = CLOCK()
+        leaves, handed = self.forward()
+        middle = CLOCK()
+        torch.autograd.grad(handed, leaves, self.gradients, allow_unused=True)
+        return middle - start, CLOCK() - middle
+
+    def split_seconds(self) -> float:
+        """Those of I and W together."""
+        queue = WeightQueue()
+        with deferred_weights(queue):
+            leaves, handed = self.forward()
+        start = CLOCK()
+        queue.input_gradients(handed, leaves, self.gradients)
+        queue.gradients(self.parameters)
+        return CLOCK() - start
+
+
+def cut_off(value: Any) -> Any:
+    """A tensor that starts a graph of its own."""
+    assert isinstance(value, Tensor)
+    return value.detach().requires_grad_(value.requires_grad)
+
+
+def alone(graph: ModelGraph, stages: Sequence[Sequence[str]], inputs: tuple[Tensor, ...]) -> list[StageAlone]:
+    """The stages of a cut, each with its values; made by running them one after the other."""
+    values: dict[str, Any] = dict(graph.bind(*inputs))
+    found: list[StageAlone] = []
+    for operators in stages:
+        program = graph.stage_program(list(operators))
+        stage = StageAlone(graph, operators, {id: values[id] for id in program.inputs})
+        values.update(program(stage.values, graph.parameters, stage.buffers))
+        found.append(stage)
+    return found
+
+
+def medians(stages: Sequence[StageAlone], repeats: int) -> list[tuple[float, float, float]]:
+    """For each stage the seconds of forward, whole backward, and I with W; the stages take turns."""
+    times: list[list[tuple[float, float, float]]] = [[] for _ in stages]
+    for _ in range(repeats + 2):
+        for stage, taken in zip(stages, times, strict=True):
+            taken.append((*stage.seconds(), stage.split_seconds()))
+    return [tuple(statistics.median(column) for column in zip(*taken[2:], strict=True)) for taken in times]
