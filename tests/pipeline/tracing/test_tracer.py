@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing import computing, trace
 from ropewalk.pipeline.tracing.marks import CutHere, cut_here
-from tests.pipeline.models import resnet
+from tests.pipeline.models import resnet, unet
 from tests.pipeline.tracing.cutting import assert_same, random_stages, run_cut, run_itself
 from tests.pipeline.tracing.odd_models import InPlace
 
@@ -42,7 +42,7 @@ class Decides(nn.Module):
 
 
 class Around(nn.Module):
-    """A module that looks at its data, a mark, a recurrent layer, functions and a buffer that is assigned."""
+    """A module that looks at its data, a mark, a recurrent layer and functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,11 +50,9 @@ class Around(nn.Module):
         self.decides = Decides()
         self.gru = nn.GRU(4, 4)
         self.bound = nn.Parameter(torch.tensor(0.5))
-        self.register_buffer("average", torch.zeros(()))
 
     def forward(self, x: Tensor, scale: float = 2.0) -> dict[str, Tensor]:
         x = cut_here(self.first(x))
-        self.average = self.average * 0.5 + x.detach().mean()
         x = self.decides(x) * scale
         y, last = self.gru(x.view(x.size(0), 2, 2).flatten(1))
         return {"y": y.relu_() + self.bound, "last": last}
@@ -91,6 +89,13 @@ def test_a_leaf_module_that_could_be_seen_is_one_operator() -> None:
 
 # --- ids --------------------------------------------------------------------------------------------------------------
 
+
+def test_ids_and_their_order_do_not_depend_on_addresses() -> None:
+    real = unet(width=2)
+    first, second = trace(real.model, real.inputs), trace(real.model, real.inputs)
+    assert [(one.id, one.inputs) for one in first.operators] == [(one.id, one.inputs) for one in second.operators]
+
+
 _PRINT_IDS = """
 import torch
 from ropewalk.pipeline.tracing import trace
@@ -100,6 +105,7 @@ print(*[(one.id, one.inputs) for one in trace(real.model, real.inputs).operators
 """
 
 
+@pytest.mark.soak
 def test_ids_and_their_order_are_the_same_in_every_process() -> None:
     printed = set[str]()
     for seed in ("1", "2"):

@@ -39,6 +39,7 @@ class BatchNorm(Protocol):
         training: bool,
         momentum: float | None,
         eps: float,
+        /,
     ) -> Tensor: ...
 
 

@@ -12,9 +12,12 @@ to the bit. Control flow of Python that depends on data cannot be seen.
 
 from __future__ import annotations
 
+import io
+import logging
 import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from typing import Any, cast
 
 import torch
@@ -47,8 +50,7 @@ def capture_exported(
     flat = FlatModel(model, inputs)
     batch: dict[int, Any] | None = None if fixed_batch else {0: Dim.AUTO}
     shapes = {"tensors": tuple(batch if tensor.dim() else None for tensor in inputs.example)}
-    with marks.visible(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, about its own recurrent modules, which it restores
+    with marks.visible(), _quiet():
         program = torch.export.export(flat, inputs.example, dynamic_shapes=shapes, strict=False)
     graph = program.graph
     captured = Captured(graph, {}, {}, flat.structure)
@@ -66,6 +68,23 @@ def capture_exported(
     output.args = (flat.output_leaves(cast("Sequence[Any]", output.args[0])),)
     read_sizes_where_used(captured)
     return captured
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keep to ourselves what `torch.export` says beside its exception: half a graph, and warnings on its own RNNs.
+
+    An exception has all that a user can act on; the rest would stand in front of it.
+    """
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = logger.level
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
 
 
 # --- placeholders and constants ---------------------------------------------------------------------------------------

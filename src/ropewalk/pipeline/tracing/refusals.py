@@ -67,6 +67,8 @@ def _where(model: nn.Module, trace: TracebackType | None) -> tuple[str, str, str
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, NotTraceable):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text.rstrip(".") if len(text) <= 200 else f"{text[:197]}..."

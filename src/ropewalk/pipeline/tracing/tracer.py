@@ -104,6 +104,8 @@ class _Tracing:
         }
 
     def _graph(self, captured: Captured, trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
+        if not any(True for _ in captured.calls()):
+            raise NotTraceable(f"{type(self.model).__name__} computes nothing: there is nothing to run, or to cut")
         seen = self._observed(captured)
         operators, output = operators_of(captured, seen, group(captured, seen))
         _, _, canonical = tensors_of(self.model)
