@@ -202,6 +202,33 @@ def test_tied_weights_are_summed_among_their_holders_and_a_norm_among_all() -> N
     assert timeline.length_s == pytest.approx(13.5)
 
 
+def test_a_norm_goes_up_a_tree_and_down() -> None:
+    profile, plan = chain([(1, 1)], replicas=[5], micro_batches=5)
+    actions = lists({f"0.{replica}": "A0v1/norm" for replica in range(5)})
+    assert simulate(plan, profile, flat(5, MB, 0.5), actions).length_s == 3 * 2 * 0.5
+
+
+def test_replicas_do_not_sum_again_what_is_tied_to_other_stages() -> None:
+    operators = (
+        Operator("a", output_bytes=8, parameters={"w": 6 * MB, "a": 2 * MB}),
+        Operator("b", parameters={"w": 6 * MB}),
+    )
+    profile = Profile(operators, (("a", "b"),))
+    plan = assemble(profile, [Stage(0, ("a",), (0, 1)), Stage(1, ("b",), (2,))], schedule="", micro_batches=2)
+    codes = "A0v1/tied A0v1/replicas U0v1"
+    actions = lists({"0.0": codes, "0.1": codes, "1.0": "A1v1/tied U1v1"})
+    tied, replicas = simulate(plan, profile, flat(3, 2 * MB), actions).sums
+    assert (tied.size_bytes, tied.end_s) == (6 * MB, pytest.approx(2 * 2 / 3 * 3))
+    assert (replicas.size_bytes, replicas.end_s - replicas.start_s) == (2 * MB, pytest.approx(1))
+
+
+def test_a_gradient_may_be_smaller_than_its_value() -> None:
+    profile, plan = chain([(1, 1), (1, 1)])
+    plan = dataclasses.replace(plan, edges=(dataclasses.replace(plan.edges[0], gradient_bytes=MB // 4),))
+    timeline = simulate(plan, profile, flat(2, MB), one_f_one_b(plan))
+    assert [transfer.port_s for transfer in timeline.transfers] == [1, 0.25]
+
+
 def test_a_faster_kind_of_device_takes_less_time_and_stages_on_one_device_pass_for_nothing() -> None:
     profile, plan = chain([(1, 2), (3, 4)])
     stages = tuple(dataclasses.replace(stage, devices=(1,)) for stage in plan.stages)
