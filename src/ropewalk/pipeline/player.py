@@ -92,8 +92,8 @@ class StepMetrics:
     def _pieces(self) -> list[tuple[Tensor, float | None]]:
         if not self.done:
             raise RuntimeError(
-                f"{self._found.count(None)} of {len(self._found)} micro-batches have no loss yet, because this schedule "
-                f"does not flush; step on, or drain the player"
+                f"{self._found.count(None)} of {len(self._found)} micro-batches have no loss yet, because this "
+                f"schedule does not flush; step on, or drain the player"
             )
         return [found for found in self._found if found is not None]
 
