@@ -398,12 +398,14 @@ def test_a_stage_pays_for_its_own_side_of_both_cuts_and_holds_what_those_after_i
 
 
 def test_fewer_machines_win_where_that_is_quicker_and_there_is_a_place_to_cut() -> None:
-    """The repository tries fewer only from the second state on."""
+    """The repository tries fewer only from the second state on. Weights are heavy; values too, but in `light`."""
     one, two = chain(1, weights=10**9, values=10**9), chain(1, 0, weights=10**9, values=10**9)
-    for profile, objective_s, devices in ((one, 1.5, 2), (two, 1.0, 1)):
-        partition = PipeDream(fewer_machines=True).partition(request(profile, Level(2, 1e9)))
+    light = chain(1, 1, weights=10**9)
+    cases = ((one, 2, 1.5, [(0, 1)]), (two, 2, 1.0, [(0,)]), (light, 4, 1.0, [(0,), (1,)]))
+    for profile, num_devices, objective_s, devices in cases:
+        partition = PipeDream(fewer_machines=True).partition(request(profile, Level(num_devices, 1e9)))
         assert partition.objective_s == objective_s
-        assert [stage.devices for stage in partition.stages] == [tuple(range(devices))]
+        assert [stage.devices for stage in partition.stages] == devices
 
 
 def test_their_memory_test_lets_pass_what_ours_refuses() -> None:

@@ -105,7 +105,12 @@ class RepositoryCosts(PipeDreamCosts):
     def first_stage_s(
         self, below_s: Floats, weight_bytes: Floats, replicas: int, bandwidth: float, size: int
     ) -> Floats:
-        return (below_s + 4 * (replicas - 1) * weight_bytes / (bandwidth * replicas) / size) / replicas
+        if replicas == 1:
+            return below_s.copy()
+        seconds = weight_bytes * (4 * (replicas - 1) / (bandwidth * replicas) / size)
+        seconds += below_s
+        seconds /= replicas
+        return seconds
 
     def later_stage_s(
         self,
@@ -116,10 +121,11 @@ class RepositoryCosts(PipeDreamCosts):
         replicas: int,
         bandwidth: float,
     ) -> Floats:
-        stage_s = (below_s + 4 * (replicas - 1) * weight_bytes / (bandwidth * replicas)) / replicas
-        if self.free_transfers:
-            return stage_s
-        return np.maximum(stage_s, 2 * np.maximum(in_bytes, out_bytes) / (bandwidth * replicas))
+        stage_s = self.first_stage_s(below_s, weight_bytes, replicas, bandwidth, 1)
+        if not self.free_transfers:  # in place: these are the largest tables there are
+            np.maximum(stage_s, in_bytes * (2 / (bandwidth * replicas)), out=stage_s)
+            np.maximum(stage_s, out_bytes * (2 / (bandwidth * replicas)), out=stage_s)
+        return stage_s
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,16 @@ class Piece(NamedTuple):
     num: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What no part of a plan exceeds at one level, if the plan is as good as data parallelism."""
+
+    #: For each number of components: the states where a pipeline on so many that begins at nothing may end.
+    useful_ends: list[slice]
+    #: Seconds of a pipeline that begins behind another.
+    part_s: float
+
+
 @dataclass
 class _Solved:
     """The tables of one level; see the head of the module."""
@@ -113,6 +123,27 @@ def data_parallel_s(states: States, costs: PipeDreamCosts, levels: Sequence[Leve
     return float(seconds[0])
 
 
+def _bounds(work_s: Floats, enough_s: float, levels: Sequence[Level], number: int, *, fewer: bool) -> _Bounds:
+    """Work is at least divided by all devices that do it: at this level, by those inside its components, and outside.
+
+    Replicas of an outer level divide by their number what is found inside. Only the whole model can have all replicas.
+    """
+    outer = [level.count for level in levels[number + 1 :]]
+    inside = math.prod(level.count for level in levels[:number])
+    count, outside = levels[number].count, math.prod(outer)
+    useful_ends: list[slice] = []
+    for components in range(count + 1):
+        useful = work_s <= enough_s * components * inside * outside
+        if not outer:  # what is left is for the other components
+            useful &= work_s[-1] - work_s <= enough_s * (count - components) * inside
+        useful[-1] = fewer  # else the last state is for all components
+        found = np.flatnonzero(useful)
+        useful_ends.append(slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0))
+    useful_ends[count] = slice(0 if outer else len(work_s) - 1, len(work_s))
+    partly = outside - outside // max(outer, default=1)
+    return _Bounds(useful_ends, enough_s * partly if partly else 0.0)
+
+
 class Search:
     """The search for one request.
 
@@ -132,18 +163,17 @@ class Search:
         self._rules = rules
         self._cut_bytes = costs.cut_bytes(states)
         self._weight_bytes = states.between(states.weight_bytes)
-        self._stashed_bytes = self._weight_bytes + states.between(states.activation_bytes)
+        self._stashed_bytes = states.between(states.weight_bytes + states.activation_bytes)
         follows = np.vstack([np.ones(len(states), dtype=bool), states.nested[:-1]])
         below_s = np.where(follows, states.between(states.work_s) / speed, np.inf)
-        # Data parallelism is always among the plans, unless those are straight, and passes PipeDream's memory test. The
-        # replicas of an outer level divide by their number what is found inside.
-        bound = math.inf if rules.straight else data_parallel_s(states, costs, levels, speed) * _ROUNDING
+        # Data parallelism is always among the plans, unless those are straight, and passes PipeDream's memory test.
+        enough_s = math.inf if rules.straight else data_parallel_s(states, costs, levels, speed) * _ROUNDING
         self._solved: list[_Solved] = []
         size = 1
-        for number, level in enumerate(levels, start=1):
-            outside = math.prod(outer.count for outer in levels[number:])
-            num_starts = 1 if number == len(levels) else len(below_s)
-            self._solved.append(self._solve(below_s, level, size, num_starts, bound * outside))
+        for number, level in enumerate(levels):
+            num_starts = 1 if number == len(levels) - 1 else len(below_s)
+            bounds = _bounds(states.work_s / speed, enough_s, levels, number, fewer=rules.fewer_machines)
+            self._solved.append(self._solve(below_s, level, size, num_starts, bounds))
             below_s = self._solved[-1].best[level.count].T
             size = level.count
         self.objective_s = float(self._solved[-1].best[levels[-1].count][-1, 0])
@@ -172,7 +202,7 @@ class Search:
             else:
                 yield from self._place(number - 1, piece.start, piece.state, inner)
 
-    def _solve(self, below_s: Floats, level: Level, size: int, num_starts: int, bound: float) -> _Solved:
+    def _solve(self, below_s: Floats, level: Level, size: int, num_starts: int, bounds: _Bounds) -> _Solved:
         alone = [np.empty((0, 0))]
         later = [np.empty((0, 0))]
         out_bytes = np.append(self._cut_bytes[:-1], 0.0)
@@ -183,9 +213,11 @@ class Search:
             seconds = self._costs.first_stage_s(
                 below_s[:num_starts], self._weight_bytes[:num_starts], num, level.bandwidth, size
             )
-            rounds_after = math.ceil((level.count - num) / num)
-            fits = self._stashed_bytes[:num_starts] * rounds_after <= self._rules.memory_bytes
-            alone.append(np.ascontiguousarray(np.where(fits, seconds, np.inf).T))
+            if self._rules.memory_bytes < math.inf:
+                rounds_after = math.ceil((level.count - num) / num)
+                fits = self._stashed_bytes[:num_starts] * rounds_after <= self._rules.memory_bytes
+                seconds = np.where(fits, seconds, np.inf)
+            alone.append(np.ascontiguousarray(seconds.T))
             if num < level.count:
                 later.append(
                     self._costs.later_stage_s(
@@ -199,29 +231,32 @@ class Search:
                 )
         solved = _Solved(self._rules, self._stashed_bytes, level.count, [alone[0]], alone, later)
         for components in range(1, level.count + 1):
-            solved.best.append(_best(solved, components, bound))
+            solved.best.append(_best(solved, components, bounds))
         return solved
 
 
-def _best(solved: _Solved, components: int, bound: float) -> Floats:
+def _best(solved: _Solved, components: int, bounds: _Bounds) -> Floats:
     best = solved.alone[components].copy()
     if solved.rules.fewer_machines and components > 1:
         several = np.tri(*best.shape, k=-1, dtype=np.bool_)  # the repository tries fewer where there is a place to cut
         best = np.where(several, np.minimum(best, solved.best[components - 1]), best)
+    ends = bounds.useful_ends[components]
     for replicas in range(1, min(components, len(solved.later))):
-        _cut(best, solved.best[components - replicas], solved.behind(components, replicas), bound)
+        before, later = solved.best[components - replicas], solved.behind(components, replicas)
+        cuts = bounds.useful_ends[components - replicas]
+        slowest = np.maximum(before[:-1][cuts, :1], later[cuts, ends])
+        best[ends, 0] = np.minimum(best[ends, 0], slowest.min(axis=0, initial=np.inf))
+        if best.shape[1] > 1:
+            _cut_behind_others(best, before, later, bounds.part_s)
     return best
 
 
-def _cut(best: Floats, before: Floats, later: Floats, bound: float) -> None:
-    """Try each cut k: best[j, i] = min(best[j, i], max(before[k, i], later[k, j]))."""
-    if best.shape[1] == 1:
-        np.minimum(best, np.maximum(before[:-1], later).min(axis=0, initial=np.inf)[:, None], out=best)
-        return
-    num_states = len(best)
+def _cut_behind_others(best: Floats, before: Floats, later: Floats, bound: float) -> None:
+    """Try each cut k, for all starts but 0: best[j, i] = min(best[j, i], max(before[k, i], later[k, j]))."""
     useful_ends, useful_starts = later <= bound, before <= bound
-    ends = np.where(useful_ends.any(axis=1), num_states - useful_ends[:, ::-1].argmax(axis=1), 0)
-    starts = np.where(useful_starts.any(axis=1), useful_starts.argmax(axis=1), num_states)
+    useful_starts[:, 0] = False
+    ends = np.where(useful_ends.any(axis=1), len(best) - useful_ends[:, ::-1].argmax(axis=1), 0)
+    starts = np.where(useful_starts.any(axis=1), useful_starts.argmax(axis=1), len(best))
     room = np.empty(best.size)
     for cut in range(len(later)):
         start, end = starts[cut], ends[cut]
