@@ -10,7 +10,7 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.grid import draw_grid, parse_actions, parse_grid, show_actions
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.testing.schedule_conformance import sample_plan
 
 
@@ -23,6 +23,12 @@ def test_columns_can_be_given_and_kinds_that_are_not_named_are_not_drawn() -> No
         "worker 1 | .. .. F0 F0 B0 F1 F1 B1 ..",
     ]
     assert draw_grid(plan, lists, units={Kind.FORWARD: 1}) == "worker 0 | F0 F1 ..\nworker 1 | .. F0 F1"
+
+
+def test_a_schedule_prints_as_a_grid() -> None:
+    rows = str(make_schedule("zb_h2")).splitlines()
+    assert rows[3] == "worker 3 | .. .. .. F0 I0 F1 I1 F2 I2 F3 I3 F4 I4 F5 I5 F6 I6 W0 F7 I7 W1 W2 W3 W4 W5 W6 W7"
+    assert all(make_schedule(name).grid(sample_plan(make_schedule(name), (1, 1), 4)) for name in SCHEDULES)
 
 
 def test_replicas_and_stages_are_named_where_there_are_several() -> None:

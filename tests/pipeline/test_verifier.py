@@ -173,7 +173,7 @@ def test_a_message_draws_the_grid_with_the_place_marked_and_survives_pickling() 
     assert str(error).splitlines() == [
         "F1:1v3 of worker 1.0 (place 3 of its list) should use version 0 of the weights",
         "worker 0 | F0 F1 .. .. .. .. B1 B1 .. B0 B0",
-        "worker 1 | .. F0 F1 C1 B1 B1 C0 B0 B0",
+        "worker 1 | .. F0 F1 C1 B1 B1 C0 B0 B0 .. ..",
         "                 ^ F1:1v3 of worker 1",
     ]
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

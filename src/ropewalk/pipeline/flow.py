@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, Group, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.updates import members
 
@@ -39,6 +39,7 @@ class _Flow:
     def __init__(self, plan: Plan, actions: Mapping[Worker, Sequence[Action]]) -> None:
         self.plan, self.actions = plan, actions
         self.at = dict.fromkeys(plan.workers, 0)
+        self.members: dict[tuple[Group, int], tuple[Worker, ...]] = {}
         #: For each link (tensor, from stage, to stage, from replica, to replica) the micro-batch in its slot.
         self.slots: dict[tuple[str | None, int, int, Worker, Worker], int] = {}
 
@@ -88,7 +89,10 @@ class _Flow:
 
     def _members(self, worker: Worker, action: Action) -> tuple[Worker, ...]:
         assert action.group is not None
-        return members(self.plan, worker, action.group)
+        key = (action.group, worker.group)
+        if key not in self.members:
+            self.members[key] = members(self.plan, worker, action.group)
+        return self.members[key]
 
     def _is_at(self, worker: Worker, action: Action) -> bool:
         row, at = self.actions[worker], self.at[worker]

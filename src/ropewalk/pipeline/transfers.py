@@ -116,6 +116,7 @@ class Play:
         self._idle: list[Worker] = list(turns)
         self._waiting: dict[Result, list[Worker]] = {}
         self._met: dict[tuple[Group, tuple[Worker, ...]], int] = {}
+        self._members: dict[tuple[Group, int], tuple[Worker, ...]] = {}
         #: Who can begin, by time; of those at the same time first who is further along, to empty slots in time.
         self._ready: list[tuple[int, int, Worker]] = []
         #: When each result was there, and how many still need it; then it is forgotten.
@@ -225,7 +226,8 @@ class Play:
     def _meet(self, worker: Worker, group: Group, start: int) -> Iterator[tuple[Worker, Action]]:
         """A reduction begins when its last member has come."""
         self._free_at[worker] = start
-        everyone = members(self._plan, worker, group)
+        if (everyone := self._members.get((group, worker.group))) is None:
+            everyone = self._members[group, worker.group] = members(self._plan, worker, group)
         num_here = self._met.pop((group, everyone), 0) + 1
         if num_here < len(everyone):
             self._met[group, everyone] = num_here

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.grid import draw_grid
+from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
 from ropewalk.pipeline.schedules.streams import EndlessStream, StepStream, Stream
 from ropewalk.pipeline.updates import update
 
@@ -195,6 +196,21 @@ class Schedule(ABC):
         """Whether the replica has no later micro-batch in the same round."""
         size, following = self.round_size(plan, stage), micro_batch + plan.stages[stage].replicas
         return following // size > micro_batch // size
+
+    def grid(self, plan: Plan) -> str:
+        """Draw what the workers of a plan compute in one step; without a flush, from fill to drain.
+
+        Raises:
+            ScheduleInvalid: the plan is out of this schedule's range.
+        """
+        return draw_grid(plan, self.actions(plan))
+
+    def __str__(self) -> str:
+        """The grid of 8 micro-batches through 4 workers."""
+        num_groups, num_stages = 4, 4 * self.stages_per_worker
+        stages = [Stage(stage, (f"{stage}",), (self.group_of(stage, num_groups),)) for stage in range(num_stages)]
+        edges = [Edge(f"{stage}", stage, (stage + 1,), 1, 1) for stage in range(num_stages - 1)]
+        return self.grid(Plan(tuple(stages), tuple(edges), (), self.name, 8))
 
     def __repr__(self) -> str:
         return f"<schedule {self.name}>"
