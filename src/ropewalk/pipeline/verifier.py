@@ -288,39 +288,40 @@ def _bounded(lists: _Lists) -> None:
     plan, schedule = lists.plan, lists.schedule
     for worker in plan.workers:
         stages = plan.groups[worker.group]
+        bounds = {stage: (schedule.in_flight_at(plan, stage), schedule.held_at(plan, stage)) for stage in stages}
+        most_versions = {
+            stage: 1 + schedule.extra_versions(plan.workers_after(stage), plan.stages[stage].replicas, len(plan.stages))
+            for stage in stages
+        }
+        most_together = schedule.held_by(plan, worker.group)
         #: Micro-batches between F and B or I; those between F and the end of the backward with their versions.
         in_flight: Counter[int] = Counter()
         held: dict[int, dict[int | None, int | None]] = {stage: {} for stage in stages}
         newest = dict.fromkeys(stages, 0)
         for at, action in enumerate(lists.actions[worker]):
-            stage = action.stage
+            stage, place = action.stage, _Place(worker, at)
+            if action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+                in_flight[stage] -= 1
+            if action.kind in _ENDING:
+                del held[stage][action.micro_batch]
+            if action.kind is Kind.STEP:
+                newest[stage] += 1
             if action.kind is Kind.FORWARD:
                 in_flight[stage] += 1
                 held[stage][action.micro_batch] = action.version
-            elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
-                in_flight[stage] -= 1
-            elif action.kind is Kind.STEP:
-                newest[stage] += 1
-            if action.kind in _ENDING:
-                del held[stage][action.micro_batch]
-            replicas, after = plan.stages[stage].replicas, plan.workers_after(stage)
-            versions = {newest[stage], *held[stage].values()}
-            for what, number, bound in (
-                ("micro-batches at its stage between forward and backward", in_flight[stage], schedule.in_flight_at),
-                ("micro-batches at its stage before the end of their backward", len(held[stage]), schedule.held_at),
-            ):
-                if number > bound(plan, stage):
-                    lists.broken(_Place(worker, at), _too_many(number, what, bound(plan, stage)))
-            number, bound = sum(map(len, held.values())), schedule.held_by(plan, worker.group)
-            if number > bound:
-                lists.broken(_Place(worker, at), _too_many(number, "micro-batches at all stages of its worker", bound))
-            bound = 1 + schedule.extra_versions(after, replicas, len(plan.stages))
-            if len(versions) > bound:
-                lists.broken(_Place(worker, at), _too_many(len(versions), "versions of its stage's weights", bound))
+                most_in_flight, most_held = bounds[stage]
+                together = sum(map(len, held.values()))
+                _at_most(lists, place, in_flight[stage], most_in_flight, "micro-batches between forward and backward")
+                _at_most(lists, place, len(held[stage]), most_held, "micro-batches before the end of their backward")
+                _at_most(lists, place, together, most_together, "micro-batches at all stages of its worker")
+            if action.kind in (Kind.FORWARD, Kind.STEP):
+                versions = {newest[stage], *held[stage].values()}
+                _at_most(lists, place, len(versions), most_versions[stage], "versions of its stage's weights")
 
 
-def _too_many(number: int, what: str, bound: int) -> str:
-    return f"makes it {number} {what}; the schedule keeps at most {bound}"
+def _at_most(lists: _Lists, place: _Place, number: int, most: int, what: str) -> None:
+    if number > most:
+        lists.broken(place, f"makes it {number} {what}; {lists.schedule.name} keeps at most {most}")
 
 
 def _flowing(lists: _Lists) -> None:
