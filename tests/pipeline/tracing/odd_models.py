@@ -122,6 +122,34 @@ class Shapes(nn.Module):
         return (a * weights + noise).reshape(batch, -1).flip(0) + self.bound[rows].expand(-1, 6).reshape(batch, -1)
 
 
+class RandomOrder(nn.Module):
+    """Draws twice, and writes to what was drawn first when the second is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = F.dropout(self.linear(x), 0.5)
+        second = F.dropout(x, 0.3)
+        return first.add_(second) * 2
+
+
+class ThreeReaders(nn.Module):
+    """A value with three readers, whose gradients are added in the order of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.linear(x)
+        viewed = hidden.view(-1, 3, 2)
+        first = torch.sin(hidden * 1.3)
+        second = torch.exp(viewed).flatten(1)
+        return first * second * torch.tanh(hidden * 0.7)
+
+
 def _images(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (torch.randn(batch, 6),), {}
 
@@ -136,6 +164,7 @@ def _keywords(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
 #: By name.
 ODD_MODELS: dict[str, Callable[[], Odd]] = {
     "in_place": lambda: Odd(InPlace(), _images),
+    "random_order": lambda: Odd(RandomOrder(), _images),
     "kwargs": lambda: Odd(Kwargs(), _keywords),
     "shared": lambda: Odd(Shared(), lambda batch: ((torch.randint(11, (batch, 4)),), {})),
     "recurrent": lambda: Odd(Recurrent(), lambda batch: ((torch.randn(batch, 3, 4),), {})),

@@ -13,7 +13,7 @@ from torch import nn
 from ropewalk.pipeline.tracing import ModelGraph, trace
 from tests.pipeline.models import MODELS
 from tests.pipeline.tracing.cutting import assert_same, random_stages, run_cut, run_itself
-from tests.pipeline.tracing.odd_models import ODD_MODELS
+from tests.pipeline.tracing.odd_models import ODD_MODELS, ThreeReaders
 
 Traced = tuple[nn.Module, ModelGraph, Any]
 
@@ -93,3 +93,11 @@ def test_operators_stand_in_topological_order_and_know_what_they_read(traced: Tr
     profile = graph.to_profile_skeleton()
     assert profile.order == tuple(one.id for one in graph.operators)
     assert profile.parameter_bytes == sum(p.numel() * p.element_size() for p in graph.model.parameters())
+
+
+def test_gradients_of_a_value_with_three_readers_are_added_in_the_order_of_the_model() -> None:
+    torch.manual_seed(1)
+    model, x = ThreeReaders(), torch.randn(50, 6)
+    graph = trace(model, x)
+    everything = [[one.id for one in graph.operators]]
+    assert_same(run_itself(model, (x,), {}, 5), run_cut(graph, everything, (x,), {}, 5))
