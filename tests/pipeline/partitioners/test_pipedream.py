@@ -216,20 +216,22 @@ def a_graph(draw: st.DrawFn, max_operators: int = 6) -> Profile:
 @settings(deadline=None, max_examples=100)
 @given(
     a_graph(),
-    st.sampled_from([(1, 1), (2, 1), (4, 1), (5, 1), (1, 2), (2, 2), (4, 2), (2, 3)]),
+    st.sampled_from([(1,), (2,), (4,), (5,), (1, 2), (2, 2), (4, 2), (2, 3), (2, 2, 3), (1, 3, 2)]),
     st.sampled_from([{}, {"free_transfers": True}, {"cost_model": "paper", "memory_test": "repository"}]),
     st.none() | st.integers(0, 150),
 )
 def test_the_search_equals_trying_every_plan(
-    profile: Profile, counts: tuple[int, int], options: dict, memory_bytes: int | None
+    profile: Profile, counts: tuple[int, ...], options: dict, memory_bytes: int | None
 ) -> None:
     if all(operator.is_input for operator in profile.operators):
         return
-    levels = (Level(counts[0], 3.0), Level(counts[1], 1.0))
+    levels = tuple(Level(count, speed) for count, speed in zip(counts, (3.0, 1.0, 0.5), strict=False))
     planner = PipeDream(**options)
     partition = planner.partition(request(profile, *levels, memory_bytes=memory_bytes))
     brute = Brute(profile, planner, levels, memory_bytes)
-    assert partition.objective_s == pytest.approx(brute.best(1, 0, len(brute.states), levels[1].count), rel=1e-9)
+    assert partition.objective_s == pytest.approx(
+        brute.best(len(levels) - 1, 0, len(brute.states), counts[-1]), rel=1e-9
+    )
     plan = assemble(profile, partition.stages, schedule="pipedream", micro_batches=1)  # checks edges and coverage
     assert sorted(device for stage in plan.stages for device in stage.devices) == list(range(math.prod(counts)))
 
