@@ -138,7 +138,7 @@ def test_a_mark_is_an_operator_that_does_nothing() -> None:
             self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.second(cut_here(self.first(x)).relu())
+            return self.second(cut_here(self.first(x).view(-1, 4)).view(-1, 4).relu())
 
     graph = trace(Marked(), torch.randn(3, 4))
     assert graph.marks == ("cut_here:0",)
@@ -147,6 +147,19 @@ def test_a_mark_is_an_operator_that_does_nothing() -> None:
     assert cut_here(x) is x
     listed = trace(nn.Sequential(nn.Linear(4, 4), CutHere(), nn.ReLU()), torch.randn(3, 4))
     assert listed.marks == ("1:0",)
+
+
+def test_a_mark_where_no_cut_is_legal_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), CutHere(), nn.ReLU(inplace=True))
+    with pytest.raises(NotTraceable, match="no cut is legal"):
+        trace(model, torch.randn(3, 4))
+
+
+def test_a_sequential_within_one_is_opened_unless_it_is_a_leaf() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    x = torch.randn(3, 4)
+    assert [one.id for one in trace(model, x).operators] == ["input.input", "0:0", "1.0:0", "1.1:0"]
+    assert [one.id for one in trace(model, x, leaf_modules=["1"]).operators] == ["input.input", "0:0", "1:0"]
 
 
 def test_tied_tensors_have_their_first_name() -> None:

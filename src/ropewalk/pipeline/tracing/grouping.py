@@ -161,7 +161,7 @@ class _Grouping:
         read = {one for node in members for one in node.all_input_nodes if one not in inside}
         made = {self._find(one) for one in read if one in self._position}
         readers = self._readers(members)
-        if len(made) == 1 and read <= self._position.keys():
+        if len(made) == 1 and read <= self._position.keys() and not self._is_mark(*made):
             (source,) = made
             is_sole_reader = all(set(one.users) - set(self._members(source)) <= inside for one in read)
             sizes = [max(self._seen[one].size_bytes for one in some) for some in (read, members)]
@@ -173,17 +173,21 @@ class _Grouping:
         groups = {self._find(reader) for reader in readers if reader in self._position}
         if len(groups) == 1 and all(reader in self._position for reader in readers):
             (target,) = groups
-            if not self._would_reorder(members, read, target):
+            if not self._is_mark(target) and not self._would_reorder(members, read, target):
                 self._join([root, target])
 
     def _is_view(self, node: fx.Node) -> bool:
         seen = self._seen[node]
-        if seen.is_random or seen.written or self._captured.sites[node].name == CUT_HERE:
+        if seen.is_random or seen.written or self._is_mark(node):
             return False
         read: set[int] = set()
         for one in node.all_input_nodes:
             read |= self._seen[one].storages
         return seen.storages <= read
+
+    def _is_mark(self, node: fx.Node) -> bool:
+        """Whether `cut_here` stands here; it stays alone."""
+        return self._captured.sites[node].name == CUT_HERE
 
     def _would_reorder(self, members: list[fx.Node], read: set[fx.Node], target: fx.Node) -> bool:
         """Whether gradients would be added in another order, if these calls moved to where the target is."""

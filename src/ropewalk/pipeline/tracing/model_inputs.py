@@ -48,6 +48,11 @@ class ModelInputs:
         return tuple(f"input.{name}" for name in self.names)
 
     @property
+    def is_one_tensor(self) -> bool:
+        """Whether the model takes one tensor, and nothing else."""
+        return len(self.names) == 1 and not self.constants and "." not in self.names[0]
+
+    @property
     def batch(self) -> int:
         """Samples in the example inputs: the first size of the first tensor."""
         return self.example[0].shape[0] if self.example[0].dim() else 1

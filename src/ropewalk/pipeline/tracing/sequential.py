@@ -14,13 +14,14 @@ from torch import fx, nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.bound_module import BoundModule
 from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.marks import CUT_HERE, CutHere
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
 from ropewalk.pipeline.tracing.named_tensors import tensors_of
 from ropewalk.pipeline.tracing.trees import LEAF
 
 
-def capture_sequential(model: nn.Sequential, inputs: ModelInputs) -> Captured:
+def capture_sequential(model: nn.Sequential, inputs: ModelInputs, leaves: Leaves) -> Captured:
     """The children as calls, those of a Sequential within a Sequential too.
 
     Raises:
@@ -38,7 +39,7 @@ def capture_sequential(model: nn.Sequential, inputs: ModelInputs) -> Captured:
             placeholders[tensor] = node = graph.placeholder(f"{kind.value}_{index}")
             captured.sources[node] = Source(kind, tensor)
     calls: dict[int, tuple[str, int]] = {}
-    for path, child in children_of(model):
+    for path, child in children_of(model, leaves):
         bound = BoundModule(path, child, canonical)
         value = graph.call_function(
             bound, ([placeholders[at] for at in bound.parameters], [placeholders[at] for at in bound.buffers], value)
@@ -53,10 +54,10 @@ def capture_sequential(model: nn.Sequential, inputs: ModelInputs) -> Captured:
     return captured
 
 
-def children_of(model: nn.Sequential, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The children that run one after the other, with their paths."""
+def children_of(model: nn.Sequential, leaves: Leaves, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The children that run one after the other, with their paths; named leaf modules are not opened."""
     for name, child in cast("dict[str, nn.Module]", model.__dict__["_modules"]).items():
-        if type(child) is nn.Sequential:
-            yield from children_of(child, f"{prefix}{name}.")
+        if type(child) is nn.Sequential and not leaves.is_named(f"{prefix}{name}"):
+            yield from children_of(child, leaves, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", child

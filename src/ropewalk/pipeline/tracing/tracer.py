@@ -93,8 +93,8 @@ class _Tracing:
     def _ways(self) -> dict[str, Callable[[], Captured]]:
         """How the graph may be seen, the better ways first."""
         model, inputs = self.model, self.inputs
-        if type(model) is nn.Sequential:
-            return {"nn.Sequential": lambda: capture_sequential(model, inputs)}
+        if type(model) is nn.Sequential and inputs.is_one_tensor:
+            return {"nn.Sequential": lambda: capture_sequential(model, inputs, self.leaves)}
         _, _, canonical = tensors_of(model)
         return {
             "torch.export": lambda: capture_exported(
@@ -108,6 +108,14 @@ class _Tracing:
             raise NotTraceable(f"{type(self.model).__name__} computes nothing: there is nothing to run, or to cut")
         seen = self._observed(captured)
         operators, output = operators_of(captured, seen, group(captured, seen))
+        for one in operators:
+            for node in one.nodes:
+                if node.op != "output" and captured.sites[node].name == CUT_HERE != one.description:
+                    raise NotTraceable(
+                        f"cut_here stands where no cut is legal, within operator {one.id!r} ({one.description}): its "
+                        f"value is written in place afterwards ({captured.sites[node].line}); move the mark behind the "
+                        f"last write, or do not write in place"
+                    )
         _, _, canonical = tensors_of(self.model)
         return ModelGraph(
             self.model,
