@@ -61,6 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure planning on the profiles that PipeDream ships.")
     parser.add_argument("--only", nargs="+", metavar="PROFILE", help="names of profiles; all by default")
     parser.add_argument("--profiles", type=pathlib.Path, metavar="FOLDER", default=FOLDER, help="where they lie")
+    parser.add_argument("--partitioners", nargs="+", choices=PARTITIONERS, default=PARTITIONERS, help="both by default")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="the least of so many times counts")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all numbers as JSON")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables for README.md")
@@ -84,7 +85,7 @@ def main() -> int:
     rows: list[Planned] = []
     for model, profile in profiles.items():
         for devices in DEVICES:
-            for partitioner in PARTITIONERS:
+            for partitioner in options.partitioners:
                 rows.append(planned(model, profile, devices, partitioner, options.repeats, objectives))
                 print(" ".join(cells(rows[-1])), file=sys.stderr, flush=True)
     lines += of_inception(rows)
@@ -222,7 +223,7 @@ def gap_of(row: Planned) -> float | None:
 
 def cells(row: Planned) -> list[str]:
     if row.refusal:
-        return [row.model, row.devices, row.partitioner, f"refuses: {row.refusal[:80]}...", *[""] * 8]
+        return [row.model, row.devices, row.partitioner, f"refuses: {row.refusal.split(', and')[0]}", *[""] * 8]
     gap = gap_of(row)
     ratio = row.optimizer_s / row.planning_s if row.optimizer_s and row.planning_s else None
     return [
