@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.plans import Stage
+from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Operator, Profile, Saved
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
@@ -45,6 +45,9 @@ class PretendSchedule:
         if self.flushes:
             return 0
         return num_stages - 1 if self.in_step else -(-workers_after // replicas)
+
+    def check(self, plan: Plan) -> None:
+        """Takes any plan."""
 
     def group_of(self, stage: int, num_groups: int) -> int:
         """There and back."""

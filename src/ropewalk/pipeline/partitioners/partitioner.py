@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ropewalk.errors import NoPlanFits, PlanInvalid
-from ropewalk.pipeline.plans import Stage
+from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.topology import Topology
 
@@ -56,6 +56,10 @@ class CostedSchedule(Protocol):
 
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """How many versions of its weights a stage keeps at most, beside the newest."""
+        ...
+
+    def check(self, plan: Plan) -> None:
+        """Raise ScheduleInvalid if this plan is out of its range."""
         ...
 
     def group_of(self, stage: int, num_groups: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -37,8 +37,10 @@ class CostOfMoves(Protocol):
 class _OnDevices:
     request: Request
     candidates: Candidates
-    #: Stages of the whole plan, where versions depend on it.
+    #: Stages of the whole plan, where memory depends on it.
     num_stages: int
+    #: Each stage has this part of a device's time and memory.
+    stages_per_device: int = field(default=1, kw_only=True)
 
     @cached_property
     def _known(self) -> dict[object, Costs]:
@@ -77,7 +79,7 @@ class ObjectiveCosts(_OnDevices):
 
     def of(self, move: Move) -> Costs:
         """The costs of all candidates as the stage of this move; each recomputes only if it must, or was told to."""
-        limit = self.request.memory_limit(move.kind)
+        limit = self.request.memory_limit(move.kind) / self.stages_per_device
         memory = self._memory(move) if limit < np.inf else None
         level = self.request.topology.level_of(move.devices)
         key = (move.kind, len(move.devices), id(level), move.before.level, move.after.level, memory)
@@ -94,14 +96,15 @@ class ObjectiveCosts(_OnDevices):
             if request.recompute is None:
                 recompute = ~without
             fits = fits & np.where(recompute, with_it, without)
+        each = self.stages_per_device
         compute_s = (them.forward_s * (1.0 + recompute) + them.backward_s) / speed
         sum_s = reduce_s(them.weight_bytes, replicas, request.topology.level_of(move.devices))
         link_s = self._busiest_port_s(move.before.level, move.after.level) / replicas
         if not request.schedule.flushes:
-            slowest = np.maximum((compute_s + sum_s) / replicas, link_s)
+            slowest = np.maximum((compute_s + sum_s) / replicas, link_s) * each
             return _where(fits, np.maximum(slowest, self.least_slowest), compute_s, recompute)
-        rounds, batches = further_rounds(request.micro_batches, replicas), request.micro_batches
-        slowest = np.maximum(np.maximum(compute_s * rounds, link_s * (batches - 1)), self.least_slowest)
+        rounds, batches = further_rounds(request.micro_batches, replicas) * each, request.micro_batches
+        slowest = np.maximum(np.maximum(compute_s * rounds, link_s * (batches - 1) * each), self.least_slowest)
         total_s = compute_s * self.sums_work + np.maximum(0.0, sum_s - them.earlier_s / fastest_speed(request))
         if move.before.level >= 0:
             before = request.topology.levels[move.before.level]
@@ -143,7 +146,8 @@ class MemoryCosts(_OnDevices):
         chosen = np.minimum(with_it, without)
         if self.recompute is not None:
             chosen = with_it if self.recompute else without
-        return _where(self.candidates.computes, chosen - limit, chosen, chosen == with_it)
+        beyond = chosen * self.stages_per_device - limit
+        return _where(self.candidates.computes, beyond, chosen, chosen == with_it)
 
 
 @dataclass(frozen=True)

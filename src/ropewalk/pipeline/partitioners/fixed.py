@@ -1,0 +1,106 @@
+"""`fixed`: the user says where to cut; replicas, devices and recomputation are chosen as `exact` does.
+
+Cuts are the last operators of all stages but the last, in the order of the program:
+
+    order of the program   input.x  conv1  relu  |  conv2  add  |  head       cuts ("relu", "add")
+
+or the stage of each operator, or the places where the model says `cut_here()`. An input that
+has no stage of its own enters where it is read first.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.down_sets import BitGraph
+from ropewalk.pipeline.partitioners.exact import plan_within
+from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.plans import Stage, assemble
+from ropewalk.pipeline.profiles import Profile
+
+#: The description of the operator that a call of `cut_here()` is.
+MARK = "cut_here"
+
+
+class Fixed:
+    """Stages as the user cuts them; without any cut, one stage."""
+
+    name = "fixed"
+
+    def partition(self, request: Request) -> Partition:
+        """Place the stages.
+
+        Raises:
+            PlanInvalid: a cut names no operator, or a stage would be empty or read from a later one.
+            NoPlanFits: these stages fit no choice of devices and replicas.
+        """
+        stage_of = stages_of(request.profile, request.fixed_cuts)
+        num_stages = max(stage_of.values()) + 1
+        if request.num_stages not in (None, num_stages):
+            raise PlanInvalid(
+                f"the cuts make {num_stages} stages, and num_stages is {request.num_stages}; leave it out, or change "
+                f"the cuts"
+            )
+        order = request.profile.order
+        stages = [tuple(id for id in order if stage_of[id] == stage) for stage in range(num_stages)]
+        for stage, ids in enumerate(stages):
+            if all(request.profile.by_id[id].is_input for id in ids):
+                raise PlanInvalid(f"stage {stage} of {num_stages} has nothing to compute; leave out the cut before it")
+        # Says what is wrong with stages that read from later ones.
+        assemble(
+            request.profile,
+            [Stage(stage, ids, (stage,)) for stage, ids in enumerate(stages)],
+            schedule=request.schedule.name,
+            micro_batches=request.micro_batches,
+        )
+        graph, sets = BitGraph.of(request.profile), [0]
+        for ids in stages:
+            sets.append(sets[-1] | sum(1 << order.index(id) for id in ids))
+        return plan_within(replace(request, num_stages=num_stages), graph, sets)
+
+
+def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> dict[str, int]:
+    """The stage of each operator.
+
+    Raises:
+        PlanInvalid: a name is no operator's, or operators or stages are missing.
+    """
+    for id in cuts:
+        if id not in profile.by_id:
+            near = difflib.get_close_matches(id, profile.by_id, n=1)
+            raise PlanInvalid(
+                f"a cut names {id!r}, which is no operator of the profile"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+    if isinstance(cuts, Mapping):
+        found = dict(cuts)
+        if missing := [id for id in profile.order if id not in found and not profile.by_id[id].is_input]:
+            raise PlanInvalid(f"{len(missing)} operators have no stage, the first is {missing[0]!r}")
+        numbers = sorted(set(found.values()))
+        if numbers != list(range(len(numbers))):
+            raise PlanInvalid(f"stages are numbered 0, 1, ... without a gap, not {numbers}")
+    else:
+        found = _by_order(profile, set(cuts) or {id for id in profile.order if profile.by_id[id].description == MARK})
+    for id in reversed(profile.order):
+        operator = profile.by_id[id]
+        if operator.is_input and (id not in found or not isinstance(cuts, Mapping)):
+            found[id] = min((found[target] for target in profile.targets[id]), default=0)
+    return found
+
+
+def _by_order(profile: Profile, last: set[str]) -> dict[str, int]:
+    """A cut behind each of these operators; several without anything to compute between them are one."""
+    found: dict[str, int] = {}
+    stage, is_empty = 0, True
+    cut = False
+    for id in profile.order:
+        operator = profile.by_id[id]
+        if cut and not is_empty and not operator.is_input and operator.description != MARK:
+            stage, is_empty, cut = stage + 1, True, False
+        found[id] = stage
+        is_empty = is_empty and (operator.is_input or operator.description == MARK)
+        cut = cut or id in last
+    return found
