@@ -19,8 +19,6 @@ from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.pipeline.verifier import verify
 from ropewalk.testing.schedule_conformance import Lists, sample, sample_plan
 
-_QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 
 def _case(name: str, *, replicas: tuple[int, ...] = (), micro_batches: int = 6) -> tuple[Schedule, Plan, Lists]:
     schedule = make_schedule(name)
@@ -246,11 +244,7 @@ def test_pieces_of_a_run_without_flush_are_verified_through_fill_and_drain() -> 
 _REPLICAS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
 
 
-@_QUICK
-@given(st.sampled_from(sorted(SCHEDULES)), _REPLICAS, st.integers(1, 12), st.data())
-def test_a_random_move_is_rejected_or_stays_within_every_bound(
-    name: str, replicas: tuple[int, ...], micro_batches: int, data: st.DataObject
-) -> None:
+def _check_a_random_move(name: str, replicas: tuple[int, ...], micro_batches: int, data: st.DataObject) -> None:
     schedule = make_schedule(name)
     if schedule.uniform_replicas:
         replicas = (replicas[0],) * len(replicas)
@@ -273,3 +267,21 @@ def test_a_random_move_is_rejected_or_stays_within_every_bound(
     for stage in range(len(plan.stages)):
         assert most_in_flight(timeline, stage) <= schedule.in_flight_at(plan, stage)
         assert most_held(timeline, stage) <= schedule.held_at(plan, stage)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(SCHEDULES)), _REPLICAS, st.integers(1, 12), st.data())
+def test_a_random_move_is_rejected_or_stays_within_every_bound(
+    name: str, replicas: tuple[int, ...], micro_batches: int, data: st.DataObject
+) -> None:
+    _check_a_random_move(name, replicas, micro_batches, data)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(SCHEDULES)), _REPLICAS, st.integers(1, 24), st.data())
+def test_thousands_of_random_moves_are_rejected_or_stay_within_every_bound(
+    name: str, replicas: tuple[int, ...], micro_batches: int, data: st.DataObject
+) -> None:
+    _check_a_random_move(name, replicas, micro_batches, data)

@@ -218,17 +218,9 @@ def test_a_partial_round_updates_all_replicas_also_those_without_a_piece() -> No
     assert computing == {Worker(0, 0): [4, 5], Worker(1, 0): [], Worker(1, 1): [4], Worker(1, 2): [5]}
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    st.sampled_from(["pipedream", "pipedream_2bw"]),
-    st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
-    st.lists(st.integers(0, 5), min_size=1, max_size=6),
-)
-def test_admission_in_any_portions_computes_the_same_and_cannot_deadlock(
-    name: str, replicas: tuple[int, ...], portions: list[int]
-) -> None:
+def _check_portions(name: str, replicas: tuple[int, ...], portions: list[int], micro_batches: int = 12) -> None:
     schedule = make_schedule(name)
-    plan = sample_plan(schedule, replicas, 12)
+    plan = sample_plan(schedule, replicas, micro_batches)
 
     def run(stream: Stream, numbers: list[int]) -> Lists:
         return joined([*(stream.admit(num) for num in numbers), stream.drain()])
@@ -240,6 +232,29 @@ def test_admission_in_any_portions_computes_the_same_and_cannot_deadlock(
     if total:
         verify(plan, whole, num_micro_batches=total)
         verify(plan, parts, num_micro_batches=total)
+
+
+_STREAMED = st.sampled_from(["pipedream", "pipedream_2bw"])
+_REPLICAS = st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)
+_PORTIONS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(_STREAMED, _REPLICAS, _PORTIONS)
+def test_admission_in_any_portions_computes_the_same_and_cannot_deadlock(
+    name: str, replicas: tuple[int, ...], portions: list[int]
+) -> None:
+    _check_portions(name, replicas, portions)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@settings(max_examples=5000, deadline=None)
+@given(_STREAMED, st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple), _PORTIONS)
+def test_thousands_of_portions_compute_the_same_and_cannot_deadlock(
+    name: str, replicas: tuple[int, ...], portions: list[int]
+) -> None:
+    _check_portions(name, replicas, portions, micro_batches=24)
 
 
 def test_each_admission_of_a_step_counts_versions_up() -> None:
