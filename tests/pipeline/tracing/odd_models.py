@@ -150,6 +150,37 @@ class ThreeReaders(nn.Module):
         return first * second * torch.tanh(hidden * 0.7)
 
 
+class Block(nn.Module):
+    """For an `nn.Sequential`: a module under two names, a recurrent layer, statistics, a buffer that is assigned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.again = self.first
+        self.norm = nn.BatchNorm1d(6)
+        self.lstm = nn.LSTM(6, 6)
+        self.absent = None
+        self.register_buffer("average", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.average = self.average * 0.9 + x.mean(0)
+        if x.sum() > 1e9:  # a tracer could not see this
+            return x
+        return self.lstm(self.norm(self.again(self.first(x))))[0] + self.average
+
+
+class SharedNorm(nn.Module):
+    """Two towers of one network: its statistics are written twice, in the order of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.norm = nn.BatchNorm1d(6)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.norm(self.linear(left)) - self.norm(self.linear(right))
+
+
 def _images(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (torch.randn(batch, 6),), {}
 
@@ -165,6 +196,8 @@ def _keywords(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
 ODD_MODELS: dict[str, Callable[[], Odd]] = {
     "in_place": lambda: Odd(InPlace(), _images),
     "random_order": lambda: Odd(RandomOrder(), _images),
+    "untraced_blocks": lambda: Odd(nn.Sequential(nn.Linear(6, 6), Block(), nn.Dropout(0.2), Block()), _images),
+    "shared_norm": lambda: Odd(SharedNorm(), lambda batch: ((torch.randn(batch, 6), torch.randn(batch, 6)), {})),
     "kwargs": lambda: Odd(Kwargs(), _keywords),
     "shared": lambda: Odd(Shared(), lambda batch: ((torch.randint(11, (batch, 4)),), {})),
     "recurrent": lambda: Odd(Recurrent(), lambda batch: ((torch.randn(batch, 3, 4),), {})),

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from ropewalk.pipeline.tracing import computing
 from ropewalk.pipeline.tracing.named_tensors import modules_of, table_of
 
-#: A dictionary of parameters or buffers of one shell, and the name in it.
-_Place = tuple[dict[str, Tensor | None], str]
+#: A dictionary of parameters or buffers of one shell, the name in it, and which of the given tensors belongs there.
+_Place = tuple[dict[str, Tensor | None], str, int]
 
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -59,24 +59,22 @@ class BoundModule:
         self.buffers: tuple[str, ...]
         self.parameters, self._parameter_places = _places(self.shell, "_parameters", path, canonical)
         self.buffers, self._buffer_places = _places(self.shell, "_buffers", path, canonical)
-
         self._recurrent: list[Any] = [part for part in self.shell.modules() if isinstance(part, nn.RNNBase)]
 
     def __call__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         """Bind these tensors, in the order of `self.parameters` and `self.buffers`, and run it."""
-        for places, tensor in zip(self._parameter_places, parameters, strict=True):
-            for table, name in places:
-                table[name] = tensor
-        for places, tensor in zip(self._buffer_places, buffers, strict=True):
-            for table, name in places:
-                table[name] = tensor
+        for table, name, index in self._parameter_places:
+            table[name] = parameters[index]
+        for table, name, index in self._buffer_places:
+            table[name] = buffers[index]
         for recurrent in self._recurrent:  # it keeps a list of its weights beside
             recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
         result = self.shell(*args, **kwargs)
-        for places, tensor in zip(self._buffer_places, buffers, strict=True):
-            for table, name in places:
-                if (new := table[name]) is not tensor and new is not None:  # self.average = 0.9 * self.average + ...
-                    tensor.copy_(new)
+        for table, name, index in self._buffer_places:
+            if (new := table[name]) is not buffers[
+                index
+            ] and new is not None:  # self.average = 0.9 * self.average + ...
+                buffers[index].copy_(new.detach())
         return result
 
     def batch_norms(self) -> Iterator[NormState]:
@@ -84,7 +82,7 @@ class BoundModule:
         for path, module in modules_of(self.shell, self.path).items():
             if type(module) in _BATCH_NORMS and table_of(module, "_buffers")["running_mean"] is not None:
                 norm = cast(nn.BatchNorm2d, module)
-                mean, variance, count = (f"{path}.{name}" for name in _STATISTICS)
+                mean, variance, count = (f"{path}.{name}" if path else name for name in _STATISTICS)
                 counted = self._canonical.get(count) if norm.num_batches_tracked is not None else None
                 yield NormState(path, self._canonical[mean], self._canonical[variance], counted, norm.momentum)
 
@@ -96,7 +94,10 @@ def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) ->
     shell = copies[id(module)] = copy.copy(module)
     for table in ("_parameters", "_buffers", "_modules"):
         shell.__dict__[table] = dict(module.__dict__[table])
-    for name, child in module.named_children():
+    children = cast("dict[str, nn.Module | None]", module.__dict__["_modules"])
+    for name, child in children.items():
+        if child is None:
+            continue
         shell.__dict__["_modules"][name] = _copied_shell(child, f"{path}.{name}" if path else name, copies)
     if forward := _forward_through_computing(shell, path):
         shell.__dict__["forward"] = forward
@@ -105,15 +106,16 @@ def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) ->
 
 def _places(
     shell: nn.Module, table: str, path: str, canonical: Mapping[str, str]
-) -> tuple[tuple[str, ...], list[list[_Place]]]:
-    found: dict[str, list[_Place]] = {}
+) -> tuple[tuple[str, ...], list[_Place]]:
+    names: dict[str, int] = {}
+    places: list[_Place] = []
     for prefix, module in modules_of(shell, path).items():
         tensors = table_of(module, table)
         for name, tensor in tensors.items():
             if tensor is not None:
-                full = f"{prefix}.{name}" if prefix else name
-                found.setdefault(canonical.get(full, full), []).append((tensors, name))
-    return tuple(found), list(found.values())
+                full = canonical[f"{prefix}.{name}" if prefix else name]
+                places.append((tensors, name, names.setdefault(full, len(names))))
+    return tuple(names), places
 
 
 def _forward_through_computing(module: nn.Module, path: str) -> Callable[..., Any] | None:

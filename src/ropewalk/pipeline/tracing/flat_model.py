@@ -37,7 +37,7 @@ class FlatModel(nn.Module):
         for table, old in before:
             for name, buffer in old.items():
                 if (new := table[name]) is not buffer and buffer is not None and new is not None:
-                    buffer.copy_(new)
+                    buffer.copy_(new.detach())
                     table[name] = buffer
         leaves, self.structure = flatten(result)
         self.is_computed = [isinstance(leaf, Tensor | torch.SymInt | fx.Proxy) for leaf in leaves]
