@@ -369,6 +369,6 @@ def _check(graph: ModelGraph, plan: Plan) -> None:
     for source, target in graph.edges:
         if stage_of[source] != stage_of[target] and (source, stage_of[target]) not in known:
             raise PlanInvalid(
-                f"{target!r} in stage {stage_of[target]} reads {source!r} of stage {stage_of[source]}, and the plan "
-                f"has no edge for it; make the plan from this model's profile"
+                f"{target!r} in stage {stage_of[target]} reads {source!r} of stage {stage_of[source]}, and "
+                f"the plan has no edge for it; make the plan from this model's profile"
             )

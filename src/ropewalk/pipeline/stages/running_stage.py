@@ -25,6 +25,7 @@ from torch import Tensor
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.plans import Edge
 from ropewalk.pipeline.stages.batch_norm import DeferredBatchNorm
+from ropewalk.pipeline.stages.entrances import Caught, entered
 from ropewalk.pipeline.stages.gradient_sums import Contribution
 from ropewalk.pipeline.stages.in_memory_links import Parcel
 from ropewalk.pipeline.stages.losses import Loss
@@ -75,6 +76,8 @@ class InFlight:
     root: Tensor | None = None
     weight: float | None = None
     queue: WeightQueue | None = None
+    #: By operator, the gradients of the values that came.
+    caught: dict[str, Caught] = field(default_factory=dict[str, Caught])
 
 
 class RunningStage:
@@ -188,12 +191,12 @@ class RunningStage:
                 torch.autograd.backward(roots, gradients)
         for edge in self.setup.inputs:
             if edge.gradient_bytes:
-                tree = tuple(tensor.grad for tensor in tensors_of(flight.values[edge.tensor]))
+                tree = tuple(found[0] if found else None for found in flight.caught[edge.tensor])
                 self.outgoing[micro_batch, (edge.tensor, edge.source)] = Parcel(tree, weight=flight.weight)
         if flight.weight is not None:
             self._weight = (self._weight or 0.0) + flight.weight
         # The graph goes; a queue keeps what the gradients of the weights need.
-        flight.values, flight.outputs, flight.root, flight.piece = {}, {}, None, None
+        flight.values, flight.outputs, flight.caught, flight.root, flight.piece = {}, {}, {}, None, None
         if flight.queue is None:
             self._finish(micro_batch)
 
@@ -242,7 +245,10 @@ class RunningStage:
             if self.setup.splits_backward and torch.is_grad_enabled():
                 flight.queue = WeightQueue()
                 around.enter_context(deferred_weights(flight.queue))
-            outputs = self.program(flight.values, leaves, buffers)
+            values = dict(flight.values)
+            for edge in self.setup.inputs:
+                values[edge.tensor], flight.caught[edge.tensor] = entered(values[edge.tensor])
+            outputs = self.program(values, leaves, buffers)
             flight.outputs = dict(outputs)
             value: Tensor | None = None
             if self._loss is not None:

@@ -1,0 +1,42 @@
+"""Mini-batches are cut along their samples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk.pipeline.stages.micro_batches import split
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_pieces_hold_all_samples_in_order_and_differ_by_at_most_one(num_samples: int, num_pieces: int) -> None:
+    x, y = torch.arange(num_samples), torch.arange(num_samples) * 2
+    pieces = split({"input.x": x}, {"labels": (y, 3)}, num_pieces, step=7)
+    assert len(pieces) == min(num_pieces, num_samples)
+    assert torch.equal(torch.cat([piece.inputs["input.x"] for piece in pieces]), x)
+    assert torch.equal(torch.cat([piece.labels["labels"][0] for piece in pieces]), y)
+    sizes = [piece.num_samples for piece in pieces]
+    assert max(sizes) - min(sizes) <= 1
+    assert [(piece.step, piece.index) for piece in pieces] == [(7, index) for index in range(len(pieces))]
+
+
+def test_what_is_not_as_long_as_the_batch_goes_whole_to_each_piece() -> None:
+    mask, scale = torch.ones(5, 5), torch.tensor(2.0)
+    pieces = split({"input.x": torch.zeros(4, 5), "input.mask": mask, "input.scale": scale}, None, 2)
+    for piece in pieces:
+        assert piece.inputs["input.mask"] is mask
+        assert piece.inputs["input.scale"] is scale
+        assert piece.inputs["input.x"].shape == (2, 5)
+        assert piece.labels is None
+
+
+def test_what_cannot_be_cut_is_an_error_with_the_numbers() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        split({"input.x": torch.zeros(0, 3)}, None, 2)
+    with pytest.raises(ValueError, match=r"input\.x: Tensor"):
+        split({"input.x": torch.tensor(1.0)}, None, 2)
+    with pytest.raises(ValueError, match="6 samples, but labels for 5"):
+        split({"input.x": torch.zeros(6, 3)}, torch.zeros(5), 2)

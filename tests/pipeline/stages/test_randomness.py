@@ -1,0 +1,46 @@
+"""Random numbers begin anew with each micro-batch, and go on from stage to stage."""
+
+from __future__ import annotations
+
+import torch
+
+from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
+
+CPU = torch.device("cpu")
+
+
+def test_seeds_differ_by_run_step_and_index() -> None:
+    seeds = {micro_batch_seed(run, step, index) for run in range(4) for step in range(12) for index in range(12)}
+    assert len(seeds) == 4 * 12 * 12
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert micro_batch_seed(0, 0, 0) == micro_batch_seed(0, 0, 0)
+
+
+def test_the_state_behind_a_stretch_carries_on_its_numbers() -> None:
+    state = seeded_state(5, CPU)
+    torch.manual_seed(5)
+    whole = torch.rand(6)
+    first = Stretch(state, CPU)
+    with first:
+        head = torch.rand(4)
+    with Stretch(first.state, CPU):
+        tail = torch.rand(2)
+    assert torch.equal(torch.cat([head, tail]), whole)
+    with Stretch(state, CPU):
+        assert torch.equal(torch.rand(4), head), "the state at the entry is not changed"
+
+
+def test_the_numbers_outside_are_not_disturbed() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(9)
+        expected = torch.rand(2)
+        torch.manual_seed(9)
+        with Stretch(seeded_state(5, CPU), CPU):
+            torch.rand(3)
+        assert torch.equal(torch.rand(2), expected)
+
+
+def test_without_a_state_nothing_is_touched() -> None:
+    with Stretch(None, CPU) as stretch:
+        pass
+    assert stretch.state is None

@@ -1,0 +1,321 @@
+"""What a player does beside training right: real models, metrics, evaluation, errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageFailed
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
+from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
+from ropewalk.pipeline.stages.randomness import micro_batch_seed
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.tracer import trace
+from tests.pipeline.models import MODELS
+from tests.pipeline.played_plans import even_cut, plan_of
+from tests.pipeline.reference_process import MicroBatched, trained_state
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+    torch.set_num_threads(before)
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, 0.1, momentum=0.9)
+
+
+def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, 1e-2)
+
+
+@pytest.fixture(scope="module")
+def graph() -> ModelGraph:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.2), nn.ReLU(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+    return trace(model, (torch.randn(4, 4),))
+
+
+def batch(size: int = 10) -> tuple[Tensor, Tensor]:
+    return torch.randn(size, 4), torch.randint(3, (size,))
+
+
+def player_of(graph: ModelGraph, num_stages: int = 2, **options: Any) -> Player:
+    schedule = options.pop("schedule", "one_f_one_b")
+    plan = plan_of(graph, even_cut(graph, num_stages), micro_batches=options.pop("micro_batches", 3))
+    loss = options.pop("loss_fn", functional.cross_entropy)
+    return Player(graph, loss, options.pop("optimizer", sgd), plan, schedule=schedule, **options)
+
+
+# --- real models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_real_models_in_three_stages_equal_one_process_to_the_bit(name: str) -> None:
+    """Long skips, branches, dropout, batch statistics, attention; gradients with strides of all kinds."""
+    model, example, targets, loss = MODELS[name]()
+    graph = trace(model, example)
+    plan = plan_of(graph, even_cut(graph, 3), micro_batches=2, recompute=[True, False, True])
+    player = Player(graph, loss, adam, plan, seed=3, slots=1)
+    reference = MicroBatched(
+        copy.deepcopy(model), loss, adam, 2, seed_of=lambda step, index: micro_batch_seed(3, step, index)
+    )
+    x = tuple(torch.cat([one, one.flip(0)]) for one in example)
+    y = torch.cat([targets, targets.flip(0)])
+    for _ in range(2):
+        expected = reference.step(x, y)
+        assert all(map(torch.equal, player.step(x, y).losses, expected))
+    found, wanted = player.state_dict(), trained_state(reference)
+    for kind in ("parameters", "buffers"):
+        assert [key for key in wanted[kind] if not torch.equal(found[kind][key], wanted[kind][key])] == []
+
+
+def test_a_transformer_with_tied_embeddings_keeps_its_copies_equal() -> None:
+    model, example, targets, loss = MODELS["transformer"](tied=True)
+    graph = trace(model, example)
+    plan = plan_of(graph, even_cut(graph, 3), schedule="zb_h1", micro_batches=2)
+    assert [tie.stages for tie in plan.tied] == [(0, 2)]
+    player = Player(graph, loss, sgd, plan)
+    reference = MicroBatched(
+        copy.deepcopy(model), loss, sgd, 2, seed_of=lambda step, index: micro_batch_seed(0, step, index)
+    )
+    for _ in range(2):
+        player.step(example, targets)
+        reference.step(example, targets)
+    first, _, last = player.stages()
+    (tie,) = plan.tied
+    assert torch.equal(first.versions.parameters[tie.parameter], last.versions.parameters[tie.parameter])
+    for name, parameter in reference.model.named_parameters():
+        assert torch.allclose(player.state_dict()["parameters"][name], parameter, rtol=1e-5, atol=1e-6), name
+    module = player.to_module()
+    assert module.get_parameter("head.weight") is module.get_parameter("embedding.weight")
+
+
+def test_results_do_not_depend_on_the_cut_or_the_schedule(graph: ModelGraph) -> None:
+    x, y = batch()
+    losses: set[float] = set()
+    for num_stages in (1, 2, 4):
+        for schedule in ("one_f_one_b", "zb_h1"):
+            player = player_of(graph, num_stages, schedule=schedule, seed=11)
+            player.step(x, y)
+            losses.add(float(player.step(x, y).loss))
+    assert len(losses) == 1
+    other = player_of(graph, seed=12)
+    other.step(x, y)
+    assert float(other.step(x, y).loss) not in losses
+
+
+# --- using it ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_users_model_and_random_numbers_are_left_alone(graph: ModelGraph) -> None:
+    before = {name: tensor.clone() for name, tensor in graph.model.state_dict().items()}
+    x, y = batch()
+    state = torch.get_rng_state()
+    player = player_of(graph)
+    player.step(x, y)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in graph.model.state_dict().items())
+    assert not torch.equal(player.to_module().state_dict()["0.weight"], before["0.weight"])
+
+
+def test_evaluation_is_the_loss_of_the_trained_model_in_eval_mode(graph: ModelGraph) -> None:
+    player = player_of(graph, schedule="pipedream")
+    player.step(*batch())
+    batches = [batch(6), batch(3)]
+    found = player.evaluate(batches)
+    module = player.to_module().eval()
+    x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert found == pytest.approx(functional.cross_entropy(module(x), y).item(), rel=1e-6)
+    with pytest.raises(ValueError, match="no batches"):
+        player.evaluate([])
+
+
+def test_a_mini_batch_with_fewer_samples_than_micro_batches_has_fewer_pieces(graph: ModelGraph) -> None:
+    for schedule in ("one_f_one_b", "pipedream", "pipedream_2bw"):
+        player = player_of(graph, schedule=schedule, micro_batches=4)
+        assert len(player.step(*batch(9)).losses) == 4
+        assert len(player.step(*batch(2)).losses) == 2
+        assert len(player.step(*batch(9)).losses) == 4
+        player.drain()
+        assert not player.links.waiting
+
+
+def test_weighted_losses_give_the_gradient_of_the_whole_batch(graph: ModelGraph) -> None:
+    """A masked mean: pieces count by what the mask leaves of them, and one by nothing."""
+
+    def masked(outputs: Tensor, labels: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        target, mask = labels
+        return (functional.cross_entropy(outputs, target, reduction="none") * mask).sum(), mask.sum()
+
+    model = nn.Sequential(*[layer for layer in graph.model.children() if not isinstance(layer, nn.Dropout)])
+    x, y = batch(9)
+    mask = torch.tensor([1.0, 0, 1, 0, 0, 0, 1, 1, 1])
+    plan = plan_of(plain := trace(model, (x,)), even_cut(plain, 3), micro_batches=3)
+    player = Player(plain, masked, sgd, plan, loss="weighted")
+    metrics = player.step(x, (y, mask))
+    expected = copy.deepcopy(model)
+    loss = functional.cross_entropy(expected(x)[mask > 0], y[mask > 0])
+    optimizer = sgd(list(expected.parameters()))
+    loss.backward()
+    optimizer.step()
+    assert torch.allclose(metrics.loss, loss)
+    found = player.to_module().state_dict()
+    assert all(torch.allclose(found[name], tensor, atol=1e-7) for name, tensor in expected.state_dict().items())
+
+
+def test_learning_rate_schedules_count_the_updates_of_their_stage(graph: ModelGraph) -> None:
+    rates: dict[str, list[float]] = {}
+    for schedule, num_updates in (("one_f_one_b", 2), ("pipedream", 6)):
+        player = player_of(
+            graph, schedule=schedule, lr_schedule=lambda opt: torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+        )
+        for _ in range(2):
+            player.step(*batch())
+        player.drain()
+        rates[schedule] = [stage.versions.optimizer.param_groups[0]["lr"] for stage in player.stages()]  # pyright: ignore[reportOptionalMemberAccess]
+        assert rates[schedule] == [0.1 * 0.5**num_updates] * 2
+
+
+def test_what_was_carried_out_is_recorded_in_the_order_of_the_schedule(graph: ModelGraph) -> None:
+    player = player_of(graph)
+    player.step(*batch())
+    expected = make_schedule("one_f_one_b").actions(player.plan)
+    for worker, actions in expected.items():
+        assert [done.action for done in player.recorded if done.worker == worker] == actions
+    starts = [done.start_s for done in player.recorded]
+    assert starts == sorted(starts) and all(done.end_s >= done.start_s for done in player.recorded)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_nothing_is_left_after_many_steps(graph: ModelGraph, schedule: str) -> None:
+    layouts = {"interleaved": [0, 1, 0, 1], "zb_v": [0, 1, 1, 0]}
+    devices = layouts.get(schedule, [0, 1])
+    plan = plan_of(graph, even_cut(graph, len(devices)), micro_batches=4, devices=devices)
+    player = Player(graph, functional.cross_entropy, sgd, plan, schedule=schedule, slots=1)
+    for _ in range(3):
+        player.step(*batch(12))
+    player.drain()
+    assert not player.links.waiting
+    for stage in player.stages():
+        assert not (stage.in_flight or stage.outgoing)
+        extra = player.schedule.extra_versions(1 - stage.setup.id, 1, 2)
+        assert stage.versions.most_versions <= extra + 1
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class Explodes(nn.Module):
+    """Raises once its weight has been stepped, in forward or in backward."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.where = where
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.where == "forward" and self.weight != 1:
+            raise ValueError("too hot")
+        y = x * self.weight
+        if self.where == "backward" and self.weight != 1:
+            y.register_hook(self.burn)
+        return y
+
+    def burn(self, gradient: Tensor) -> Tensor:
+        raise ValueError("too hot")
+
+
+@pytest.mark.parametrize(
+    ("where", "action", "words"), [("forward", "F1:0v1", "the forward"), ("backward", "B1:0v1", "the backward")]
+)
+def test_an_exception_says_stage_micro_batch_operator_and_version(where: str, action: str, words: str) -> None:
+    graph = trace(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), Explodes(where), nn.Linear(4, 3)), (torch.randn(4, 4),))
+    player = Player(
+        graph, functional.cross_entropy, sgd, plan_of(graph, [["input.input", "0:0", "1:0"], ["2:0", "3:0"]])
+    )
+    x, y = batch(8)
+    player.step(x, y)
+    with pytest.raises(StageFailed, match=f"stage 1.*micro-batch 0.*version 1.*{words}.*ValueError.*too hot") as caught:
+        player.step(x, y)
+    error: StageFailed = pickle.loads(pickle.dumps(caught.value))
+    assert (error.stage, error.replica, error.micro_batch, error.version, error.action) == (1, 0, 0, 1, action)
+    assert error.operator == ("2:0" if where == "forward" else "")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_loss_that_is_no_number_is_named(graph: ModelGraph) -> None:
+    player = player_of(graph, loss_fn=lambda outputs, labels: outputs)
+    with pytest.raises(StageFailed, match="loss_fn must return a tensor with one element"):
+        player.step(*batch())
+
+
+def test_an_optimizer_that_raises_is_named(graph: ModelGraph) -> None:
+    class Refuses(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            raise ValueError("not today")
+
+    player = player_of(graph, optimizer=lambda ps: Refuses(ps, 0.1))
+    with pytest.raises(StageFailed, match=r"stage 1, replica 0, weights of version 1: the step \(U1v1\).*not today"):
+        player.step(*batch())
+
+
+class WithoutOneSend(OneFOneB):
+    """Leaves a value unsent."""
+
+    name = "without_one_send"
+
+    def actions(self, plan: Plan) -> dict[Worker, list[Action]]:
+        found = super().actions(plan)
+        lost = next(action for action in found[Worker(0, 0)] if action.kind is Kind.SEND and action.micro_batch == 1)
+        found[Worker(0, 0)].remove(lost)
+        return found
+
+
+def test_a_stall_says_who_waits_for_what(graph: ModelGraph) -> None:
+    player = player_of(graph, schedule=WithoutOneSend())
+    with pytest.raises(ScheduleInvalid) as caught:
+        player.step(*batch())
+    message = str(caught.value)
+    assert "worker 0.0 at R0:1<1/" in message and "waits for gradient of " in message
+    assert "worker 1.0 at R1:1<0/" in message and "of micro-batch 1 from stage 0 to stage 1" in message
+
+
+def test_plans_that_are_not_of_the_model_are_refused(graph: ModelGraph) -> None:
+    plan = plan_of(graph, even_cut(graph, 2))
+    with pytest.raises(PlanInvalid, match="the plan has no edge for it"):
+        Player(graph, functional.cross_entropy, sgd, replace(plan, edges=()))
+    last = plan.stages[1]
+    with pytest.raises(PlanInvalid, match="in no stage, the first is"):
+        Player(
+            graph,
+            functional.cross_entropy,
+            sgd,
+            replace(plan, stages=(plan.stages[0], replace(last, operators=last.operators[:-1]))),
+        )
+    with pytest.raises(PlanInvalid, match="give example_inputs"):
+        Player(graph.model, functional.cross_entropy, sgd, plan)
+
+
+def test_an_edge_without_a_gradient_that_needs_one_is_an_error(graph: ModelGraph) -> None:
+    plan = plan_of(graph, even_cut(graph, 2))
+    plan = replace(plan, edges=tuple(replace(edge, gradient_bytes=0) for edge in plan.edges))
+    player = Player(graph, functional.cross_entropy, sgd, plan)
+    with pytest.raises(PlanInvalid, match="has no gradient, but stage 0 made a value that needs one"):
+        player.step(*batch())
