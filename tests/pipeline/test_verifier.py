@@ -83,6 +83,16 @@ def test_any_wrong_version_is_rejected(name: str) -> None:
                 assert error.action == str(wrong) or action.kind in (Kind.STEP, Kind.REDUCE)
 
 
+def test_a_forward_may_not_use_a_version_before_the_step_that_makes_it() -> None:
+    schedule, plan, lists = _case("pipedream")
+    worker = Worker(0, 0)
+    row = lists[worker]
+    step, forward = _place(lists, "U0v1", worker), _place(lists, "F0:3v1", worker)
+    early = [*row[:step], row[forward], *row[step:forward], *row[forward + 1 :]]
+    error = _rejected(schedule, plan, lists | {worker: early})
+    assert error.action == "F0:3v1" and "uses version 1, but no step before it has made more than 0" in str(error)
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_any_wrong_peer_is_rejected(name: str) -> None:
     schedule, plan, lists = _case(name)
