@@ -45,6 +45,11 @@ class BitGraph:
             tuple(joined(profile.targets[id]) for id in profile.order),
         )
 
+    def bits_of(self, profile: Profile, ids: Iterable[str]) -> int:
+        """These operators of the profile as a set."""
+        inside = set(ids)
+        return sum(1 << index for index, id in enumerate(profile.order) if id in inside)
+
     def may_join(self, down_set: int) -> Iterator[int]:
         """The vertices outside a down-closed set whose sources all lie in it."""
         outside = self.everything & ~down_set

@@ -124,6 +124,14 @@ class ChainSearch:
 
         return self._best(slowest, combine)
 
+    def least_slowest_of_each_form(self) -> list[Chain]:
+        """For each number of stages (if moves count them) and of replicas of the first: a chain of least maximum."""
+        return self._of_each_form(np.inf, _slowest, nothing=-np.inf)
+
+    def least_total_of_each_form(self, slowest: float) -> list[Chain]:
+        """The same with the least sum, of stages not slower than this."""
+        return self._of_each_form(slowest * (1 + ROUNDING), _total)
+
     # --- the programs -------------------------------------------------------------------------------------------------
 
     def _best(self, slowest: float, combine: Combine) -> Chain | None:
@@ -131,16 +139,50 @@ class ChainSearch:
         least, state = self._ends(values)
         if state is None or least == np.inf:
             return None
+        incoming = self._incoming()
+        first = self._first(0, incoming[state], slowest, combine, values)
+        return self._followed(first, incoming, slowest, combine, values)
+
+    def _of_each_form(self, slowest: float, combine: Combine, nothing: float = 0.0) -> list[Chain]:
+        values = self._run(slowest, combine, nothing)
+        incoming = self._incoming()
+        forms: dict[tuple[int, int], list[Move]] = {}
+        for state, arriving in incoming.items():
+            if values[state][0] < np.inf and self.num_stages in (None, state.num_stages):
+                for move in arriving:
+                    forms.setdefault((state.num_stages, len(move.devices)), []).append(move)
+        chains: list[Chain] = []
+        for arriving in forms.values():
+            first = self._first(0, arriving, slowest, combine, values)
+            if first is not None:
+                chains.append(self._followed(first, incoming, slowest, combine, values))
+        return chains
+
+    def _incoming(self) -> dict[State, list[Move]]:
         incoming: dict[State, list[Move]] = {}
         for leaving in self.moves.moves:
             for move in leaving:
                 incoming.setdefault(move.before, []).append(move)
+        return incoming
+
+    def _followed(
+        self,
+        link: Link | None,
+        incoming: dict[State, list[Move]],
+        slowest: float,
+        combine: Combine,
+        values: dict[State, Floats],
+    ) -> Chain:
+        """The chain that begins with this stage and is the best behind it."""
         links: list[Link] = []
-        number = 0
-        while state != self.moves.start:
-            link = self._first(number, incoming[state], slowest, combine, values)
+        while link is not None:
             links.append(link)
-            number, state = link.after, link.move.after
+            state = link.move.after
+            link = (
+                None
+                if state == self.moves.start
+                else self._first(link.after, incoming[state], slowest, combine, values)
+            )
         return Chain(tuple(links))
 
     def _run(self, slowest: float, combine: Combine, nothing: float = 0.0) -> dict[State, Floats]:
@@ -171,7 +213,7 @@ class ChainSearch:
 
     def _first(
         self, number: int, incoming: list[Move], slowest: float, combine: Combine, values: dict[State, Floats]
-    ) -> Link:
+    ) -> Link | None:
         """The stage that a best chain has behind this set: of equally good ones the smallest."""
         options: list[tuple[float, int, int, Move, _Allowed]] = []
         for move in incoming:
@@ -186,6 +228,8 @@ class ChainSearch:
             if least < np.inf:
                 at = first + int(np.argmax(found <= least + abs(least) * ROUNDING))
                 options.append((least, int(allowed.after[at]), at, move, allowed))
+        if not options:
+            return None
         least = min(option[0] for option in options)
         near = [option for option in options if option[0] <= least + abs(least) * ROUNDING]
         _, after, at, move, allowed = min(near, key=lambda option: (option[1], len(option[3].devices), option[3].kind))
@@ -212,6 +256,10 @@ class ChainSearch:
 
 def _slowest(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
     return np.maximum(allowed.slowest, rest)
+
+
+def _total(allowed: _Allowed, move: Move, rest: Floats) -> Floats:
+    return allowed.total + rest
 
 
 def least_sum(chains: ChainSearch, slowest: float, scale: float) -> Chain | None:

@@ -24,43 +24,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
 from ropewalk.errors import NoPlanFits, ProfileInvalid, ScheduleInvalid
-from ropewalk.pipeline.cost import OperatorCosts, fastest_speed, objective_s
-from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
-from ropewalk.pipeline.partitioners.blocks import Parts, down_closed_parts
-from ropewalk.pipeline.partitioners.candidates import Candidates, candidates, crossing_bytes
-from ropewalk.pipeline.partitioners.chains import ROUNDING, Chain, ChainSearch, least_sum
+from ropewalk.pipeline.cost import OperatorCosts, fastest_speed
+from ropewalk.pipeline.down_sets import BitGraph, down_sets
+from ropewalk.pipeline.partitioners.blocks import Floats, Parts, down_closed_parts
+from ropewalk.pipeline.partitioners.chains import ROUNDING, ChainSearch, least_sum
 from ropewalk.pipeline.partitioners.contraction import NearCuts, coarse_sets, in_order, sets_near
 from ropewalk.pipeline.partitioners.cost_model import CostModel
+from ropewalk.pipeline.partitioners.family_search import Found, search
 from ropewalk.pipeline.partitioners.grouped import grouped_bound_s
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
-from ropewalk.pipeline.partitioners.placement import Move, only
+from ropewalk.pipeline.partitioners.ranking import best_of_each_form
 from ropewalk.pipeline.partitioners.refusal import refusal
 from ropewalk.pipeline.partitioners.relaxation import Relaxation
 from ropewalk.pipeline.partitioners.relaxed_candidates import relaxed_candidates
-from ropewalk.pipeline.partitioners.shapes import Shape, shapes
-from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, ModelCosts, ObjectiveCosts, columns
-from ropewalk.pipeline.plans import Stage, assemble
+from ropewalk.pipeline.partitioners.shapes import shapes
+from ropewalk.pipeline.partitioners.stage_costs import ObjectiveCosts
+from ropewalk.pipeline.plans import assemble
 
 #: Classes of cuts that the lower bound tells apart.
 _CELLS = 256
+#: Plans of different forms around whose cuts the search goes on.
+_FORMS = 6
+#: Sets that are searched for plans of different forms.
+_RANKED_SETS = 120
 #: Down-closed parts of a block that are all looked at, if there are not more.
 _MAX_PARTS = 200_000
-
-
-@dataclass(frozen=True)
-class Found:
-    """The best plan over a family of sets."""
-
-    cuts: tuple[int, ...]
-    #: The moves of its stages, from the first.
-    along: tuple[Move, ...]
-    stages: tuple[Stage, ...]
-    objective_s: float
 
 
 class Exact:
@@ -89,28 +82,57 @@ class Exact:
         if sets is not None:
             return plan_within(request, graph, sets, self.cost_model)
         parts = down_closed_parts(graph, _MAX_PARTS)
-        coarse, found = self._piece_by_piece(request, graph, parts)
+        found = self._piece_by_piece(request, graph, parts, equal=False)
         if found is None:
-            raise refusal(request, graph, coarse)
+            raise refusal(request, graph, self._coarse(request, graph, parts))
         if self.cost_model is not None:
             return Partition(found.stages, found.objective_s)
+        if (objection := _objection(request, found)) is not None:
+            found = self._piece_by_piece(request, graph, parts, equal=True)
+            if found is None or _objection(request, found) is not None:
+                raise _nothing_taken(objection) from objection
         bound_s = min(_bound_s(request, graph, parts), found.objective_s)
         note = (
             f"the graph has more than {self.max_sets} legal cuts, so not all were tried; lower_bound_s says how close"
         )
         return Partition(found.stages, found.objective_s, bound_s, (note,))
 
-    def _piece_by_piece(
-        self, request: Request, graph: BitGraph, parts: Sequence[Parts]
-    ) -> tuple[list[int], Found | None]:
-        """The best plan over a coarse family, and then near its cuts, until they stay; with that family."""
-        costs = OperatorCosts(request.profile, request.schedule.splits_backward)
-        work_s = np.array([operator.forward_s for operator in costs.operators]) + np.array(costs.backward_s)
-        values = np.array([operator.output_bytes for operator in costs.operators], dtype=np.float64)
-        cuts = NearCuts(graph, parts, work_s, values)
-        coarse = coarse_sets(graph, work_s.tolist(), self.max_sets // 4)
-        coarse = in_order([*coarse, *cuts.everywhere(self.max_sets // 2)])
-        best = search(request, graph, coarse, self.cost_model)
+    def candidates(self, request: Request, num: int = 24) -> tuple[Partition, ...]:
+        """Good plans of different forms, for a simulator to choose from: `partition()` first.
+
+        Then, by objective, the best for each number of stages and of replicas of the first stage, as far as a family
+        of cuts has them.
+
+        Raises:
+            NoPlanFits: no plan does what was asked.
+            ProfileInvalid: there is nothing but inputs.
+        """
+        best = self.partition(request)
+        if self.cost_model is not None or request.schedule.stages_per_worker > 1:
+            return (best,)
+        graph = BitGraph.of(request.profile)
+        sets = down_sets(graph, _RANKED_SETS)
+        if sets is None:
+            work_s = [operator.forward_s + operator.backward_s for operator in OperatorCosts(request.profile).operators]
+            cuts = [0]
+            for stage in best.stages:
+                cuts.append(cuts[-1] | graph.bits_of(request.profile, stage.operators))
+            sets = in_order([*cuts, *coarse_sets(graph, work_s, _RANKED_SETS)])
+        equal = len({stage.replicas for stage in best.stages}) == 1 and best.lower_bound_s != best.objective_s
+        found = [of for of in best_of_each_form(request, graph, sets, equal=equal) if _objection(request, of) is None]
+        others = [of for of in sorted(found, key=lambda of: of.objective_s) if of.stages != best.stages]
+        return (best, *(replace(best, stages=of.stages, objective_s=of.objective_s) for of in others[: num - 1]))
+
+    def _coarse(self, request: Request, graph: BitGraph, parts: Sequence[Parts]) -> list[int]:
+        work_s, values = _work_and_values(request)
+        contracted = coarse_sets(graph, work_s.tolist(), self.max_sets // 4)
+        return in_order([*contracted, *NearCuts(graph, parts, work_s, values).everywhere(self.max_sets // 2)])
+
+    def _piece_by_piece(self, request: Request, graph: BitGraph, parts: Sequence[Parts], equal: bool) -> Found | None:
+        """The best plan over a coarse family, and then near its cuts, until they stay."""
+        cuts = NearCuts(graph, parts, *_work_and_values(request))
+        coarse = self._coarse(request, graph, parts)
+        best = search(request, graph, coarse, self.cost_model, equal=equal)
 
         def near(found: Found, num: int) -> list[int]:
             each = num // len(found.cuts)
@@ -120,19 +142,40 @@ class Exact:
         def better(found: Found | None, than: Found) -> bool:
             return found is not None and found.objective_s < than.objective_s * (1 - ROUNDING)
 
-        while best is not None and best.cuts:
+        def recut(found: Found) -> Found:
+            """The same stages on the same devices, cut elsewhere."""
+            while True:
+                other = search(request, graph, near(found, self.max_sets), self.cost_model, found.along)
+                if other is None or not better(other, found):
+                    return found
+                found = other
+
+        if best is None:
+            return None
+        if self.cost_model is None and request.schedule.stages_per_worker == 1:
+            fewer = in_order([*coarse[:: len(coarse) // _RANKED_SETS or 1], graph.everything])
+            forms = best_of_each_form(request, graph, fewer, equal=equal)
+            for form in sorted(forms, key=lambda form: form.objective_s)[:_FORMS]:
+                other = recut(form) if form.cuts else form
+                best = other if better(other, best) else best
+        while best.cuts:
             last = best
-            while True:  # the same stages on the same devices, cut elsewhere
-                found = search(request, graph, near(best, self.max_sets), self.cost_model, best.along)
-                if found is None or not better(found, best):
-                    break
-                best = found
-            found = search(request, graph, in_order([*coarse, *near(best, self.max_sets // 2)]), self.cost_model)
+            best = recut(best)
+            sets = in_order([*coarse, *near(best, self.max_sets // 2)])
+            found = search(request, graph, sets, self.cost_model, equal=equal)
             if found is not None and better(found, best):
                 best = found
             if best is last:
                 break
-        return coarse, best
+        return best
+
+
+def _work_and_values(request: Request) -> tuple[Floats, Floats]:
+    """Of each operator the seconds, and the bytes of its value."""
+    costs = OperatorCosts(request.profile, request.schedule.splits_backward)
+    forward_s = np.array([operator.forward_s for operator in costs.operators])
+    values = np.array([operator.output_bytes for operator in costs.operators], dtype=np.float64)
+    return forward_s + np.array(costs.backward_s), values
 
 
 def plan_within(
@@ -163,12 +206,16 @@ def plan_within(
     equal = search(request, graph, sets, equal=True)
     objection = objection if equal is None else _objection(request, equal)
     if equal is None or objection is not None:
-        raise NoPlanFits(
-            f"the schedule refuses the best plan, and there is none with equally many replicas of all stages that it "
-            f"takes: {objection}"
-        ) from objection
+        raise _nothing_taken(objection) from objection
     note = f"without the schedule's demand there would be a plan of {found.objective_s:.6g} s"
     return Partition(equal.stages, equal.objective_s, found.objective_s, (note,))
+
+
+def _nothing_taken(objection: ScheduleInvalid | None) -> NoPlanFits:
+    return NoPlanFits(
+        f"the schedule refuses the best plan, and there is none with equally many replicas of all stages that it "
+        f"takes: {objection}"
+    )
 
 
 def _objection(request: Request, found: Found) -> ScheduleInvalid | None:
@@ -178,68 +225,6 @@ def _objection(request: Request, found: Found) -> ScheduleInvalid | None:
     except ScheduleInvalid as error:
         return error
     return None
-
-
-def search(
-    request: Request,
-    graph: BitGraph,
-    sets: Sequence[int],
-    cost_model: CostModel | None = None,
-    along: Sequence[Move] = (),
-    equal: bool = False,
-) -> Found | None:
-    """The best plan whose cuts are all among these sets; None if none fits.
-
-    Args:
-        request: what to plan for.
-        graph: of its profile.
-        sets: in the order of `down_sets`.
-        cost_model: in place of training.md's objective.
-        along: the moves of its stages, if they are given.
-        equal: only equally many replicas of all stages.
-    """
-    costs = OperatorCosts(request.profile, request.schedule.splits_backward)
-    them = candidates(costs, graph, sets)
-    crossing = crossing_bytes(costs, graph, sets) if cost_model else None
-    best: Found | None = None
-    for shape in [Shape(only(along), request.num_stages)] if along else shapes(request, equal=equal):
-        of_moves: CostOfMoves
-        if cost_model is not None and crossing is not None:
-            of_moves = ModelCosts(request, them, shape.known_stages, cost_model, columns(them, crossing))
-        else:
-            each = request.schedule.stages_per_worker
-            of_moves = ObjectiveCosts(request, them, shape.known_stages, stages_per_device=each)
-        chain = _best_chain(request, ChainSearch(them, shape.moves, of_moves, shape.num_stages), cost_model is not None)
-        if chain is not None:
-            found = _found(request, them, chain, cost_model is not None)
-            if best is None or found.objective_s < best.objective_s * (1 - ROUNDING):
-                best = found
-    return best
-
-
-def _best_chain(request: Request, chains: ChainSearch, by_model: bool) -> Chain | None:
-    slowest = chains.least_slowest()
-    if slowest == math.inf:
-        return None
-    if request.schedule.flushes and not by_model:
-        return least_sum(chains, slowest, request.profile.compute_s)
-    return chains.fewest(slowest)
-
-
-def _found(request: Request, them: Candidates, chain: Chain, by_model: bool) -> Found:
-    order = request.profile.order
-    stages = tuple(
-        Stage(
-            number,
-            tuple(order[index] for index in members(them.sets[link.after] & ~them.sets[link.before])),
-            link.move.devices,
-            link.recompute,
-        )
-        for number, link in enumerate(chain.links)
-    )
-    cuts = tuple(them.sets[link.after] for link in chain.links[:-1])
-    along = tuple(link.move for link in chain.links)
-    return Found(cuts, along, stages, chain.slowest if by_model else objective_s(request, stages))
 
 
 def _bound_s(request: Request, graph: BitGraph, parts: Sequence[Parts]) -> float:
