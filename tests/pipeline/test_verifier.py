@@ -13,11 +13,13 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Group, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
+from ropewalk.pipeline.schedules.interleaved import Interleaved
+from ropewalk.pipeline.schedules.pipedream import PipeDream
 from ropewalk.pipeline.simulator import simulate
 from ropewalk.pipeline.timeline_memory import most_held, most_in_flight
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.pipeline.verifier import verify
-from ropewalk.testing.schedule_conformance import Lists, sample, sample_plan
+from ropewalk.testing.schedule_conformance import Lists, joined, sample, sample_plan
 
 
 def _case(name: str, *, replicas: tuple[int, ...] = (), micro_batches: int = 6) -> tuple[Schedule, Plan, Lists]:
@@ -120,6 +122,63 @@ def test_what_needs_a_receive_may_not_come_before_it(name: str) -> None:
                 error = _rejected(schedule, plan, lists | {worker: swapped})
                 assert error.action == str(action)
                 assert f"comes before {before}, which it needs" in str(error)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_nothing_is_sent_before_it_is_made(name: str) -> None:
+    schedule, plan, lists = _case(name)
+    for worker, row in lists.items():
+        for at, action in enumerate(row[1:], start=1):
+            before = row[at - 1]
+            if action.kind is Kind.SEND and before.kind not in (Kind.SEND, Kind.RECEIVE):
+                swapped = [*row[: at - 1], action, before, *row[at + 1 :]]
+                error = _rejected(schedule, plan, lists | {worker: swapped})
+                assert error.action == str(action)
+                assert f"comes before {before}, which makes it" in str(error)
+
+
+def test_a_step_has_all_gradients_of_its_round_and_none_of_a_later_one() -> None:
+    schedule = make_schedule("pipedream_2bw")
+    plan = sample_plan(schedule, (1,), 2)
+    stream = schedule.stream(plan)
+    lists = joined([stream.admit(4), stream.drain()])
+    worker = Worker(0, 0)
+    row = [str(action) for action in lists[worker]]
+    assert " ".join(row) == "F0:0v0 B0:0v0 F0:1v0 B0:1v0 U0v1 F0:2v0 B0:2v0 F0:3v0 B0:3v0 U0v2"
+    for place, said in (
+        (3, "U0v1 of worker 0.0 (place 3 of its list) comes before B0:1v0, whose gradient belongs to it"),
+        (6, "U0v1 of worker 0.0 (place 6 of its list) comes after B0:2v0, whose gradient belongs to a later update"),
+    ):
+        moved = list(lists[worker])
+        moved.insert(place, moved.pop(4))
+        with pytest.raises(ScheduleInvalid) as caught:
+            verify(plan, {worker: moved}, num_micro_batches=4)
+        assert said in str(caught.value) and caught.value.action == "U0v1"
+
+
+def test_more_versions_or_more_on_a_whole_worker_than_the_schedule_says_are_rejected() -> None:
+    class FewVersions(PipeDream):
+        def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
+            return 1
+
+    class FewHeld(Interleaved):
+        def held_by(self, plan: Plan, group: int) -> int:
+            return 4
+
+    _, plan, lists = _case("pipedream")
+    error = _rejected(FewVersions(), plan, lists)
+    assert "makes it 3 versions of its stage's weights; pipedream keeps at most 2" in str(error)
+    _, plan, lists = _case("interleaved")
+    error = _rejected(FewHeld(), plan, lists)
+    assert "makes it 5 micro-batches at all stages of its worker; interleaved keeps at most 4" in str(error)
+
+
+def test_replicas_that_reduce_their_stages_in_different_orders_are_rejected() -> None:
+    schedule, plan, lists = _case("interleaved", replicas=(2,), micro_batches=2)
+    *front, first, second, one, other = lists[Worker(0, 0)]
+    assert (str(first), str(second)) == ("A0v1/replicas", "A1v1/replicas")
+    error = _rejected(schedule, plan, lists | {Worker(0, 0): [*front, second, first, one, other]})
+    assert error.action == "A1v1/replicas" and "for worker 0.1 to take part" in str(error)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

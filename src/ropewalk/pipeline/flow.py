@@ -95,9 +95,12 @@ class _Flow:
         return self.members[key]
 
     def _is_at(self, worker: Worker, action: Action) -> bool:
+        """Whether a worker has come to the same reduction; those over replicas are apart for each stage."""
         row, at = self.actions[worker], self.at[worker]
-        return at < len(row) and (row[at].kind, row[at].group, row[at].version) == (
+        if at == len(row) or (row[at].kind, row[at].group, row[at].version) != (
             action.kind,
             action.group,
             action.version,
-        )
+        ):
+            return False
+        return action.group is not Group.REPLICAS or row[at].stage == action.stage
