@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
+from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
@@ -84,6 +86,51 @@ def test_real_models_in_three_stages_equal_one_process_to_the_bit(name: str) -> 
     found, wanted = player.state_dict(), trained_state(reference)
     for kind in ("parameters", "buffers"):
         assert [key for key in wanted[kind] if not torch.equal(found[kind][key], wanted[kind][key])] == []
+    for key, state in wanted["optimizer"].items():
+        assert all(torch.equal(found["optimizer"][key][name], state[name]) for name in state), key
+
+
+class ManyReaders(nn.Module):
+    """One value that four layers read, each in another stage, so that the order of adding its gradients shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 16)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        z: Any = 1.0
+        for layer in self.layers:
+            z = torch.tanh(layer(z * y))
+        return z
+
+
+def test_gradients_of_a_value_with_many_readers_are_added_in_the_order_of_one_process() -> None:
+    model, x, y = ManyReaders(), torch.randn(32, 4), torch.randn(32, 16)
+    graph = trace(model, (x,))
+    ids = [one.id for one in graph.operators]
+    ends = [0, *(ids.index(f"layers.{number}:0") + 1 for number in range(3)), len(ids)]
+    plan = plan_of(graph, [ids[start:end] for start, end in pairwise(ends)], micro_batches=1)
+    assert max(len(edge.targets) for edge in plan.edges) == 3
+    player = Player(graph, functional.mse_loss, sgd, plan)
+    reference = MicroBatched(copy.deepcopy(model), functional.mse_loss, sgd, 1)
+    for _ in range(3):
+        player.step(x, y)
+        reference.step(x, y)
+    found, wanted = player.state_dict()["optimizer"], trained_state(reference)["optimizer"]
+    assert [n for n in wanted if not torch.equal(found[n]["momentum_buffer"], wanted[n]["momentum_buffer"])] == []
+
+
+def test_sending_waits_for_room_on_the_link(graph: ModelGraph) -> None:
+    player = player_of(graph, slots=1)
+    (edge,) = player.plan.edges
+    worker = player.workers[Worker(0, 0)]
+    send = Action(Kind.SEND, 0, 0, 0, edge=edge.tensor, peer=1)
+    assert worker.can_perform(send)
+    player.links.send(Tag(edge.tensor, 0, 1, 4), Parcel(None))
+    assert not worker.can_perform(send)
+    assert "room on the link for 2:0 of micro-batch 0 from stage 0 to stage 1" in str(worker.waits_for(send))
 
 
 def test_a_transformer_with_tied_embeddings_keeps_its_copies_equal() -> None:
