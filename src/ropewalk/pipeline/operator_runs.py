@@ -12,11 +12,12 @@ taken off.
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,14 +30,22 @@ from ropewalk.pipeline.tracing.stage_program import StageProgram
 from ropewalk.pipeline.tracing.trees import flatten
 
 
+class Sample(NamedTuple):
+    """One measurement."""
+
+    seconds: float
+    #: How often the system had to give this process a page of memory within it.
+    page_faults: int
+
+
 @dataclass(slots=True)
 class Times:
-    """What one operator took, in seconds, pass by pass."""
+    """What one operator took, pass by pass."""
 
-    forward: list[float] = field(default_factory=list[float])
-    backward: list[float] = field(default_factory=list[float])
-    input_gradient: list[float] = field(default_factory=list[float])
-    weight_gradient: list[float] = field(default_factory=list[float])
+    forward: list[Sample] = field(default_factory=list[Sample])
+    backward: list[Sample] = field(default_factory=list[Sample])
+    input_gradient: list[Sample] = field(default_factory=list[Sample])
+    weight_gradient: list[Sample] = field(default_factory=list[Sample])
 
 
 @dataclass(slots=True)
@@ -84,11 +93,11 @@ class OperatorRuns:
         self._empty_program = graph.stage_program([next(iter(inputs))])
         self._nothing = Nothing.on(tensors_of(list(inputs.values()))[0].device)
 
-    def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, float]:
+    def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, Sample]:
         """Run one operator on the values of others.
 
         Returns:
-            What its backward needs, its value (None if nobody reads it), and the seconds it took.
+            What its backward needs, its value (None if nobody reads it), and what it took.
 
         Raises:
             ProfileInvalid: it raised; its exception is the cause.
@@ -99,9 +108,7 @@ class OperatorRuns:
         queue = WeightQueue() if split else None
         try:
             with nullcontext() if queue is None else deferred_weights(queue):
-                start = self.clock()
-                results = program(given, self.parameters, self.buffers)
-                seconds = self.clock() - start
+                results, sample = self._timed(program, given, self.parameters, self.buffers)
         except Exception as error:
             raise ProfileInvalid(
                 f"operator {id!r} ({self.graph.by_id[id].description}) cannot run on the example inputs: {error}; "
@@ -126,7 +133,7 @@ class OperatorRuns:
                 queue,
             ),
             value,
-            seconds,
+            sample,
         )
 
     def measure(self, *, split: bool, keep: bool) -> None:
@@ -141,15 +148,15 @@ class OperatorRuns:
         values = dict(self.inputs)
         gradients: dict[str, list[Tensor | None]] = {}
         for id in self.programs:
-            run, value, seconds = self.forward(id, values, split=split)
+            run, value, sample = self.forward(id, values, split=split)
             runs.append(run)
             if id in self._last_reader:
                 values[id] = value
             else:  # what the model returns
                 gradients[id] = [*self._gradients_of(id, value)]
             if not split:
-                kept[0][id].forward.append(seconds)
-                kept[1].forward.append(self._seconds(self._run_nothing))
+                kept[0][id].forward.append(sample)
+                kept[1].forward.append(self._timed(self._empty_program, self.inputs, self.parameters, self.buffers)[1])
             for source in self.programs[id].inputs:
                 if self._last_reader[source] == id:
                     del values[source]
@@ -170,36 +177,28 @@ class OperatorRuns:
             edges, first = [edge for edge, _ in begins], [gradient for _, gradient in begins]
             wanted = [leaf for *_, leaf in run.leaves] + run.parameters
             del arrived, begins
-            start = self.clock()
-            if run.queue is None:
-                found = torch.autograd.grad(edges, wanted, first, allow_unused=True)
-            else:
-                found = run.queue.input_gradients(edges, wanted, first)
-            for (source, position, _), gradient in zip(run.leaves, found, strict=False):
-                _add(gradients, source, position, gradient)
-            seconds = self.clock() - start
+            found, sample = self._timed(_grad_and_add, run, edges, wanted, first, gradients)
             of_parameters.append(found[len(run.leaves) :])
             if run.queue is None:
-                times[run.id].backward.append(seconds)
-                empty.backward.append(self._seconds(self._nothing.backward))
+                times[run.id].backward.append(sample)
+                empty.backward.append(self._timed(self._nothing.backward)[1])
             else:
-                times[run.id].input_gradient.append(seconds)
-                empty.input_gradient.append(self._seconds(self._nothing.input_gradient))
+                times[run.id].input_gradient.append(sample)
+                empty.input_gradient.append(self._timed(self._nothing.input_gradient)[1])
                 if len(run.queue):
                     queues.append((run.id, run.queue, run.parameters))
         for id, queue, parameters in queues:
-            start = self.clock()
-            of_parameters.append(queue.gradients(parameters))
-            times[id].weight_gradient.append(self.clock() - start)
-            empty.weight_gradient.append(self._seconds(self._nothing.queue().gradients, [self._nothing.leaf]))
+            found, sample = self._timed(queue.gradients, parameters)
+            of_parameters.append(found)
+            times[id].weight_gradient.append(sample)
+            empty.weight_gradient.append(self._timed(self._nothing.queue().gradients, [self._nothing.leaf])[1])
 
-    def _seconds(self, work: Callable[..., object], *args: Any) -> float:
+    def _timed(self, work: Callable[..., Any], *args: Any) -> tuple[Any, Sample]:
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = self.clock()
-        work(*args)
-        return self.clock() - start
-
-    def _run_nothing(self) -> None:
-        self._empty_program(self.inputs, self.parameters, self.buffers)
+        result = work(*args)
+        seconds = self.clock() - start
+        return result, Sample(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
 
     def _gradients_of(self, id: str, value: Any) -> list[Tensor]:
         """The gradients with which the backward of the model begins: small noise, the same in each pass."""
@@ -252,6 +251,23 @@ def _cut_off(tree: Any) -> Any:
     return structure.unflatten(
         [leaf.detach().requires_grad_(leaf.requires_grad) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     )
+
+
+def _grad_and_add(
+    run: Run,
+    edges: list[GradientEdge],
+    wanted: list[Tensor],
+    first: list[Tensor | None],
+    gradients: dict[str, list[Tensor | None]],
+) -> tuple[Tensor | None, ...]:
+    """The backward of an operator; those of its inputs are added to the gradients that came from other readers."""
+    if run.queue is None:
+        found = torch.autograd.grad(edges, wanted, first, allow_unused=True)
+    else:
+        found = run.queue.input_gradients(edges, wanted, first)
+    for (source, position, _), gradient in zip(run.leaves, found, strict=False):
+        _add(gradients, source, position, gradient)
+    return found
 
 
 def _add(gradients: dict[str, list[Tensor | None]], source: str, position: int, gradient: Tensor | None) -> None:
