@@ -90,7 +90,10 @@ def test_a_name_with_brackets_and_a_circle_of_parents_confuse_nobody(tmp_path: P
     (tmp_path / "15" / "smaps_rollup").write_text("0-1 ---p\nRss: 1 kB\nPss: 2097152 kB\n")
     page = os.sysconf("SC_PAGE_SIZE")
     used = (262144 * page + 2 * 2**30) / 2**30
-    assert overuse({12: 1}, tmp_path) == {12: f"it used {used:.1f} GiB, its memory limit is 0.000977 KiB (meta(memory=...))"}
+    limit = 0.000977
+    assert overuse({12: 1}, tmp_path) == {
+        12: f"it used {used:.1f} GiB, its memory limit is {limit} KiB (meta(memory=...))"
+    }
 
 
 def test_an_allocation_beyond_the_limit_fails_and_says_why() -> None:
