@@ -95,7 +95,8 @@ class _Groups:
 
 
 def coarse_sets(graph: BitGraph, work: Sequence[float], limit: int) -> list[int]:
-    """At most `limit` down-closed sets, of operators contracted by their work, the least first."""
+    """At most `limit` down-closed sets (two at least), of operators contracted by their work, the least first."""
+    limit = max(limit, 2)
     groups = _Groups(graph, work)
     while (found := groups.down_sets(limit)) is None:
         for _ in range(max(1, len(groups.bits) // 40)):  # a few at a time: counting takes longer than merging

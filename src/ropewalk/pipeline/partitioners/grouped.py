@@ -88,12 +88,14 @@ def grouped_bound_s(request: Request) -> float:
     again = 2.0 if request.recompute is True else 1.0
     work_s = math.fsum(again * operator.forward_s for operator in costs.operators) + math.fsum(costs.backward_s)
     work_s /= fastest_speed(request)
+    num, each = request.topology.num_devices, request.schedule.stages_per_worker
     bounds: list[float] = []
-    for replicas in range(1, request.topology.num_devices + 1):
-        rounds = further_rounds(request.micro_batches, replicas)
-        num_groups = request.topology.num_devices // replicas
-        if request.schedule.flushes:
-            bounds.append(work_s + rounds * work_s / num_groups)
-        else:
-            bounds.append(request.micro_batches * work_s / (num_groups * replicas))
-    return min(bounds)
+    for replicas in range(1, num + 1):
+        for num_groups in range(1, num // replicas + 1):
+            if request.num_stages not in (None, num_groups * each) or objection(request, replicas, num_groups):
+                continue
+            if request.schedule.flushes:
+                bounds.append(work_s * (1 + further_rounds(request.micro_batches, replicas) / num_groups))
+            else:
+                bounds.append(request.micro_batches * work_s / (num_groups * replicas))
+    return min(bounds, default=0.0)
