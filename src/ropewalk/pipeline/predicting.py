@@ -96,9 +96,7 @@ def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
     """The plan in the simulator: one step, or without a flush as many as show the steady rate."""
     if not schedule.flushes:
         plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
-    return simulate(
-        plan, request.profile, request.topology, schedule.actions(plan), optimizer_slots=request.optimizer_slots
-    )
+    return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
 
 
 def _alone(request: Request, num_devices: int) -> PlanCost:
