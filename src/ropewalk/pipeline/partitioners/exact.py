@@ -144,11 +144,12 @@ class Exact:
 
         def recut(found: Found) -> Found:
             """The same stages on the same devices, cut elsewhere."""
-            while True:
+            while found.cuts:
                 other = search(request, graph, near(found, self.max_sets), self.cost_model, found.along)
                 if other is None or not better(other, found):
-                    return found
-                found = other
+                    break
+                found = other  # perhaps without its first stages
+            return found
 
         if best is None:
             return None
@@ -156,11 +157,13 @@ class Exact:
             fewer = in_order([*coarse[:: len(coarse) // _RANKED_SETS or 1], graph.everything])
             forms = best_of_each_form(request, graph, fewer, equal=equal)
             for form in sorted(forms, key=lambda form: form.objective_s)[:_FORMS]:
-                other = recut(form) if form.cuts else form
+                other = recut(form)
                 best = other if better(other, best) else best
         while best.cuts:
             last = best
             best = recut(best)
+            if not best.cuts:
+                break
             sets = in_order([*coarse, *near(best, self.max_sets // 2)])
             found = search(request, graph, sets, self.cost_model, equal=equal)
             if found is not None and better(found, best):
