@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import torch
 from tests.pipeline.models import RealModel, mlp, resnet, transformer, two_branches, unet
-from tests.pipeline.stages_alone import CLOCK, alone, medians, random_cut
+from tests.pipeline.stages_alone import CLOCK, alone, medians, random_cut_by_time
 
 from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.profiler import profile
@@ -28,13 +28,13 @@ from ropewalk.pipeline.tracing.tracer import trace
 #: For glibc: no block below 32 MiB is a mapping of its own, and nothing is given back.
 KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
 
-#: Some milliseconds in each stage.
+#: Some milliseconds in each stage, and no tensor that is a mapping of its own for the allocator.
 MODELS: dict[str, Callable[[], RealModel]] = {
     "mlp": lambda: mlp(width=1024, batch=128, depth=8),
     "transformer": lambda: transformer(width=256, batch=8, length=64, depth=4),
     "resnet": lambda: resnet(width=64, batch=16, size=32),
     "unet": lambda: unet(width=32, batch=2, size=64),
-    "two_branches": lambda: two_branches(width=128, batch=16, size=48),
+    "two_branches": lambda: two_branches(width=128, batch=32, size=32),
 }
 
 
@@ -43,7 +43,7 @@ def rows(name: str, rounds: int) -> list[tuple[str, list[float], float]]:
     model, inputs, *_ = MODELS[name]()
     graph = trace(model, inputs)
     first = profile(graph, inputs, repeats=5, clock=CLOCK)
-    cuts = [random_cut(first, num_stages, seed) for seed, num_stages in enumerate((2, 3, 4))]
+    cuts = [random_cut_by_time(first, num_stages, seed) for seed, num_stages in enumerate((2, 3, 4))]
     stages = [stage for cut in cuts for stage in alone(graph, cut, inputs)]
     ratios: list[list[tuple[float, ...]]] = [[] for _ in stages]
     for _ in range(rounds):

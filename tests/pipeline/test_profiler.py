@@ -1,0 +1,170 @@
+"""The profiler measures what there is, leaves the model as it was, and refuses what it cannot measure."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import NotTraceable, ProfileInvalid
+from ropewalk.pipeline.operator_runs import Sample
+from ropewalk.pipeline.profiler import _steady_median, profile
+from ropewalk.pipeline.profiles import Operator, Profile, Saved
+from ropewalk.pipeline.tracing.tracer import trace
+
+
+def test_times_bytes_and_names_of_a_small_net() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 2, bias=False))
+    found = profile(model, torch.randn(16, 4), repeats=2)
+    first, tanh, dropout, last = (operator for operator in found.operators if not operator.is_input)
+    (data,) = (operator for operator in found.operators if operator.is_input)
+    assert found.num_samples == 16 and found.model == "Sequential" and "cpu" in found.device
+    assert (data.output_bytes, data.gradient_bytes, data.forward_s, data.backward_s) == (256, 0, 0, 0)
+    assert first.parameters == {"0.weight": 128, "0.bias": 32}
+    assert (first.output_bytes, first.gradient_bytes) == (512, 512)
+    # A linear layer keeps its input, tanh its output, dropout a mask of its own; weights do not count.
+    assert first.saved == (Saved(data.id, 256),) and first.saved_bytes == 0
+    assert tanh.saved == (Saved(tanh.id, 512),) and tanh.saved_bytes == 0
+    assert dropout.saved == () and dropout.saved_bytes == 512
+    assert last.saved == (Saved(dropout.id, 512),)
+    assert first.held_bytes == 256 + 512 and tanh.held_bytes == 0  # input and gradient of the output, until W
+    assert [operator.is_random for operator in (first, tanh, dropout, last)] == [False, False, True, False]
+    assert all(operator.forward_s > 0 and operator.has_split_backward for operator in (first, last))
+    assert tanh.weight_gradient_s == 0
+    assert Profile.from_json(found.to_json()) == found
+
+
+def test_types_and_values_without_a_gradient_are_counted_as_they_are() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.scale = nn.Embedding(9, 4), nn.Linear(4, 4).bfloat16()
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            mask = tokens > 3
+            return self.scale(self.embedding(tokens).bfloat16()) * mask.unsqueeze(-1)
+
+    found = profile(Net(), (torch.randint(9, (2, 3)),), repeats=1)
+    sizes = {
+        operator.id.split(":")[0]: (operator.output_bytes, operator.gradient_bytes) for operator in found.operators
+    }
+    assert sizes["input.tokens"] == (48, 0)
+    assert sizes["embedding"] == (96, 96)
+    assert sizes["scale"] == (48, 48)
+    masks = [operator for operator in found.operators if operator.gradient_bytes == 0 and not operator.is_input]
+    assert all(operator.backward_s == 0 for operator in masks)
+
+
+def test_one_storage_counts_once_however_many_keep_views_of_it() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(2, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.first(x).relu()
+            return self.second(hidden) + self.third(hidden.view(-1, 2)).view(2, -1, 4).sum(0)
+
+    found = profile(Net(), (torch.randn(6, 4),), repeats=1)
+    keepers = [one for one in found.operators if any(saved.size_bytes == 96 for saved in one.saved)]
+    owners = {saved.operator for one in keepers for saved in one.saved if "relu" in saved.operator}
+    assert len(owners) == 1  # the view is not another value
+    assert all(one.saved_bytes == 0 for one in keepers)
+
+
+def test_a_tie_is_one_parameter_that_two_operators_read() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model[2].weight = model[0].weight
+    found = profile(model, torch.randn(2, 4), repeats=1)
+    assert list(found.tied) == ["0.weight"]
+    assert found.parameter_bytes == 4 * (16 + 4 + 4)
+
+
+def test_model_and_generators_are_left_as_they_were() -> None:
+    model = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.Dropout(), nn.Flatten(), nn.Linear(9, 2))
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    torch.manual_seed(5)
+    expected = torch.randn(3)
+    torch.manual_seed(5)
+    inputs = torch.zeros(4, 2, 5, requires_grad=True)
+    profile(model, inputs, repeats=1)
+    assert torch.equal(torch.randn(3), expected)
+    assert gc.isenabled() and model.training
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    assert inputs.grad is None and all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_times_come_from_the_clock_and_progress_is_told() -> None:
+    ticks = iter(range(10**9))
+    said: list[str] = []
+    found = profile(
+        nn.Sequential(nn.Linear(4, 4), nn.Tanh()),
+        torch.randn(2, 4),
+        repeats=2,
+        report=said.append,
+        clock=lambda: float(next(ticks)),
+    )
+    # Each reading is a second after the one before, with an operator in between or nothing: nothing is left.
+    assert {(one.forward_s, one.backward_s, one.weight_gradient_s, one.spread_s) for one in found.operators} == {
+        (0, 0, 0, 0)
+    }
+    assert said[0] == "tracing Sequential" and said[-1] == "pass 5 of 5"
+
+
+def test_samples_in_which_memory_came_from_the_system_are_left_out() -> None:
+    assert _steady_median([Sample(9.0, 400), Sample(1.0, 0), Sample(2.0, 0), Sample(8.0, 300)]) == 1.5
+    assert _steady_median([Sample(9.0, 400)]) == 9.0
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "error", "words"),
+    [
+        (lambda: nn.Sequential(), (torch.ones(2, 4),), ProfileInvalid, "at least one operator"),
+        (lambda: nn.Identity(), (torch.ones(2, 4),), ProfileInvalid, "at least one operator"),
+        (lambda: nn.Sequential(nn.Tanh(), nn.Linear(4, 4)), (torch.ones(2, 5),), NotTraceable, r"input \(2, 5\)"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    model: Callable[[], nn.Module], inputs: tuple[Tensor, ...], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        profile(model(), inputs, repeats=1)
+
+
+def test_an_operator_that_cannot_run_is_named_with_what_it_was_given() -> None:
+    graph = trace(nn.Sequential(nn.Tanh(), nn.Flatten(1), nn.Linear(6, 4)), torch.ones(2, 2, 3))
+    with pytest.raises(ProfileInvalid, match=r"'2:0' \(Linear\) cannot run .* it was given 1:0 \(2, 8\)"):
+        profile(graph, torch.ones(2, 2, 4), repeats=1)
+
+
+def test_at_least_one_repeat_is_needed() -> None:
+    with pytest.raises(ProfileInvalid, match="repeats must be at least 1, not 0"):
+        profile(nn.Sequential(nn.Linear(2, 2)), torch.ones(2, 2), repeats=0)
+
+
+def test_a_graph_is_measured_where_it_is() -> None:
+    graph = trace(nn.Sequential(nn.Linear(2, 2)), torch.ones(2, 2))
+    assert [one.id for one in profile(graph, torch.ones(2, 2), repeats=1).operators] == [
+        one.id for one in graph.operators
+    ]
+    with pytest.raises(ProfileInvalid, match="leave out device"):
+        profile(graph, torch.ones(2, 2), repeats=1, device="cpu")
+
+
+def test_inputs_that_a_model_does_not_take_are_refused_by_name() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x @ y
+
+    with pytest.raises((NotTraceable, ProfileInvalid), match="Net"):
+        profile(Net(), (torch.ones(2, 3),), repeats=1)
+
+
+def test_a_frozen_part_has_no_backward() -> None:
+    model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 4))
+    found = {one.id: one for one in profile(model, torch.randn(2, 4), repeats=1).operators}
+    frozen: Operator = found["0:0"]
+    assert (frozen.backward_s, frozen.gradient_bytes, frozen.saved_bytes, frozen.saved) == (0, 0, 0, ())
