@@ -232,14 +232,24 @@ def test_of_equal_plans_the_one_of_earliest_cuts_is_taken() -> None:
     assert [stage.operators for stage in found.stages] == [("op0",), ("op1", "op2", "op3")]
 
 
-def test_candidates_differ_in_stages_or_in_replicas_of_the_first() -> None:
+def test_candidates_have_all_numbers_of_stages_and_of_replicas_of_the_first() -> None:
     exact, request = Exact(), request_for(line(*(1.0,) * 6), 4)
-    found = exact.candidates(request)
+    found = exact.candidates(request, num=40)
     assert found[0].stages == exact.partition(request).stages
     forms = {(len(of.stages), of.stages[0].replicas) for of in found}
-    assert len(forms) == len(found) == 10  # 1 to 4 stages on up to 4 devices
+    assert len(forms) == 10  # 1 to 4 stages on up to 4 devices
+    assert len({of.stages for of in found}) == len(found)
     assert [of.objective_s for of in found] == sorted(of.objective_s for of in found)
     assert len(exact.candidates(request, num=3)) == 3
+
+
+def test_many_devices_are_planned_in_seconds_with_a_bound(profiles: Path) -> None:
+    request = replace(inception(profiles, (Level(8, 12e9), Level(16, 1e9)), "pipedream"), memory_bytes=10**10)
+    begun = time.process_time()
+    found = Exact().partition(request)
+    assert time.process_time() - begun < 15
+    assert found.lower_bound_s is not None
+    assert 0 < found.lower_bound_s < found.objective_s
 
 
 @pytest.mark.parametrize(("schedule", "groups"), [("interleaved", [0, 1, 0, 1]), ("zb_v", [0, 1, 1, 0])])

@@ -36,18 +36,21 @@ from ropewalk.pipeline.partitioners.chains import ROUNDING, ChainSearch, least_s
 from ropewalk.pipeline.partitioners.contraction import NearCuts, coarse_sets, in_order, sets_near
 from ropewalk.pipeline.partitioners.cost_model import CostModel
 from ropewalk.pipeline.partitioners.family_search import Found, search
-from ropewalk.pipeline.partitioners.grouped import grouped_bound_s
+from ropewalk.pipeline.partitioners.grouped import simple_bound_s
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.partitioners.ranking import best_of_each_form
 from ropewalk.pipeline.partitioners.refusal import refusal
 from ropewalk.pipeline.partitioners.relaxation import Relaxation
 from ropewalk.pipeline.partitioners.relaxed_candidates import relaxed_candidates
-from ropewalk.pipeline.partitioners.shapes import shapes
+from ropewalk.pipeline.partitioners.shapes import shapes, tries_all_widths
 from ropewalk.pipeline.partitioners.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.plans import assemble
 
 #: Classes of cuts that the lower bound tells apart.
 _CELLS = 256
+#: Moves times pairs of sets that are looked at in one go, and sets that there are at least.
+_BUDGET = 40_000_000
+_LEAST_SETS = 60
 #: Plans of different forms around whose cuts the search goes on.
 _FORMS = 6
 #: Sets that are searched for plans of different forms.
@@ -78,9 +81,12 @@ class Exact:
             ProfileInvalid: there is nothing but inputs.
         """
         graph = BitGraph.of(request.profile)
-        sets = down_sets(graph, self.max_sets)
+        max_sets = self._affordable(request)
+        sets = down_sets(graph, max_sets)
         if sets is not None:
             return plan_within(request, graph, sets, self.cost_model)
+        if max_sets < self.max_sets:
+            return Exact(cost_model=self.cost_model, max_sets=max_sets).partition(request)
         parts = down_closed_parts(graph, _MAX_PARTS)
         found = self._piece_by_piece(request, graph, parts, equal=False)
         if found is None:
@@ -100,8 +106,8 @@ class Exact:
     def candidates(self, request: Request, num: int = 24) -> tuple[Partition, ...]:
         """Good plans of different forms, for a simulator to choose from: `partition()` first.
 
-        Then, by objective, the best for each number of stages and of replicas of the first stage, as far as a family
-        of cuts has them.
+        Then, by objective, the best for each number of stages and of replicas of the first stage, and others near
+        them, as far as a family of cuts has them.
 
         Raises:
             NoPlanFits: no plan does what was asked.
@@ -119,9 +125,14 @@ class Exact:
                 cuts.append(cuts[-1] | graph.bits_of(request.profile, stage.operators))
             sets = in_order([*cuts, *coarse_sets(graph, work_s, _RANKED_SETS)])
         equal = len({stage.replicas for stage in best.stages}) == 1 and best.lower_bound_s != best.objective_s
-        found = [of for of in best_of_each_form(request, graph, sets, equal=equal) if _objection(request, of) is None]
-        others = [of for of in sorted(found, key=lambda of: of.objective_s) if of.stages != best.stages]
+        found = best_of_each_form(request, graph, sets, equal=equal, num=num)
+        others = [of for of in found if of.stages != best.stages and _objection(request, of) is None]
         return (best, *(replace(best, stages=of.stages, objective_s=of.objective_s) for of in others[: num - 1]))
+
+    def _affordable(self, request: Request) -> int:
+        """How many sets can be searched at once: with many devices, fewer."""
+        num_moves = sum(len(leaving) for shape in shapes(request) for leaving in shape.moves.moves)
+        return max(min(self.max_sets, _LEAST_SETS), min(self.max_sets, math.isqrt(2 * _BUDGET // max(1, num_moves))))
 
     def _coarse(self, request: Request, graph: BitGraph, parts: Sequence[Parts]) -> list[int]:
         work_s, values = _work_and_values(request)
@@ -155,8 +166,7 @@ class Exact:
             return None
         if self.cost_model is None and request.schedule.stages_per_worker == 1:
             fewer = in_order([*coarse[:: len(coarse) // _RANKED_SETS or 1], graph.everything])
-            forms = best_of_each_form(request, graph, fewer, equal=equal)
-            for form in sorted(forms, key=lambda form: form.objective_s)[:_FORMS]:
+            for form in best_of_each_form(request, graph, fewer, equal=equal, num=_FORMS):
                 other = recut(form)
                 best = other if better(other, best) else best
         while best.cuts:
@@ -198,13 +208,20 @@ def plan_within(
     if found is None:
         raise refusal(request, graph, sets)
     if request.schedule.stages_per_worker > 1:
-        bound_s = min(found.objective_s, grouped_bound_s(request))
+        bound_s = min(found.objective_s, simple_bound_s(request))
         note = (
             "stages that share a device are balanced one by one; lower_bound_s says how far from the best this may be"
         )
         return Partition(found.stages, found.objective_s, bound_s, (note,))
     objection = _objection(request, found)
-    if objection is None or cost_model is not None:
+    if not tries_all_widths(request):
+        bound_s = min(found.objective_s, simple_bound_s(request))
+        note = (
+            "of so many devices not every number of replicas was tried; lower_bound_s says how far from the best it is"
+        )
+        if objection is None:
+            return Partition(found.stages, found.objective_s, bound_s, (note,))
+    elif objection is None or cost_model is not None:
         return Partition(found.stages, found.objective_s, found.objective_s)
     equal = search(request, graph, sets, equal=True)
     objection = objection if equal is None else _objection(request, equal)
@@ -232,8 +249,8 @@ def _objection(request: Request, found: Found) -> ScheduleInvalid | None:
 
 def _bound_s(request: Request, graph: BitGraph, parts: Sequence[Parts]) -> float:
     """No plan has a smaller objective than this."""
-    if request.schedule.stages_per_worker > 1:
-        return grouped_bound_s(request)
+    if request.schedule.stages_per_worker > 1 or not tries_all_widths(request):
+        return simple_bound_s(request)
     relaxation = Relaxation(request, graph)
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     cells = relaxed_candidates(costs, graph, parts, request.recompute is True, _CELLS)

@@ -82,20 +82,23 @@ def _chain(topology: Topology, kind: int, devices: list[tuple[int, ...]]) -> Mov
     return Moves(states[0], tuple(states), (*moves, ()))
 
 
-def grouped_bound_s(request: Request) -> float:
-    """No plan has a smaller objective: all work once, and of further rounds each group its part."""
+def simple_bound_s(request: Request) -> float:
+    """No plan has a smaller objective: all work once, and of further rounds each group of devices its part."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     again = 2.0 if request.recompute is True else 1.0
     work_s = math.fsum(again * operator.forward_s for operator in costs.operators) + math.fsum(costs.backward_s)
     work_s /= fastest_speed(request)
-    num, each = request.topology.num_devices, request.schedule.stages_per_worker
+    num, each, batches = request.topology.num_devices, request.schedule.stages_per_worker, request.micro_batches
+    if each == 1:  # groups of any replicas: a device can do no more than all the time
+        rounds_s = max(0, batches - num) * work_s / num
+        return work_s + rounds_s if request.schedule.flushes else batches * work_s / num
     bounds: list[float] = []
     for replicas in range(1, num + 1):
         for num_groups in range(1, num // replicas + 1):
             if request.num_stages not in (None, num_groups * each) or objection(request, replicas, num_groups):
                 continue
             if request.schedule.flushes:
-                bounds.append(work_s * (1 + further_rounds(request.micro_batches, replicas) / num_groups))
+                bounds.append(work_s * (1 + further_rounds(batches, replicas) / num_groups))
             else:
-                bounds.append(request.micro_batches * work_s / (num_groups * replicas))
+                bounds.append(batches * work_s / (num_groups * replicas))
     return min(bounds, default=0.0)

@@ -12,6 +12,7 @@ promises the level that will join its earliest stage to the one before.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -99,7 +100,7 @@ def _leaving(topology: Topology, state: State, widths: tuple[int, ...], counted:
                 continue
             if state.following >= 0 and level_number(topology, run[-1], state.following) != state.level:
                 continue
-            start = topology.devices_of(kind).index(run[0])
+            start = bisect_left(topology.devices_of(kind), run[0])
             left = (*state.free[:kind], start, *state.free[kind + 1 :])
             stages = state.num_stages + 1 if counted else 0
             for level in _levels_before(topology, left, run[0]):
@@ -108,5 +109,14 @@ def _leaving(topology: Topology, state: State, widths: tuple[int, ...], counted:
 
 def _levels_before(topology: Topology, free: tuple[int, ...], following: int) -> list[int]:
     """The numbers of the levels that may join a device to an earlier stage on one of the free devices."""
-    ends = {device for kind, num in enumerate(free) for device in topology.devices_of(kind)[:num]}
-    return sorted({level_number(topology, end, following) for end in ends}) or [-1]
+    found: set[int] = set()
+    for kind, num in enumerate(free):
+        devices = topology.devices_of(kind)
+        inner = following, following + 1
+        for number, size in enumerate(topology.component_sizes):
+            start = following // size * size
+            ranges = (start, inner[0]), (inner[1], start + size)  # of this component, without that of the level below
+            if any(bisect_left(devices, low, 0, num) < bisect_left(devices, high, 0, num) for low, high in ranges):
+                found.add(number)
+            inner = start, start + size
+    return sorted(found) or [-1]

@@ -1,4 +1,8 @@
-"""What `exact` searches one after the other: where it must know replicas or the number of stages beforehand."""
+"""What `exact` searches one after the other: where it must know replicas or the number of stages beforehand.
+
+Of more than 24 devices not every number of replicas is tried, and of more than 64 they are
+dealt in units of several, so that any request ends in seconds.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from dataclasses import dataclass
 from ropewalk.pipeline.partitioners.grouped import grouped_moves, objection
 from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.partitioners.placement import Moves, moves
+
+_ALL_WIDTHS = 24
+_MOST_UNITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +42,11 @@ def shapes(request: Request, *, equal: bool = False) -> list[Shape]:
         return [Shape(there, num_stages) for there, num_stages in grouped_moves(request)]
     counted = request.num_stages is None and _memory_depends_on_stages(request)
     if not (equal or request.schedule.uniform_replicas):
-        widths = tuple(range(1, num + 1))
+        widths = widths_of(request)
         numbers = range(1, num + 1) if counted else (request.num_stages,)
         return [Shape(moves(topology, widths, number), number) for number in numbers]
     found: list[Shape] = []
-    for width in range(1, num + 1):
+    for width in widths_of(request):
         asked = range(1, num // width + 1) if request.num_stages is None else (request.num_stages,)
         taken = [number for number in asked if objection(request, width, number) is None]
         if request.num_stages is None and not counted and len(taken) == num // width:
@@ -47,6 +54,24 @@ def shapes(request: Request, *, equal: bool = False) -> list[Shape]:
         else:
             found += [Shape(moves(topology, (width,), number), number) for number in taken]
     return found
+
+
+def widths_of(request: Request) -> tuple[int, ...]:
+    """The numbers of replicas that are tried: all of few devices; of many the small, the round, and nearly all."""
+    topology, num = request.topology, request.topology.num_devices
+    if num <= _ALL_WIDTHS:
+        return tuple(range(1, num + 1))
+    unit = next(unit for unit in range(1, num + 1) if num % unit == 0 and num // unit <= _MOST_UNITS)
+    units = num // unit
+    tried = {*range(1, 9), units, units - 1, units - 2, units - 4}
+    tried |= {factor << power for factor in (1, 3) for power in range(units.bit_length())}
+    tried |= {times * size // unit for size in topology.component_sizes for times in range(1, 9) if size % unit == 0}
+    return tuple(width * unit for width in sorted(tried) if 0 < width <= units)
+
+
+def tries_all_widths(request: Request) -> bool:
+    """Whether every number of replicas is tried."""
+    return request.topology.num_devices <= _ALL_WIDTHS
 
 
 def _memory_depends_on_stages(request: Request) -> bool:

@@ -70,7 +70,7 @@ class _OnDevices:
 
 @dataclass(frozen=True)
 class ObjectiveCosts(_OnDevices):
-    """training.md's objective: seconds."""
+    """training.md's objective: seconds. Without a flush the sum is of what its maximum hides: Reduce and transfers."""
 
     #: For bounds: no stage counts as quicker than this.
     least_slowest: float = 0.0
@@ -102,15 +102,20 @@ class ObjectiveCosts(_OnDevices):
         link_s = self._busiest_port_s(move.before.level, move.after.level) / replicas
         if not request.schedule.flushes:
             slowest = np.maximum((compute_s + sum_s) / replicas, link_s) * each
-            return _where(fits, np.maximum(slowest, self.least_slowest), compute_s, recompute)
+            return _where(fits, np.maximum(slowest, self.least_slowest), sum_s + self._transit_s(move), recompute)
         rounds, batches = further_rounds(request.micro_batches, replicas) * each, request.micro_batches
         slowest = np.maximum(np.maximum(compute_s * rounds, link_s * (batches - 1) * each), self.least_slowest)
         total_s = compute_s * self.sums_work + np.maximum(0.0, sum_s - them.earlier_s / fastest_speed(request))
+        return _where(fits, slowest, total_s + self._transit_s(move), recompute)
+
+    def _transit_s(self, move: Move) -> Floats:
+        """Seconds in which what a stage receives, and the gradients of it, are under way."""
+        total_s = np.zeros(len(self.candidates.before))
         if move.before.level >= 0:
-            before = request.topology.levels[move.before.level]
-            for size_bytes in (them.in_bytes, them.in_gradient_bytes):
-                total_s = total_s + size_bytes / before.bandwidth + before.latency_s * (size_bytes > 0)
-        return _where(fits, slowest, total_s, recompute)
+            level = self.request.topology.levels[move.before.level]
+            for size_bytes in (self.candidates.in_bytes, self.candidates.in_gradient_bytes):
+                total_s += size_bytes / level.bandwidth + level.latency_s * (size_bytes > 0)
+        return total_s
 
     def _busiest_port_s(self, before: int, after: int) -> Floats:
         """`cost.busiest_port_s` of all candidates."""
