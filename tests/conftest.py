@@ -47,8 +47,6 @@ IGNORED_FILES = re.compile(r"^/dev/|^/proc/|^/sys/|/\.hypothesis/|/site-packages
 ON_MACHINES = ("cli", "engines", "lab")
 #: multiprocessing's own folder of a process, which it removes at its end; and torch's compiler cache, made on import.
 IGNORED_ENTRIES = ("pymp-", "torchinductor_")
-#: Folders of tests that make machines, clusters or whole programs.
-ON_MACHINES = ("cli", "engines", "lab", "scenarios")
 
 
 # --- the surroundings of the run --------------------------------------------------------------------------------------
