@@ -4,29 +4,25 @@ For each model three random legal cuts into 2, 3 and 4 stages. Each stage runs a
 the sums over its operators in the profile, without any factor. Profiles and stages take turns, a line shows medians
 over the rounds. Promised: times within 20 %, saved bytes within 10 %; a line that misses ends the program with 1.
 
-One thread, and its own time: what else the machine does is left out. And an allocator that keeps its memory
-(glibc's MALLOC_* variables): by default it gives memory back and gets it again page by page, at random, which was
-seen to make the same stage up to 50 % slower.
+One thread, and its own time: what else the machine does is left out. The allocator keeps its memory (see
+`steady_memory`).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Callable
 
 import torch
+from benchmarks.steady_memory import restart_steady
 from tests.pipeline.models import RealModel, mlp, resnet, transformer, two_branches, unet
 from tests.pipeline.stages_alone import CLOCK, alone, medians, random_cut_by_time
 
 from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.profiler import profile
 from ropewalk.pipeline.tracing.tracer import trace
-
-#: For glibc: no block below 32 MiB is a mapping of its own, and nothing is given back.
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**26)}
 
 #: Some milliseconds in each stage, and no tensor that is a mapping of its own for the allocator.
 MODELS: dict[str, Callable[[], RealModel]] = {
@@ -38,8 +34,8 @@ MODELS: dict[str, Callable[[], RealModel]] = {
 }
 
 
-def rows(name: str, rounds: int) -> list[tuple[str, list[float], float]]:
-    """For each stage of each cut: its name, predicted over measured for the three times (medians), and for bytes."""
+def rows(name: str, rounds: int) -> list[tuple[str, float, list[float], float]]:
+    """For each stage of each cut: name, seconds, and predicted over measured: three times (medians), bytes."""
     model, inputs, *_ = MODELS[name]()
     graph = trace(model, inputs)
     first = profile(graph, inputs, repeats=5, clock=CLOCK)
@@ -56,13 +52,15 @@ def rows(name: str, rounds: int) -> list[tuple[str, list[float], float]]:
                 tuple(a / b for a, b in zip((predicted.forward_s, predicted.backward_s, both), seconds, strict=True))
             )
     bytes_of = OperatorCosts(first)
+    alone_s = [forward + backward for forward, backward, _ in medians(stages, 10)]
     return [
         (
             f"{name} {stage.operators[0]} .. {stage.operators[-1]}",
+            seconds,
             [statistics.median(column) for column in zip(*found, strict=True)],
             bytes_of.stage(stage.operators).saved_bytes / max(1, stage.saved_bytes()),
         )
-        for stage, found in zip(stages, ratios, strict=True)
+        for stage, found, seconds in zip(stages, ratios, alone_s, strict=True)
     ]
 
 
@@ -71,18 +69,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(MODELS))
     options = parser.parse_args()
-    if not KEEPING.keys() <= os.environ.keys():  # they are read when a process starts
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.profiler", *sys.argv[1:]], os.environ | KEEPING)
+    restart_steady("benchmarks.profiler")
     torch.set_num_threads(1)
-    print(f"{'predicted / measured':70} {'forward':>8} {'backward':>9} {'I + W':>7} {'saved':>7}")
+    print(f"{'predicted / measured':70} {'ms':>6} {'forward':>8} {'backward':>9} {'I + W':>7} {'saved':>7}")
     is_short = False
     for name in options.only:
-        for title, times, saved in rows(name, options.rounds):
+        for title, seconds, times, saved in rows(name, options.rounds):
             misses = max(abs(time - 1) for time in times) > 0.2 or abs(saved - 1) > 0.1
             is_short |= misses
             forward, backward, both = times
             mark = "  misses" if misses else ""
-            print(f"{title:70} {forward:8.3f} {backward:9.3f} {both:7.3f} {saved:7.3f}{mark}", flush=True)
+            print(
+                f"{title:70} {1e3 * seconds:6.1f} {forward:8.3f} {backward:9.3f} {both:7.3f} {saved:7.3f}{mark}",
+                flush=True,
+            )
     return int(is_short)
 
 

@@ -25,9 +25,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
-from ropewalk.pipeline.tracing.split_backward import DeferredCall, WeightQueue, deferred_weights
+from ropewalk.pipeline.tracing.split_backward import deferred_weights
 from ropewalk.pipeline.tracing.stage_program import StageProgram
 from ropewalk.pipeline.tracing.trees import flatten
+from ropewalk.pipeline.tracing.weight_queue import DeferredCall, WeightQueue
 
 
 class Sample(NamedTuple):

@@ -14,120 +14,23 @@ inside I. A call is recognised by torch's function mode, wherever it stands: in 
 in functions and in graphs of aten operators; but not inside what torch runs as one
 function (`nn.MultiheadAttention` that was not traced, recurrent layers).
 
-W is a backward of its own, over small nodes, in the order in which I reached the calls.
-So sums, hooks and `.grad` are autograd's own, and bit-equal to a whole backward.
+I and W together are bit-equal to a whole backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import Function
-from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["DeferredCall", "WeightQueue", "deferred_weights"]
+from ropewalk.pipeline.tracing.weight_queue import DeferredCall, Parameters, WeightQueue
 
-#: Calls with small weights share a node of W: a node costs some 20 us, their gradients live until the node is done.
-_GROUP_BYTES = 2**20
-#: Weight and bias of a call, or their gradients.
-_Parameters = tuple[Tensor, Tensor | None]
-
-
-@dataclass(slots=True, eq=False)  # frozen would cost a microsecond a call
-class DeferredCall:
-    """A call whose I is done."""
-
-    inputs: Tensor
-    #: That of its output.
-    gradient: Tensor
-    #: The leaves.
-    parameters: _Parameters
-    #: Computes their gradients.
-    compute: Callable[[], _Parameters]
-
-
-class WeightQueue:
-    """The weight gradients that the I of one micro-batch has left to do.
-
-    It is filled by the backward through what ran under `deferred_weights(queue)`, and emptied by `run` or `gradients`.
-    """
-
-    def __init__(self) -> None:
-        # Deferred calls hang on this leaf, not on their weights: else the hooks of those would run in I, on nothing.
-        self.anchor = torch.zeros((), requires_grad=True)
-        self._calls: list[DeferredCall] = []
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    @property
-    def kept(self) -> tuple[Tensor, ...]:
-        """The tensors that it keeps alive until W: input and output gradient of each call."""
-        return tuple(tensor for call in self._calls for tensor in (call.inputs, call.gradient))
-
-    def input_gradients(
-        self,
-        outputs: Sequence[Tensor] | Sequence[GradientEdge],
-        leaves: Sequence[Tensor],
-        gradients: Sequence[Tensor | None],
-    ) -> tuple[Tensor | None, ...]:
-        """Do the I: `torch.autograd.grad` that also reaches deferred calls on the way to none of the leaves.
-
-        Args:
-            outputs: what ran under `deferred_weights(queue)` has made, or the gradient edges of it.
-            leaves: the inputs, and the parameters (some do W inside I).
-            gradients: one for each output.
-
-        Returns:
-            For each leaf its gradient; None for one that has none, or that all is deferred of.
-        """
-        wanted = [*leaves, self.anchor]
-        return torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)[:-1]
-
-    def run(self) -> None:
-        """Compute the weight gradients and add them to the leaves' `.grad`, hooks and all, as `backward` does."""
-        if roots := self._roots():
-            torch.autograd.backward(roots, [torch.zeros_like(root) for root in roots])
-
-    def gradients(self, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-        """Compute the weight gradients and return them, as `torch.autograd.grad(..., allow_unused=True)` does.
-
-        Args:
-            leaves: those whose gradients are wanted; the others' are not computed.
-
-        Returns:
-            For each leaf its gradient; None where no deferred call read it.
-        """
-        if not (roots := self._roots()) or not leaves:
-            return (None,) * len(leaves)
-        return torch.autograd.grad(roots, leaves, [torch.zeros_like(root) for root in roots], allow_unused=True)
-
-    def add(self, call: DeferredCall) -> None:
-        """Leave the W of a call to do; for the autograd functions below."""
-        if torch.is_grad_enabled():
-            raise RuntimeError("a split backward has no second derivative: call it without create_graph=True")
-        self._calls.append(call)
-
-    def _roots(self) -> list[Tensor]:
-        """Scalars whose backwards are the W of all calls; the queue is empty then."""
-        groups: list[list[DeferredCall]] = []
-        size_bytes = _GROUP_BYTES
-        for call in self._calls:
-            if size_bytes >= _GROUP_BYTES:
-                size_bytes = 0
-                groups.append([])
-            groups[-1].append(call)
-            size_bytes += sum(one.nbytes for one in call.parameters if one is not None)
-        self._calls = []
-        with torch.enable_grad():
-            # Autograd runs the node made last first: so the calls that I reached first.
-            return [_apply(_WeightGradients, group, *_flat(group)) for group in reversed(groups)]
+__all__ = ["WeightQueue", "deferred_weights"]
 
 
 class deferred_weights(TorchFunctionMode):
@@ -256,6 +159,7 @@ def _conv_transpose(
 
 
 _aten: Any = torch.ops.aten
+_convolution_backward = _aten.convolution_backward.default
 #: What is split, in both forms in which it is called: torch's functions and aten's operators.
 _SPLIT: dict[Any, Callable[..., Tensor | None]] = {
     functional.linear: _linear,
@@ -304,7 +208,7 @@ def _each(value: int | Sequence[int], dims: int) -> list[int]:
 
 
 def _defer(
-    function: type[Function], queue: WeightQueue, input: Tensor, parameters: _Parameters, *settings: Any
+    function: type[Function], queue: WeightQueue, input: Tensor, parameters: Parameters, *settings: Any
 ) -> Tensor:
     return _apply(function, queue.anchor, queue, input, parameters, *settings)  # in a tuple, autograd does not see them
 
@@ -317,7 +221,7 @@ class _Linear(Function):
     """`x @ w.T + b`; I is `g @ w`."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: _Parameters) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: Parameters) -> Tensor:
         ctx.queue, ctx.parameters = queue, parameters
         weight, bias = _like(input, parameters)
         # The weight is read in I alone, and a first stage has none.
@@ -329,7 +233,7 @@ class _Linear(Function):
         inputs, weight = ctx.saved_tensors
         has_bias = ctx.parameters[1] is not None
 
-        def compute() -> _Parameters:
+        def compute() -> Parameters:
             rows = gradient.reshape(-1, gradient.shape[-1])
             in_weight = rows.t().mm(inputs.reshape(-1, inputs.shape[-1]))
             return in_weight, rows.sum(0) if has_bias else None
@@ -343,7 +247,7 @@ class _Convolution(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: _Parameters, shape: tuple[Any, ...]
+        ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: Parameters, shape: tuple[Any, ...]
     ) -> Tensor:
         ctx.queue, ctx.parameters, ctx.shape = queue, parameters, shape
         weight, bias = _like(input, parameters)
@@ -357,9 +261,9 @@ class _Convolution(Function):
         sizes = None if bias is None else list(bias.shape)
 
         def backward(*mask: bool) -> Any:
-            return _aten.convolution_backward.default(gradient, inputs, weight, sizes, *shape, list(mask))
+            return _convolution_backward(gradient, inputs, weight, sizes, *shape, list(mask))
 
-        def compute() -> _Parameters:
+        def compute() -> Parameters:
             _, in_weight, in_bias = backward(False, True, bias is not None)
             return in_weight, in_bias
 
@@ -377,7 +281,7 @@ class _Embedding(Function):
         anchor: Tensor,
         queue: WeightQueue,
         input: Tensor,
-        parameters: _Parameters,
+        parameters: Parameters,
         padding: int,
         scales: bool,
         sparse: bool,
@@ -391,38 +295,14 @@ class _Embedding(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (indices,), how = ctx.saved_tensors, ctx.how
 
-        def compute() -> _Parameters:
+        def compute() -> Parameters:
             return _aten.embedding_backward(gradient, indices, *how), None
 
         ctx.queue.add(DeferredCall(indices, gradient, ctx.parameters, compute))
         return (None,) * 7
 
 
-class _WeightGradients(Function):
-    """A node of W: a scalar of weights and biases whose backward is what some calls have left to do."""
-
-    @staticmethod
-    def forward(ctx: Any, calls: list[DeferredCall], *parameters: Tensor | None) -> Tensor:
-        ctx.calls = calls
-        return torch.zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
-        found: list[Tensor | None] = [None]
-        calls: list[DeferredCall] = ctx.calls
-        calls.reverse()
-        while calls:  # what a call keeps is free as soon as it is done
-            call = calls.pop()
-            for gradient, leaf in zip(call.compute(), call.parameters, strict=True):
-                found.append(None if gradient is None or leaf is None else gradient.to(leaf.dtype))
-        return tuple(found)
-
-
-def _flat(calls: list[DeferredCall]) -> Iterator[Tensor | None]:
-    return (parameter for call in calls for parameter in call.parameters)
-
-
-def _like(input: Tensor, parameters: _Parameters) -> _Parameters:
+def _like(input: Tensor, parameters: Parameters) -> Parameters:
     """The parameters in the type of the input, which autocast may have changed."""
     weight, bias = parameters
     return weight.to(input.dtype), None if bias is None else bias.to(input.dtype)

@@ -1,0 +1,136 @@
+"""What the first half of a split backward leaves to the second: a queue of weight gradients; see `split_backward`.
+
+W is a backward of its own, over small nodes, in the order in which I reached the calls.
+So sums, hooks and `.grad` are autograd's own, and bit-equal to a whole backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function
+from torch.autograd.graph import GradientEdge
+
+#: Calls with small weights share a node of W: a node costs some 20 us, their gradients live until the node is done.
+_GROUP_BYTES = 2**20
+#: Weight and bias of a call, or their gradients.
+Parameters = tuple[Tensor, Tensor | None]
+
+
+@dataclass(slots=True, eq=False)  # frozen would cost a microsecond a call
+class DeferredCall:
+    """A call whose I is done."""
+
+    inputs: Tensor
+    #: That of its output.
+    gradient: Tensor
+    #: The leaves.
+    parameters: Parameters
+    #: Computes their gradients.
+    compute: Callable[[], Parameters]
+
+
+class WeightQueue:
+    """The weight gradients that the I of one micro-batch has left to do.
+
+    It is filled by the backward through what ran under `deferred_weights(queue)`, and emptied by `run` or `gradients`.
+    """
+
+    def __init__(self) -> None:
+        # Deferred calls hang on this leaf, not on their weights: else the hooks of those would run in I, on nothing.
+        self.anchor = torch.zeros((), requires_grad=True)
+        self._calls: list[DeferredCall] = []
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """The tensors that it keeps alive until W: input and output gradient of each call."""
+        return tuple(tensor for call in self._calls for tensor in (call.inputs, call.gradient))
+
+    def input_gradients(
+        self,
+        outputs: Sequence[Tensor] | Sequence[GradientEdge],
+        leaves: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+    ) -> tuple[Tensor | None, ...]:
+        """Do the I: `torch.autograd.grad` that also reaches deferred calls on the way to none of the leaves.
+
+        Args:
+            outputs: what ran under `deferred_weights(queue)` has made, or the gradient edges of it.
+            leaves: the inputs, and the parameters (some do W inside I).
+            gradients: one for each output.
+
+        Returns:
+            For each leaf its gradient; None for one that has none, or that all is deferred of.
+        """
+        wanted = [*leaves, self.anchor]
+        return torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)[:-1]
+
+    def run(self) -> None:
+        """Compute the weight gradients and add them to the leaves' `.grad`, hooks and all, as `backward` does."""
+        if roots := self._roots():
+            torch.autograd.backward(roots, [torch.zeros_like(root) for root in roots])
+
+    def gradients(self, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+        """Compute the weight gradients and return them, as `torch.autograd.grad(..., allow_unused=True)` does.
+
+        Args:
+            leaves: those whose gradients are wanted; the others' are not computed.
+
+        Returns:
+            For each leaf its gradient; None where no deferred call read it.
+        """
+        if not (roots := self._roots()) or not leaves:
+            return (None,) * len(leaves)
+        return torch.autograd.grad(roots, leaves, [torch.zeros_like(root) for root in roots], allow_unused=True)
+
+    def add(self, call: DeferredCall) -> None:
+        """Leave the W of a call to do; for the autograd functions below."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("a split backward has no second derivative: call it without create_graph=True")
+        self._calls.append(call)
+
+    def _roots(self) -> list[Tensor]:
+        """Scalars whose backwards are the W of all calls; the queue is empty then."""
+        groups: list[list[DeferredCall]] = []
+        size_bytes = _GROUP_BYTES
+        for call in self._calls:
+            if size_bytes >= _GROUP_BYTES:
+                size_bytes = 0
+                groups.append([])
+            groups[-1].append(call)
+            size_bytes += sum(one.nbytes for one in call.parameters if one is not None)
+        self._calls = []
+        with torch.enable_grad():
+            # Autograd runs the node made last first: so the calls that I reached first.
+            return [cast(Any, _WeightGradients).apply(group, *_flat(group)) for group in reversed(groups)]
+
+
+class _WeightGradients(Function):
+    """A node of W: a scalar of weights and biases whose backward is what some calls have left to do."""
+
+    @staticmethod
+    def forward(ctx: Any, calls: list[DeferredCall], *parameters: Tensor | None) -> Tensor:
+        ctx.calls = calls
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        found: list[Tensor | None] = [None]
+        calls: list[DeferredCall] = ctx.calls
+        calls.reverse()
+        while calls:  # what a call keeps is free as soon as it is done
+            call = calls.pop()
+            for gradient, leaf in zip(call.compute(), call.parameters, strict=True):
+                found.append(None if gradient is None or leaf is None else gradient.to(leaf.dtype))
+        return tuple(found)
+
+
+def _flat(calls: list[DeferredCall]) -> Iterator[Tensor | None]:
+    return (parameter for call in calls for parameter in call.parameters)
