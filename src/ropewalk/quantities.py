@@ -84,5 +84,5 @@ def shown_size(size_bytes: float) -> str:
     if size_bytes >= 2**30:
         return f"{size_bytes / 2**30:.1f} GiB"
     if 0 < size_bytes < 2**20:
-        return f"{size_bytes / 2**10:.3g} KiB"
+        return f"{size_bytes / 2**10:.4g} KiB"
     return f"{size_bytes / 2**20:.0f} MiB"

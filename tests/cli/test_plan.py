@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ropewalk.cli import app
-from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Operator, Profile
 from tests.cli.command import ropewalk
 
@@ -69,6 +70,29 @@ def test_levels_and_bandwidths_read_from_the_inside_out(chain: str) -> None:
     other = planned("--profile", chain, "--devices", "2x2@12GBps,10Gbps")
     assert one["topology"] == other["topology"] == "chain on 2 per server x 2 servers, 12 GB/s, 1.25 GB/s"
     assert one["objective_s"] == other["objective_s"]
+
+
+def test_cuts_are_kept(chain: str) -> None:
+    found = planned("--profile", chain, "--devices", "4", "--cut", "layer0", "--cut", "layer2")
+    assert [stage["nodes"] for stage in found["stages"]] == [["layer0"], ["layer1", "layer2"], ["layer3"]]
+    assert found["partitioner"] == "fixed"
+
+
+def test_speed_ups_by_the_clock_stand_beside_those_of_the_objective(chain: str) -> None:
+    found = planned("--profile", chain, "--devices", "4", "--partitioner", "pipedream", "--schedule", "gpipe")
+    # By hand: 16 micro-batches of 120 ms on one device, and on four of them with a sum of 200 MB, 3/4 of it twice.
+    one_s, copies_s = 16 * 0.12, 4 * 0.12 + 2 * 3 / 4 * 0.2
+    assert found["simulated_speedup_over_one"] == pytest.approx(one_s / found["step_s"], rel=1e-6)
+    assert found["simulated_speedup_over_data_parallel"] == pytest.approx(copies_s / found["step_s"], rel=1e-6)
+
+
+@pytest.mark.parametrize("text", ["raise KeyError('of the file')", "def make(): raise KeyError('of the file')"])
+def test_an_error_of_the_users_file_is_shown_as_python_would(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.py").write_text(text)
+    done = ropewalk("plan", "bad.py:make", "--devices", "2", folder=tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("Traceback") and done.stderr.endswith("KeyError: 'of the file'\n")
+    assert "ropewalk" not in done.stderr
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "pipedream", "zb_h1"])
@@ -136,7 +160,11 @@ def test_a_function_of_a_users_file_is_measured_and_planned(tmp_path: Path) -> N
         (["--profile", "CHAIN", "--devices", "8", "--num-stages", "5"], 1, "num_stages <= 4"),
         (["--profile", "CHAIN", "--devices", "4", "--schedule", "one_f_1b"], 2, "one_f_one_b"),
         (["--profile", "CHAIN", "--devices", "4", "--partitioner", "exakt"], 2, "did you mean 'exact'"),
-        (["--profile", "CHAIN", "--devices", "4", "--cost-model", "paper"], 2, "of --partitioner pipedream"),
+        (["--profile", "CHAIN", "--devices", "4", "--cost-model", "paper"], 2, "are of --partitioner pipedream"),
+        (["--profile", "CHAIN", "--devices", "4", "--cut", "layer9"], 2, "layer9"),
+        (["--profile", "CHAIN", "--devices", "4", "--cut", "layer1", "--partitioner", "balanced"], 2, "leave out one"),
+        (["--profile", "CHAIN", "--devices", "4@12"], 2, 'was "12GBps" meant?'),
+        (["--profile", "PLAN", "--devices", "4"], 2, "is a plan; --profile takes a profile"),
         (["--profile", "nowhere.json", "--devices", "4"], 2, "No such file"),
         (["nowhere.py:make", "--devices", "4"], 2, "there is no file nowhere.py"),
         (["TRAIN:make_modle", "--devices", "4"], 2, "did you mean make_model?"),
@@ -149,7 +177,9 @@ def test_what_cannot_be_planned_is_answered_in_words(
 ) -> None:
     (tmp_path / "train_.py").write_text(MODEL.replace("import torch", ""))
     monkeypatch.syspath_prepend(str(tmp_path))  # the command puts the file's folder first; this takes it back
-    given = [word.replace("CHAIN", chain).replace("TRAIN", str(tmp_path / "train_.py")) for word in arguments]
+    (tmp_path / "plan.json").write_bytes(Plan((Stage(0, ("layer0",), (0,)),)).to_json())
+    files = {"CHAIN": chain, "TRAIN": str(tmp_path / "train_.py"), "PLAN": str(tmp_path / "plan.json")}
+    given = [re.sub("CHAIN|TRAIN|PLAN", lambda match: files[match[0]], word) for word in arguments]
     found, output, errors = run(*given)
     assert (found, output) == (code, ""), errors
     assert words in errors and errors.startswith("ropewalk plan: ")

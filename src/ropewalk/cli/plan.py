@@ -21,7 +21,7 @@ from rich.console import Console
 
 from ropewalk.cli import script
 from ropewalk.cli.placing import refusal
-from ropewalk.errors import NoPlanFits, RopewalkError
+from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import parse_memory
@@ -49,7 +49,7 @@ _INSTALLS = {"numpy": "plan", "torch": "torch"}
 def plan(
     model: Annotated[
         str | None,
-        typer.Argument(help="FILE.py:FUNCTION; the function returns (model, example inputs of one micro-batch)."),
+        typer.Argument(help="FILE.py:FUNCTION that returns (model or its graph, inputs of one micro-batch)."),
     ] = None,
     profile: Annotated[
         Path | None, typer.Option(help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
@@ -65,13 +65,13 @@ def plan(
         str | None, typer.Option(help="one_f_one_b, gpipe, pipedream, ...; what suits the partitioner if not given.")
     ] = None,
     micro_batches: Annotated[
-        int | None, typer.Option(min=1, help="Micro-batches in one step; 4 for each device, or 1 without a flush.")
+        int | None, typer.Option(min=1, help="Micro-batches in one step; 4 for each device, or 1 for pipedream.")
     ] = None,
-    partitioner: Annotated[str, typer.Option(help="exact, balanced or pipedream.")] = "exact",
+    partitioner: Annotated[
+        str | None, typer.Option(help="exact, balanced, pipedream or fixed; exact, or with --cut fixed, if not given.")
+    ] = None,
     num_stages: Annotated[int | None, typer.Option(min=1, help="How many; what is fastest if not given.")] = None,
-    cut: Annotated[
-        list[str] | None, typer.Option(help="Cut behind this operator; may be given several times; the plan is fixed.")
-    ] = None,
+    cut: Annotated[list[str] | None, typer.Option(help="Cut behind this operator; may be given several times.")] = None,
     recompute: Annotated[Recompute, typer.Option(help="Stages that run their forward again.")] = Recompute.AUTO,
     optimizer_slots: Annotated[
         int, typer.Option(min=0, help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.")
@@ -96,7 +96,9 @@ def plan(
     if not devices:
         raise refusal("plan", "say how many devices there are: --devices 4, or 4x8 for 4 per server and 8 servers")
     if partitioner != "pipedream" and (cost_model or free_transfers):
-        raise refusal("plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {partitioner}")
+        raise refusal(
+            "plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {partitioner or 'exact'}"
+        )
     console = Console(stderr=True, highlight=False)
     try:
         memory_bytes = None if memory is None else parse_memory(memory)
@@ -108,19 +110,20 @@ def plan(
         measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
         if save_profile:
             measured.save(save_profile)
-        made: Plan = planning.plan(
-            measured,
-            devices=devices,
-            bandwidth=bandwidth.split(",") if bandwidth else None,
-            memory=memory_bytes,
-            schedule=schedule,
-            micro_batches=micro_batches,
-            partitioner=_partitioner(partitioner, cost_model, free_transfers),
-            num_stages=num_stages,
-            recompute=_RECOMPUTE[recompute],
-            optimizer_slots=optimizer_slots,
-            cuts=cut,
-        )
+        with console.status("planning"):
+            made: Plan = planning.plan(
+                measured,
+                devices=devices,
+                bandwidth=bandwidth.split(",") if bandwidth else None,
+                memory=memory_bytes,
+                schedule=schedule,
+                micro_batches=micro_batches,
+                partitioner=_partitioner(partitioner, cost_model, free_transfers),
+                num_stages=num_stages,
+                recompute=_RECOMPUTE[recompute],
+                optimizer_slots=optimizer_slots,
+                cuts=cut,
+            )
         if svg:
             svg.write_text(made.svg())
         if dot:
@@ -169,22 +172,30 @@ def to_json(made: Plan) -> dict[str, Any]:
 
 def _read_profile(path: Path) -> Profile:
     text = path.read_text()
+    if text.lstrip().startswith("{") and '"stages"' in text and '"operators"' not in text.partition('"stages"')[0]:
+        raise ProfileInvalid(f"{path} is a plan; --profile takes a profile, which --save-profile writes")
     if text.lstrip().startswith("{"):
         return Profile.from_json(text)
     graph_text = importlib.import_module("ropewalk.pipeline.graph_text")
     return replace(graph_text.read_graph_text(text), model=path.stem)
 
 
-def _partitioner(name: str, cost_model: CostModel | None, free_transfers: bool) -> Any:
-    partitioners = importlib.import_module("ropewalk.pipeline.partitioners")
+def _partitioner(name: str | None, cost_model: CostModel | None, free_transfers: bool) -> Any:
     if name != "pipedream":
-        return partitioners.make_partitioner(name)
+        return name
+    partitioners = importlib.import_module("ropewalk.pipeline.partitioners")
     options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}
     return partitioners.make_partitioner(name, free_transfers=free_transfers, **options)
 
 
 def _measure(named: str, repeats: int, console: Console) -> Profile:
-    made = _factory(named)()
+    try:
+        made = _factory(named)()
+    except script.NotAProgram:
+        raise
+    except Exception as error:  # the user's own, shown as Python would
+        script.show_error(error)
+        raise typer.Exit(1) from None
     try:
         model, example_inputs = made
     except (TypeError, ValueError):

@@ -2,9 +2,9 @@
 
 resnet50 on 4 devices, 1 GB/s: 2 stages, one_f_one_b, 16 micro-batches
 
-stage  operators           devices   forward  backward  busy   memory  in flight
-    0  node1 .. node142    0-2        31.2 ms   70.1 ms   97 %  3.1 GiB          2
-    1  node143 .. node176  3           9.8 ms   21.0 ms   95 %  1.2 GiB          1
+stage  operators           devices   forward  backward  computing   memory  in flight
+    0  node1 .. node142    0-2        31.2 ms   70.1 ms       97 %  3.1 GiB          2
+    1  node143 .. node176  3            9.8 ms   21.0 ms       95 %  1.2 GiB          1
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ropewalk.quantities import shown_size
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan
 
-HEADINGS = ("stage", "operators", "devices", "forward", "backward", "busy", "memory", "in flight")
+HEADINGS = ("stage", "operators", "devices", "forward", "backward", "computing", "memory", "in flight")
 
 
 def plan_table(plan: Plan, prediction: Prediction) -> str:
@@ -55,24 +55,24 @@ def stage_row(plan: Plan, number: int, predicted: StagePrediction) -> tuple[str,
 
 def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
     """What is known of the plan as a whole, a line each."""
+    copies = f"data parallelism on {prediction.num_devices}"
     yield (
         f"step        {shown_duration(prediction.step_s)} simulated, {prediction.samples_per_s:.4g} samples/s, "
-        f"{100 * prediction.idle:.1f} % idle"
+        f"{100 * prediction.idle:.1f} % idle: {prediction.simulated_speedup_over_one:.2f} x one device, "
+        f"{prediction.simulated_speedup_over_data_parallel:.2f} x {copies}"
     )
     bound = ""
     if prediction.lower_bound_s is not None and prediction.gap is not None:
-        bound = (
-            f", no plan takes less than {shown_duration(prediction.lower_bound_s)} (gap {100 * prediction.gap:.1f} %)"
-        )
-    yield f"objective   {shown_duration(prediction.objective_s)} by {prediction.cost_model}{bound}"
-    copies = f"data parallelism on {prediction.num_devices}"
+        bound = f" (bound {shown_duration(prediction.lower_bound_s)}, gap {100 * prediction.gap:.1f} %)"
+    yield (
+        f"objective   {shown_duration(prediction.objective_s)} by {prediction.cost_model}{bound}: "
+        f"{prediction.speedup_over_one:.2f} x one device, {prediction.speedup_over_data_parallel:.2f} x {copies}"
+    )
     if prediction.memory_bytes is not None and prediction.data_parallel_bytes > prediction.memory_bytes:
         needed, limit = shown_size(prediction.data_parallel_bytes), shown_size(prediction.memory_bytes)
-        copies += f" (which needs {needed} on each device, and there are {limit})"
-    yield (
-        f"speed-up    {prediction.speedup_over_one:.2f} x one device, "
-        f"{prediction.speedup_over_data_parallel:.2f} x {copies}"
-    )
+        yield f"note        {copies} needs {needed} on each device, and there are {limit}"
+    for note in prediction.notes:
+        yield f"note        {note}"
     for link in prediction.links:
         yield (
             f"link        stage {link.source} -> {link.target}: {shown_size(link.forward_bytes)} forward, "

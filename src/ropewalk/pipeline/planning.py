@@ -25,6 +25,7 @@ from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.pipeline.topology_text import load_topology, parse_bandwidth, parse_topology
+from ropewalk.pipeline.verifier import verify
 from ropewalk.quantities import parse_memory
 
 #: Bytes per second of links that nobody described: what PipeDream's optimizer takes, about 10 Gbit/s Ethernet.
@@ -46,17 +47,19 @@ def plan(
     memory: str | int | None = None,
     schedule: str | Schedule | None = None,
     micro_batches: int | None = None,
-    partitioner: str | Partitioner = "exact",
+    partitioner: str | Partitioner | None = None,
     num_stages: int | None = None,
     recompute: bool | None = None,
     optimizer_slots: int = 2,
     cuts: Sequence[str] | Mapping[str, int] | None = None,
+    leaf_modules: Sequence[Any] = (),
     repeats: int = 5,
 ) -> Plan:
     """Choose where to cut a model, how often to copy each stage, and where each runs.
 
     Args:
-        model: a `torch.nn.Module`, which is profiled here first; or its `Profile`, for which no torch is needed.
+        model: a `torch.nn.Module` (or its graph, from `trace`), which is profiled here first; or its `Profile`, for
+            which no torch is needed.
         example_inputs: for a module: inputs of one micro-batch, a tensor, a tuple or a dict of them.
         devices: how many (4), in levels from the inside out ("4x8@12GBps,1.25GBps"), the path of a TOML file that
             describes them, or a `Topology`.
@@ -64,12 +67,14 @@ def plan(
         memory: of each device, "16GB"; None: what the topology says, or no limit.
         schedule: a name of `ropewalk.pipeline.schedules`, or a schedule. None: what suits the partitioner, that is
             "pipedream" for pipedream, "gpipe" for balanced, else "one_f_one_b".
-        micro_batches: in one step. None: 4 for each device with a flush (GPipe's rule for a small bubble), else 1.
-        partitioner: a name of `ropewalk.pipeline.partitioners`, or a partitioner.
+        micro_batches: in one step. None: 4 for each device (GPipe's rule for a small bubble), or 1 with the schedule
+            "pipedream", which updates as it goes.
+        partitioner: a name of `ropewalk.pipeline.partitioners`, or a partitioner. None: "exact".
         num_stages: how many; None: what is fastest.
         recompute: True or False for all stages, None for the planner's choice.
         optimizer_slots: copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0.
-        cuts: the last operator of each stage but the last, or operator -> stage; the partitioner is then `fixed`.
+        cuts: the last operator of each stage but the last, or operator -> stage; the partitioner is then "fixed".
+        leaf_modules: for a module: what is not looked into when it is traced (see `trace`).
         repeats: of the profile's measurement.
 
     Returns:
@@ -80,17 +85,24 @@ def plan(
         PlanInvalid, ProfileInvalid, TopologyInvalid, ScheduleInvalid: an argument cannot be; says which and why.
         NotTraceable: the model's graph cannot be seen.
     """
-    profile = model if isinstance(model, Profile) else _measured(model, example_inputs, repeats)
-    if example_inputs is not None and isinstance(model, Profile):
-        raise PlanInvalid("example_inputs are for a model; a profile has been measured already")
     topology = as_topology(devices, bandwidth)
-    chosen = make_partitioner("fixed" if cuts is not None and partitioner == "exact" else partitioner)
+    chosen = make_partitioner(partitioner or ("exact" if cuts is None else "fixed"))
+    if cuts is not None and chosen.name != "fixed":
+        raise PlanInvalid(f"cuts are for the partitioner 'fixed', not for {chosen.name!r}; leave out one of the two")
     order = make_schedule(schedule or _SUITING.get(chosen.name, "one_f_one_b"))
+    if not isinstance(model, Profile):
+        profile = _measured(model, example_inputs, leaf_modules, repeats)
+    elif example_inputs is None and not leaf_modules:
+        profile = model
+    else:
+        raise PlanInvalid("example_inputs and leaf_modules are for a model; a profile has been measured already")
+    if micro_batches is None:
+        micro_batches = 1 if order.name == "pipedream" else 4 * topology.num_devices
     request = Request(
         profile,
         topology,
         order,
-        micro_batches=micro_batches or (4 * topology.num_devices if order.flushes else 1),
+        micro_batches=micro_batches,
         memory_bytes=None if memory is None else parse_memory(memory),
         optimizer_slots=optimizer_slots,
         num_stages=num_stages,
@@ -101,7 +113,8 @@ def plan(
     partition = choose(request, chosen, order)
     planning_s = time.perf_counter() - begun
     made = assemble(profile, partition.stages, schedule=order.name, micro_batches=request.micro_batches)
-    order.check(made)
+    # Ours are proved by their tests; one that somebody brings is not, and this takes milliseconds.
+    verify(made, order.actions(made), order)
     return replace(made, prediction=predict(request, chosen, partition, made, order, planning_s))
 
 
@@ -124,7 +137,10 @@ def choose(request: Request, partitioner: Partitioner, schedule: Schedule) -> Pa
         NoPlanFits: the partitioner found none.
     """
     if not isinstance(partitioner, Ranking):
-        return partitioner.partition(request)
+        partition: object = partitioner.partition(request)
+        if not isinstance(partition, Partition):
+            raise PlanInvalid(f"partitioner {partitioner.name!r} returned {partition!r}; it must return a Partition")
+        return partition
     best, best_s = None, math.inf
     for candidate in partitioner.candidates(request):
         made = assemble(request.profile, candidate.stages, schedule=schedule.name, micro_batches=request.micro_batches)
@@ -167,11 +183,14 @@ def as_topology(
     return replace(topology, levels=levels)
 
 
-def _measured(model: Any, example_inputs: Any, repeats: int) -> Profile:
+def _measured(model: Any, example_inputs: Any, leaf_modules: Sequence[Any], repeats: int) -> Profile:
     if example_inputs is None:
         raise PlanInvalid(
             f"to plan a {type(model).__name__}, give example_inputs of one micro-batch, or its Profile instead"
         )
     # By name, since whoever plans from a profile may have no torch.
     profiler = importlib.import_module("ropewalk.pipeline.profiler")
+    if leaf_modules:
+        tracer = importlib.import_module("ropewalk.pipeline.tracing.tracer")
+        model = tracer.trace(model, example_inputs, leaf_modules=leaf_modules)
     return profiler.profile(model, example_inputs, repeats=repeats)

@@ -10,8 +10,9 @@ from typing import Protocol, runtime_checkable
 from ropewalk.pipeline.cost import PlanCost, plan_cost
 from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
 from ropewalk.pipeline.plan_table import shown_duration
-from ropewalk.pipeline.plans import Plan, Stage
+from ropewalk.pipeline.plans import Plan, Stage, assemble
 from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
+from ropewalk.pipeline.schedules.gpipe import GPipe
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.simulator import simulate
 from ropewalk.pipeline.timeline import Timeline
@@ -52,13 +53,13 @@ def predict(
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
     step_s = timeline.step_s * request.micro_batches / timeline.plan.micro_batches
-    copies = _alone(request, request.topology.num_devices)
+    one, copies = _whole(request, 1), _whole(request, request.topology.num_devices)
     if isinstance(partitioner, OwnCosts):
         cost_model = f"the cost model of the {partitioner.cost_model}"
         one_s, copies_s = partitioner.one_device_s(request), partitioner.data_parallel_s(request)
     else:
         cost_model = "the sum of its stages" if schedule.flushes else "its slowest stage"
-        one_s, copies_s = _alone(request, 1).objective_s, copies.objective_s
+        one_s, copies_s = (plan_cost(request, [stage]).objective_s for stage in (one, copies))
     limit = min(map(request.memory_limit, range(len(request.topology.kinds))))
     return Prediction(
         partitioner=partitioner.name,
@@ -73,7 +74,9 @@ def predict(
         idle=timeline.idle,
         speedup_over_one=_ratio(one_s, partition.objective_s),
         speedup_over_data_parallel=_ratio(copies_s, partition.objective_s),
-        data_parallel_bytes=copies.device_bytes[0],
+        simulated_speedup_over_one=_ratio(_simulated_s(request, one), step_s),
+        simulated_speedup_over_data_parallel=_ratio(_simulated_s(request, copies), step_s),
+        data_parallel_bytes=plan_cost(request, [copies]).device_bytes[0],
         memory_bytes=None if math.isinf(limit) else int(limit),
         bottleneck=_bottleneck(plan, cost, timeline),
         stages=tuple(
@@ -89,6 +92,7 @@ def predict(
             for share, busy in zip(cost.stages, _busy(timeline), strict=True)
         ),
         links=_links(plan),
+        notes=partition.notes,
     )
 
 
@@ -99,10 +103,15 @@ def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
     return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
 
 
-def _alone(request: Request, num_devices: int) -> PlanCost:
-    """What the whole model costs on each of so many devices, whether or not it fits."""
-    whole = Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
-    return plan_cost(request, [whole])
+def _whole(request: Request, num_devices: int) -> Stage:
+    """The whole model on each of so many devices, whether or not it fits."""
+    return Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
+
+
+def _simulated_s(request: Request, whole: Stage) -> float:
+    """Seconds of a mini-batch of whole copies: all micro-batches, and one sum of the gradients."""
+    plan = assemble(request.profile, [whole], schedule="gpipe", micro_batches=request.micro_batches)
+    return simulated(request, plan, GPipe()).step_s
 
 
 def _ratio(one_s: float, other_s: float) -> float:

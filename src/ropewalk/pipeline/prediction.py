@@ -66,7 +66,7 @@ class Prediction:
     num_devices: int
     #: Seconds per mini-batch of `micro_batches` micro-batches, by the partitioner's cost model.
     objective_s: float
-    #: No plan can take less by that model; None: the partitioner has no bound.
+    #: No plan that was asked for can take less by that model; None: the partitioner has no bound.
     lower_bound_s: float | None
     #: Seconds that the search took, without reading and importing.
     planning_s: float
@@ -78,6 +78,9 @@ class Prediction:
     #: How many times faster than one device alone, and than whole copies on all devices, by the same cost model.
     speedup_over_one: float
     speedup_over_data_parallel: float
+    #: The same by the simulator.
+    simulated_speedup_over_one: float
+    simulated_speedup_over_data_parallel: float
     #: Bytes that whole copies would need on each device, and what each device has, at least; None: not limited.
     data_parallel_bytes: int
     memory_bytes: int | None
@@ -85,6 +88,8 @@ class Prediction:
     bottleneck: str
     stages: tuple[StagePrediction, ...]
     links: tuple[LinkLoad, ...]
+    #: What the partitioner says of how the plan was found.
+    notes: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float | None:

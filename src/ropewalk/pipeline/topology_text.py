@@ -34,6 +34,8 @@ from ropewalk.quantities import parse_memory
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*(?:([kMGT]?)(B|b|bit)(?:ps|/s))?", re.ASCII)
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+#: Bytes per second of a text below which somebody left out the unit.
+_SLOWEST = 1000.0
 _COUNTS = re.compile(r"\d+(?:x\d+)*", re.ASCII)
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
@@ -59,6 +61,8 @@ def parse_bandwidth(text: str | float) -> float:
         bandwidth = float(text)
     if not bandwidth > 0:
         raise TopologyInvalid(f"a bandwidth must be above 0 bytes per second, not {text!r}")
+    if isinstance(text, str) and bandwidth < _SLOWEST:
+        raise TopologyInvalid(f'{text!r} is {bandwidth:g} bytes per second; was "{text.strip()}GBps" meant?')
     return bandwidth
 
 

@@ -55,7 +55,7 @@ def _installed(wanted: str) -> type[Schedule]:
     near = get_close_matches(wanted, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise ScheduleInvalid(
-        f"no schedule is called {wanted!r}; {hint}There are {', '.join(known)}; another is added with register_schedule"
+        f"no schedule is called {wanted!r}; {hint}there are {', '.join(known)}; another is added with register_schedule"
     )
 
 
