@@ -37,7 +37,8 @@
     ├── PlanInvalid (ValueError)              stages that are no plan of this model on these devices
     │   └── NoPlanFits                        no plan does what is asked; names both numbers and the smallest change
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
-    └── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
+    ├── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
+    └── PlayerFailed                          a player was used after one of its steps had failed; the cause is why
 
 Each class keeps its facts as fields and survives pickling with them, because
 errors cross process borders. Messages say what happened, with which values,
@@ -364,3 +365,13 @@ class StageFailed(RopewalkError):
     version: int | None = None
     operator: str = ""
     action: str = ""
+
+
+class PlayerFailed(RopewalkError):
+    """A player was used after one of its steps had failed; why it failed is the cause.
+
+    Attributes:
+        step: the number of the step that failed, from 0; in a drain, of the step that would have been next.
+    """
+
+    step: int = 0

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageFailed
+from ropewalk.errors import NotTraceable, PlanInvalid, PlayerFailed, ScheduleInvalid, StageFailed
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
@@ -366,3 +366,67 @@ def test_an_edge_without_a_gradient_that_needs_one_is_an_error(graph: ModelGraph
     player = Player(graph, functional.cross_entropy, sgd, plan)
     with pytest.raises(PlanInvalid, match="has no gradient, but stage 0 made a value that needs one"):
         player.step(*batch())
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "one_f_one_b", "pipedream"])
+def test_a_player_that_failed_says_so_ever_after(graph: ModelGraph, schedule: str) -> None:
+    player = player_of(graph, schedule=schedule)
+    x, y = batch()
+    player.step(x, y)
+    with pytest.raises(StageFailed) as first:
+        player.step(x, y + 3)
+    said = r"failed at step 1 .*StageFailed: stage 1.*IndexError.*make a new Player"
+    uses = (
+        lambda: player.step(x, y),
+        player.drain,
+        player.state_dict,
+        player.to_module,
+        lambda: player.evaluate([(x, y)]),
+    )
+    for use in uses:
+        with pytest.raises(PlayerFailed, match=said) as caught:
+            use()
+        assert caught.value.__cause__ is first.value
+        assert caught.value.step == 1
+
+
+def test_a_player_that_failed_in_a_drain_says_so(graph: ModelGraph) -> None:
+    refused: list[bool] = []
+
+    class Refuses(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            if refused:
+                raise ValueError("not today")
+            return super().step(closure)
+
+    player = player_of(graph, schedule="pipedream", optimizer=lambda ps: Refuses(ps, 0.1))
+    player.step(*batch())
+    refused.append(True)
+    with pytest.raises(StageFailed):
+        player.drain()
+    with pytest.raises(PlayerFailed, match="failed in a drain after 1 steps with StageFailed"):
+        player.drain()
+
+
+def test_what_is_refused_at_the_door_does_no_harm(graph: ModelGraph) -> None:
+    """Nothing was admitted yet: the next step goes on as if nothing had been asked."""
+    x, y = batch(8)
+    layouts = {"interleaved": [0, 1, 0, 1], "pipedream": [0, 1]}
+    for schedule, devices in layouts.items():
+        plan = plan_of(graph, even_cut(graph, len(devices)), micro_batches=4, devices=devices)
+        found: list[Tensor] = []
+        for is_disturbed in (False, True):
+            player = Player(graph, functional.cross_entropy, sgd, plan, schedule=schedule)
+            player.step(x, y)
+            if is_disturbed:
+                with pytest.raises(ValueError, match="labels for 7"):
+                    player.step(x, y[:7])
+                with pytest.raises(NotTraceable, match="with a tensor as 'input'"):
+                    player.step("x", y)
+            if is_disturbed and player.schedule.flushes:
+                with pytest.raises(ScheduleInvalid, match="3"):
+                    player.step(x[:3], y[:3])
+            metrics = player.step(x, y)
+            player.drain()
+            found.append(metrics.loss)
+        assert torch.equal(*found)

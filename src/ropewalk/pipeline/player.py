@@ -15,21 +15,22 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ropewalk.errors import PlanInvalid, ScheduleInvalid
+from ropewalk.errors import PlanInvalid, PlayerFailed, ScheduleInvalid
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.stages.gradient_sums import InMemorySums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Declared, Loss
-from ropewalk.pipeline.stages.micro_batches import split
+from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
@@ -166,6 +167,8 @@ class Player:
         #: What was carried out, oldest first; only the newest of a long run.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
         self.num_steps = 0
+        #: Where and why a step or a drain was broken off.
+        self._failure: tuple[str, BaseException] | None = None
         self._queues: dict[Worker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
         #: Micro-batches admitted so far, for schedules without a flush; others begin each step at 0.
@@ -184,30 +187,35 @@ class Player:
 
         Raises:
             StageFailed: the model, the loss or the optimizer raised.
-            ScheduleInvalid: workers wait for each other; names who waits for what.
+            ScheduleInvalid: workers wait for each other, and names who waits for what; or the mini-batch has fewer
+                samples than the plan micro-batches, and the schedule cannot run so few.
+            PlayerFailed: an earlier step raised one of these.
         """
+        self._check_usable()
         args, kwargs = as_arguments(x)
         pieces = split(self.graph.bind(*args, **kwargs), y, self.plan.micro_batches, step=self.num_steps)
-        metrics = StepMetrics(len(pieces), self._loss)
-        for index, piece in enumerate(pieces):
-            number = self._num_admitted + index
-            self._metrics[number] = metrics, index
-            for stage in self.plan.stages:
-                worker = self.plan.worker_of(stage.id, number)
-                self.workers[worker].admit(stage.id, number, piece)
-        self._enqueue(self._admit(len(pieces)))
-        self._play()
         if self._stream is None:
-            self._check_all_done()
+            self.schedule.check(replace(self.plan, micro_batches=len(pieces)))
+        with self._whole(f"at step {self.num_steps} (the first is 0)"):
+            metrics = self._admit(pieces)
+            self._play()
+            if self._stream is None:
+                self._check_all_done()
         self.num_steps += 1
         return metrics
 
     def drain(self) -> None:
-        """Finish all that was admitted, updates of partial rounds included."""
+        """Finish all that was admitted, updates of partial rounds included.
+
+        Raises:
+            PlayerFailed: a step had failed.
+        """
+        self._check_usable()
         if self._stream is not None:
-            self._enqueue(self._stream.drain())
-            self._play()
-            self._check_all_done()
+            with self._whole(f"in a drain after {self.num_steps} steps"):
+                self._enqueue(self._stream.drain())
+                self._play()
+                self._check_all_done()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """The loss over mini-batches of (x, y), in evaluation mode; drains first."""
@@ -259,7 +267,37 @@ class Player:
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
-    def _admit(self, num: int) -> Mapping[Worker, Sequence[Action]]:
+    @contextmanager
+    def _whole(self, where: str) -> Generator[None]:
+        """What is broken off here leaves micro-batches half done, so that nothing later can be right."""
+        try:
+            yield
+        except BaseException as error:
+            self._failure = where, error
+            raise
+
+    def _check_usable(self) -> None:
+        if self._failure is None:
+            return
+        where, error = self._failure
+        raise PlayerFailed(
+            f"this player failed {where} with {type(error).__name__}: {error}. Its micro-batches are half done, and "
+            f"some stages may have updated; make a new Player from the model, or from a state saved before",
+            step=self.num_steps,
+        ) from error
+
+    def _admit(self, pieces: Sequence[Piece]) -> StepMetrics:
+        metrics = StepMetrics(len(pieces), self._loss)
+        for index, piece in enumerate(pieces):
+            number = self._num_admitted + index
+            self._metrics[number] = metrics, index
+            for stage in self.plan.stages:
+                worker = self.plan.worker_of(stage.id, number)
+                self.workers[worker].admit(stage.id, number, piece)
+        self._enqueue(self._actions(len(pieces)))
+        return metrics
+
+    def _actions(self, num: int) -> Mapping[Worker, Sequence[Action]]:
         if self._stream is None:
             actions = self.schedule.actions(replace(self.plan, micro_batches=num))
             return {worker: [_later(action, self.num_steps) for action in found] for worker, found in actions.items()}
