@@ -360,6 +360,26 @@ def test_plans_that_are_not_of_the_model_are_refused(graph: ModelGraph) -> None:
         Player(graph.model, functional.cross_entropy, sgd, plan)
 
 
+def test_a_model_in_evaluation_is_refused_and_modules_in_evaluation_are_kept() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3)).eval()
+    x, y = batch()
+    graph = trace(model, (x,))
+    plan = plan_of(graph, even_cut(graph, 2), micro_batches=1)
+    for given in (graph, model):
+        with pytest.raises(ValueError, match=r"Sequential is in evaluation mode as a whole.*call model.train"):
+            Player(given, functional.cross_entropy, sgd, plan, example_inputs=x)
+    expected = functional.cross_entropy(model(x), y)
+    model.train()
+    for module in model:
+        module.eval()
+    player = Player(model, functional.cross_entropy, sgd, plan, example_inputs=x)
+    assert torch.equal(player.step(x, y).loss, expected)
+    player.step(x, y)
+    trained = player.to_module()
+    assert trained.training and not any(module.training for module in trained.children())
+    assert trained.get_buffer("1.num_batches_tracked") == 0
+
+
 def test_an_edge_without_a_gradient_that_needs_one_is_an_error(graph: ModelGraph) -> None:
     plan = plan_of(graph, even_cut(graph, 2))
     plan = replace(plan, edges=tuple(replace(edge, gradient_bytes=0) for edge in plan.edges))

@@ -105,7 +105,7 @@ class Player:
     The model itself is not changed; `to_module` gives a trained copy.
 
     Args:
-        model: or its graph, if it was traced already.
+        model: in train mode; modules of it may be in evaluation, and stay so. Or its graph, if it was traced already.
         loss_fn: of the model's outputs and the labels of a micro-batch.
         optimizer: makes the optimizer of a stage (and replica) from its parameters.
         plan: stages and devices; devices only say here who shares a worker.
@@ -120,6 +120,7 @@ class Player:
     Raises:
         PlanInvalid: the plan's stages are not those of this model.
         ScheduleInvalid: the schedule cannot run this plan.
+        ValueError: the model is in evaluation as a whole.
     """
 
     def __init__(
@@ -143,6 +144,11 @@ class Player:
             raise PlanInvalid("to trace the model, give example_inputs: what its forward takes, as a tuple")
         else:
             self.graph = trace(model, example_inputs)
+        if not self.graph.model.training:
+            raise ValueError(
+                f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and a player trains; call "
+                f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+            )
         self.schedule = make_schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss(loss_fn, loss)
         self._make_optimizer = optimizer
