@@ -58,11 +58,15 @@ def test_the_programs_of_the_page_on_multiprocessing_run(number: int, tmp_path: 
 
 
 def test_the_program_of_the_page_on_pipelines_runs(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pipeline.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs" / "pipeline.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "one_f_one_b, 8 micro-batches in a step" in done.stdout and "tensor(2." in done.stdout.splitlines()[-1]
+    assert "3 stages, one_f_one_b, 8 micro-batches in a step" in done.stdout
+    assert "tensor(2." in done.stdout.splitlines()[-1]
+    (grid,) = re.findall(r"```\n(worker 0 .*?)```", page, re.DOTALL)
+    assert grid in done.stdout
 
 
 def test_the_page_on_pipelines_names_every_partitioner_and_schedule() -> None:
