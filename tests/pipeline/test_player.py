@@ -313,6 +313,34 @@ def test_a_loss_that_is_no_number_is_named(graph: ModelGraph) -> None:
         player.step(*batch())
 
 
+def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: ModelGraph) -> None:
+    one = torch.optim.SGD(graph.model.parameters(), 0.1)
+    wanted: list[tuple[dict[str, Any], str]] = [
+        ({"optimizer": one}, r"optimizer must be a function.*type SGD; give lambda parameters"),
+        ({"optimizer": lambda parameters: None}, r"it returned NoneType; give lambda parameters"),  # pyright: ignore[reportUnknownLambdaType]
+        (
+            {"lr_schedule": torch.optim.lr_scheduler.StepLR(one, 1)},
+            r"lr_schedule must be a function.*type StepLR; give lambda optimizer",
+        ),
+        ({"loss_fn": "mse"}, r"loss_fn must be a function of outputs and labels, but it is 'mse'"),
+        ({"loss_fn": nn.MSELoss}, r"loss_fn is the class MSELoss; give an object of it: MSELoss\(\)"),
+    ]
+    for options, message in wanted:
+        with pytest.raises(TypeError, match=message):
+            player_of(graph, **options)
+
+
+def test_example_inputs_that_do_not_fit_the_model_are_named(graph: ModelGraph) -> None:
+    plan = plan_of(graph, even_cut(graph, 2))
+    x = torch.randn(4, 4)
+    for example, message in (
+        (torch.randn(4, 5), r"fails on the example inputs \(input \(4, 5\)\).*cannot be multiplied"),
+        ((x, x), r"Sequential takes \(input\) and is given \(a tensor \(4, 4\), a tensor \(4, 4\)\)"),
+    ):
+        with pytest.raises(NotTraceable, match=message):
+            Player(graph.model, functional.cross_entropy, sgd, plan, example_inputs=example)
+
+
 def test_an_optimizer_that_raises_is_named(graph: ModelGraph) -> None:
     class Refuses(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:

@@ -121,6 +121,7 @@ class Player:
         PlanInvalid: the plan's stages are not those of this model.
         ScheduleInvalid: the schedule cannot run this plan.
         ValueError: the model is in evaluation as a whole.
+        TypeError: `loss_fn` or `lr_schedule` cannot be called, or `optimizer` makes none.
     """
 
     def __init__(
@@ -148,6 +149,11 @@ class Player:
             raise ValueError(
                 f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and a player trains; call "
                 f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+            )
+        _check_function("optimizer", optimizer, _AN_OPTIMIZER)
+        if lr_schedule is not None:
+            _check_function(
+                "lr_schedule", lr_schedule, "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
             )
         self.schedule = make_schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss(loss_fn, loss)
@@ -389,7 +395,12 @@ class Player:
         )
 
     def _optimizer_of(self, stage: int, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        optimizer = self._make_optimizer(parameters)
+        optimizer: object = self._make_optimizer(parameters)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"optimizer must return the optimizer of a stage, but it returned {type(optimizer).__name__}; "
+                f"give {_AN_OPTIMIZER}"
+            )
         if self._lr_scale == "pipedream":
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] * self.plan.stages[stage].replicas / self.plan.stages[0].replicas
@@ -403,6 +414,17 @@ class Player:
 def _later(action: Action, num_steps: int) -> Action:
     """The action of a later step: versions count up, one a step."""
     return action if action.version is None or not num_steps else replace(action, version=action.version + num_steps)
+
+
+_AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+
+
+def _check_function(name: str, given: object, example: str) -> None:
+    if not callable(given):
+        raise TypeError(
+            f"{name} must be a function, because each stage has one of its own, but it is an object of type "
+            f"{type(given).__name__}; give {example}, or the like"
+        )
 
 
 def _check(graph: ModelGraph, plan: Plan) -> None:

@@ -41,6 +41,9 @@ class Loss:
     Args:
         function: returns a tensor with one element; "weighted": such a total and its weight (a number or a tensor).
         declared: "mean" over the samples, "sum" over them, or "weighted".
+
+    Raises:
+        TypeError: the function cannot be called, or is a class.
     """
 
     function: Callable[[Any, Any], Any]
@@ -49,6 +52,11 @@ class Loss:
     def __post_init__(self) -> None:
         if self.declared not in get_args(Declared):
             raise ValueError(f"a loss is one of {', '.join(get_args(Declared))}, not {self.declared!r}")
+        function: object = self.function
+        if not callable(function):
+            raise TypeError(f"loss_fn must be a function of outputs and labels, but it is {function!r}")
+        if isinstance(function, type):
+            raise TypeError(f"loss_fn is the class {function.__name__}; give an object of it: {function.__name__}()")
 
     def __call__(self, outputs: Any, labels: Any, num_samples: int) -> LossOfPiece:
         """The loss of one micro-batch.
