@@ -94,8 +94,13 @@ class Prediction:
     @property
     def gap(self) -> float | None:
         """How far the objective is above the bound, as a share of the bound."""
-        if self.lower_bound_s is None:
-            return None
-        if self.objective_s <= self.lower_bound_s:
-            return 0.0
-        return self.objective_s / self.lower_bound_s - 1 if self.lower_bound_s else math.inf
+        return gap_above(self.lower_bound_s, self.objective_s)
+
+
+def gap_above(lower_bound_s: float | None, objective_s: float) -> float | None:
+    """How far an objective is above its bound: 0.05 for 5 % of the bound. None: there is no bound."""
+    if lower_bound_s is None:
+        return None
+    if objective_s <= lower_bound_s:
+        return 0.0
+    return objective_s / lower_bound_s - 1 if lower_bound_s else math.inf

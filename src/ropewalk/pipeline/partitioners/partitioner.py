@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ropewalk.errors import NoPlanFits, PlanInvalid
 from ropewalk.pipeline.plans import Plan, Stage
+from ropewalk.pipeline.prediction import gap_above
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.topology import Topology
 
@@ -137,11 +138,7 @@ class Partition:
     @property
     def gap(self) -> float | None:
         """How much worse than the best plan this may be: 0.05 for 5 %. None: not known."""
-        if self.lower_bound_s is None:
-            return None
-        if self.objective_s <= self.lower_bound_s:
-            return 0.0
-        return self.objective_s / self.lower_bound_s - 1 if self.lower_bound_s else float("inf")
+        return gap_above(self.lower_bound_s, self.objective_s)
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -76,28 +76,6 @@ def replaced(*, batch_norm: BatchNorm) -> Generator[None]:
         _batch_norm.reset(token)
 
 
-def batch_norm(
-    name: str,
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    num_batches_tracked: Tensor | None,
-    training: bool,
-    momentum: float | None,
-    eps: float,
-) -> Tensor:
-    """What programs call."""
-    return _batch_norm.get()(
-        name,
-        input,
-        weight,
-        bias,
-        running_mean,
-        running_var,
-        num_batches_tracked,
-        training,
-        momentum,
-        eps,
-    )
+def batch_norm(name: str, input: Tensor, *rest: Any) -> Tensor:
+    """What programs call, with the arguments of `BatchNorm`."""
+    return _batch_norm.get()(name, input, *rest)
