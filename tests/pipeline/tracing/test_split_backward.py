@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ropewalk.pipeline.tracing import weight_queue
 from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
 from tests.pipeline.models import MODELS
 
@@ -148,6 +149,30 @@ def test_a_weight_that_two_calls_read_gets_the_sum_of_both() -> None:
     for one, other in zip(gradients[1:], expected[1:], strict=True):
         assert one is not None and other is not None
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("group_bytes", [1, 2**20])
+def test_sums_over_three_readers_are_in_the_order_of_autograd(
+    group_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weight_queue, "_GROUP_BYTES", group_bytes)
+    torch.manual_seed(0)
+    layer = nn.Linear(16, 16)
+    model, inputs = nn.Sequential(layer, nn.Tanh(), layer, nn.Tanh(), layer), torch.randn(8, 16)
+    expected = whole(model, (inputs,))
+    _, gradients, num_deferred = split(model, (inputs,))
+    assert num_deferred == 3
+    assert same(gradients, expected)
+
+
+def test_a_negative_padding_index_counts_from_the_end() -> None:
+    weight, tokens = torch.randn(5, 3, requires_grad=True), torch.tensor([0, 4])
+    queue = WeightQueue()
+    with deferred_weights(queue):
+        value = functional.embedding(tokens, weight, padding_idx=-1)
+    value.backward(torch.ones(2, 3))
+    queue.run()
+    assert weight.grad is not None and weight.grad.sum(1).tolist() == [3, 0, 0, 0, 0]
 
 
 def test_gradients_of_micro_batches_add_up_as_in_whole_backwards() -> None:
