@@ -21,7 +21,9 @@ from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
+from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
+from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.models import MODELS
@@ -192,6 +194,35 @@ def test_evaluation_is_the_loss_of_the_trained_model_in_eval_mode(graph: ModelGr
     assert found == pytest.approx(functional.cross_entropy(module(x), y).item(), rel=1e-6)
     with pytest.raises(ValueError, match="no batches"):
         player.evaluate([])
+
+
+def test_evaluation_says_what_it_wants_in_place_of_one_pair(graph: ModelGraph) -> None:
+    player = player_of(graph)
+    x, y = batch(2)
+    one_pair: Any = (x, y)
+    with pytest.raises(
+        TypeError, match=r"one of them is a tensor of shape \(2, 4\); for one mini-batch give \[\(x, y\)\]"
+    ):
+        player.evaluate(one_pair)
+    inputs_alone: Any = [x]
+    with pytest.raises(TypeError, match=r"mini-batches that are pairs \(x, y\)"):
+        player.evaluate(inputs_alone)
+    in_lists: Any = [[x, y]]
+    assert player.evaluate(in_lists) == player.evaluate([one_pair])
+
+
+def test_metrics_print_their_loss_or_what_is_still_under_way(graph: ModelGraph) -> None:
+    x, y = batch()
+    metrics = player_of(graph).step(x, y)
+    assert str(metrics) == f"loss {float(metrics.loss):.6g} over 3 micro-batches"
+    assert repr(metrics) == f"<StepMetrics: {metrics}>"
+    x[0] = torch.nan
+    assert str(player_of(graph).step(x, y)) == "loss nan over 3 micro-batches (1 of them not finite)"
+    under_way = StepMetrics(3, Loss(functional.cross_entropy))
+    under_way.put(1, torch.tensor(2.0), 4.0)
+    assert str(under_way) == "1 of 3 micro-batches have their loss; step on, or drain the player"
+    with pytest.raises(RuntimeError, match="2 of 3 micro-batches have no loss yet"):
+        under_way.loss  # noqa: B018
 
 
 def test_a_mini_batch_with_fewer_samples_than_micro_batches_has_fewer_pieces(graph: ModelGraph) -> None:

@@ -29,12 +29,13 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.stages.gradient_sums import InMemorySums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
-from ropewalk.pipeline.stages.losses import Declared, Loss
+from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
 from ropewalk.pipeline.stages.wiring import wire
+from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
@@ -51,52 +52,6 @@ class Performed:
     action: Action
     start_s: float
     end_s: float
-
-
-class StepMetrics:
-    """What is known of one step.
-
-    A schedule with a flush has all of it when `step` returns; others may finish it with later steps, or in a drain.
-    """
-
-    def __init__(self, num_pieces: int, loss: Loss) -> None:
-        self._found: list[tuple[Tensor, float | None] | None] = [None] * num_pieces
-        self._loss = loss
-
-    def put(self, index: int, value: Tensor, weight: float | None) -> None:
-        """Called when the loss of a micro-batch is computed."""
-        self._found[index] = value, weight
-
-    @property
-    def done(self) -> bool:
-        """Whether the losses of all micro-batches are there."""
-        return None not in self._found
-
-    @property
-    def losses(self) -> tuple[Tensor, ...]:
-        """The loss of each micro-batch.
-
-        Raises:
-            RuntimeError: not all are `done`.
-        """
-        return tuple(value for value, _ in self._pieces())
-
-    @property
-    def loss(self) -> Tensor:
-        """The loss of the step: the sum, or the mean over all samples.
-
-        Raises:
-            RuntimeError: not all are `done`.
-        """
-        return self._loss.over(self._pieces())
-
-    def _pieces(self) -> list[tuple[Tensor, float | None]]:
-        if not self.done:
-            raise RuntimeError(
-                f"{self._found.count(None)} of {len(self._found)} micro-batches have no loss yet, because this "
-                f"schedule does not flush; step on, or drain the player"
-            )
-        return [found for found in self._found if found is not None]
 
 
 class Player:
@@ -230,11 +185,22 @@ class Player:
                 self._check_all_done()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        """The loss over mini-batches of (x, y), in evaluation mode; drains first."""
+        """The loss over mini-batches of (x, y), in evaluation mode; drains first.
+
+        Raises:
+            TypeError: a mini-batch is no pair.
+            ValueError: there are none.
+        """
         module = self.to_module().eval()
         found: list[tuple[Tensor, float | None]] = []
         with torch.no_grad():
-            for x, y in batches:
+            for pair in batches:
+                if not (isinstance(pair, tuple | list) and len(pair) == 2):
+                    raise TypeError(
+                        f"evaluate takes mini-batches that are pairs (x, y), as a DataLoader gives them, but one of "
+                        f"them is {kind_of(pair)}; for one mini-batch give [(x, y)]"
+                    )
+                x, y = pair
                 args, kwargs = as_arguments(x)
                 (piece,) = split(self.graph.bind(*args, **kwargs), y, 1)
                 loss = self._loss(module(*args, **kwargs), y, piece.num_samples)

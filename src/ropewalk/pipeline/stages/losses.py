@@ -67,7 +67,7 @@ class Loss:
         value = self.function(outputs, labels)
         if self.declared == "weighted":
             if not (isinstance(value, tuple) and len(value) == 2):  # pyright: ignore[reportUnknownArgumentType]
-                raise TypeError(f"a weighted loss returns (total, weight), but this one returned {_kind(value)}")
+                raise TypeError(f"a weighted loss returns (total, weight), but this one returned {kind_of(value)}")
             total, weight = cast("tuple[Any, Any]", value)
             _check(total)
             return LossOfPiece(total, total, float(weight))
@@ -88,8 +88,9 @@ class Loss:
 
 def _check(value: Any) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise TypeError(f"loss_fn must return a tensor with one element, but it returned {_kind(value)}")
+        raise TypeError(f"loss_fn must return a tensor with one element, but it returned {kind_of(value)}")
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a value is, in words."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
