@@ -84,5 +84,6 @@ def shown_size(size_bytes: float) -> str:
     if size_bytes >= 2**30:
         return f"{size_bytes / 2**30:.1f} GiB"
     if 0 < size_bytes < 2**20:
-        return f"{size_bytes / 2**10:.4g} KiB"
+        size_kib = size_bytes / 2**10
+        return f"{size_kib:.3g} KiB" if size_kib < 1000 else f"{size_kib:.0f} KiB"
     return f"{size_bytes / 2**20:.0f} MiB"
