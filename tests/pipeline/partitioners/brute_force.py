@@ -61,14 +61,15 @@ class PretendSchedule:
 @st.composite
 def profiles(draw: st.DrawFn, most: int = 5) -> Profile:
     """Small graphs with shared values, ties, values without gradients, and an input."""
-    num = draw(st.integers(1, most))
-    milliseconds = st.integers(0, 20).map(lambda number: number / 1000)
+    num = draw(st.sampled_from([*range(1, most + 1), most, most, most]))
+    milliseconds = st.sampled_from([0, 3, 7, 8, 12, 15, 20, 31]).map(lambda number: number / 1000)
     sizes = st.integers(0, 8).map(lambda number: number * 1000)
     operators: list[Operator] = []
     edges: list[tuple[str, str]] = []
     for number in range(num):
         id = f"op{number}"
-        sources = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
+        sources = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3, min_size=1)) if number else []
+        sources = sources if draw(st.integers(0, 5)) else []
         edges += [(f"op{source}", id) for source in sources]
         kept = draw(st.lists(st.sampled_from([id, *(f"op{source}" for source in sources)]), unique=True, max_size=2))
         operators.append(
@@ -96,7 +97,7 @@ def profiles(draw: st.DrawFn, most: int = 5) -> Profile:
 
 def levels(*counts: int) -> st.SearchStrategy[tuple[Level, ...]]:
     """Levels of these counts, with links from free to dear."""
-    bandwidths = st.sampled_from([1e5, 1e6, 4e6, math.inf])
+    bandwidths = st.sampled_from([4e6, 1e6, 3e5, math.inf])
     latencies = st.sampled_from([0.0, 0.002])
     return st.tuples(*(st.builds(Level, st.just(count), bandwidths, latencies) for count in counts))
 
@@ -104,7 +105,7 @@ def levels(*counts: int) -> st.SearchStrategy[tuple[Level, ...]]:
 @st.composite
 def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, most: int = 5) -> Request:
     """Requests for devices in levels of these counts."""
-    memory = st.none() | st.integers(5, 150).map(lambda number: number * 1000)
+    memory = st.sampled_from([None, None, None, 150_000, 90_000, 60_000, 40_000])
     kinds = (DeviceKind("one", 1.0, draw(memory)), DeviceKind("other", 2.5, draw(memory)))[:num_kinds]
     num = math.prod(counts)
     kind_of = tuple(draw(st.lists(st.integers(0, 1), min_size=num, max_size=num))) if num_kinds > 1 else ()
@@ -120,13 +121,13 @@ def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, mo
         profile,
         Topology(draw(levels(*counts)), kinds, kind_of),
         schedule,
-        micro_batches=draw(st.integers(1, 6)),
+        micro_batches=draw(st.sampled_from([4, 8, 1, 3, 6])),
         memory_bytes=draw(memory),
         optimizer_slots=draw(st.integers(0, 2)),
         recompute=draw(st.sampled_from([None, None, True, False])),
     )
     num_operators = sum(not operator.is_input for operator in profile.operators)
-    asked = draw(st.none() | st.integers(1, min(num, num_operators)))
+    asked = draw(st.sampled_from([None, None, *range(1, min(num, num_operators) + 1)]))
     return replace(request, num_stages=asked)
 
 
