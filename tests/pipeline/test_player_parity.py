@@ -191,11 +191,11 @@ def test_pipeline_equals_one_process(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("schedule", "num_workers", "replicas", "micro_batches", "optimizer"), SWEEP)
-def test_pipeline_equals_one_process_in_every_combination(
-    schedule: str, num_workers: int, replicas: int, micro_batches: int, optimizer: str
-) -> None:
-    compare(schedule, num_workers, replicas, micro_batches, optimizer, num_steps=3)
+@pytest.mark.parametrize("schedule", sorted({schedule for schedule, *_ in SWEEP}))
+def test_pipeline_equals_one_process_in_every_combination(schedule: str) -> None:
+    for name, num_workers, replicas, micro_batches, optimizer in SWEEP:
+        if name == schedule:
+            compare(schedule, num_workers, replicas, micro_batches, optimizer, num_steps=3)
 
 
 @pytest.mark.parametrize("schedule", FLUSHING)
