@@ -32,6 +32,7 @@ from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
+from ropewalk.pipeline.stages.saved_training import give_back, taken
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
 from ropewalk.pipeline.stages.wiring import wire
@@ -125,15 +126,19 @@ class Player:
         self.links = InMemoryLinks(self.plan, slots)
         sums = InMemorySums()
         self.workers: dict[Worker, StageWorker] = {}
+        self._rates: dict[RunningStage, torch.optim.lr_scheduler.LRScheduler] = {}
+        self._seed = seed
         for worker in self.plan.workers:
             stages = {
-                stage: self._stage(stage, worker.replica, programs[stage], seed)
-                for stage in self.plan.groups[worker.group]
+                stage: self._stage(stage, worker.replica, programs[stage]) for stage in self.plan.groups[worker.group]
             }
             self.workers[worker] = StageWorker(worker, self.plan, stages, self.links, sums)
         #: What was carried out, oldest first; only the newest of a long run.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
+        #: Steps of the whole run, that of a loaded state included.
         self.num_steps = 0
+        #: Steps played here, by which versions count.
+        self._num_played = 0
         #: Where and why a step or a drain was broken off.
         self._failure: tuple[str, BaseException] | None = None
         self._queues: dict[Worker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
@@ -169,6 +174,7 @@ class Player:
             if self._stream is None:
                 self._check_all_done()
         self.num_steps += 1
+        self._num_played += 1
         return metrics
 
     def drain(self) -> None:
@@ -222,21 +228,31 @@ class Player:
                         tensor.copy_(state[kind][name])
         return module
 
-    def state_dict(self) -> dict[str, dict[str, Any]]:
-        """Newest "parameters", "buffers" and state of the "optimizer", by the names of the user's model; drains first.
+    def state_dict(self) -> dict[str, Any]:
+        """All that a new player needs to go on from here, by the names of the user's model; drains first.
 
+        Newest "parameters" and "buffers", the state of the "optimizer" with its "options" and, if there is an
+        `lr_schedule`, of its "rates"; "num_steps" and "seed", from which the random numbers of later steps follow.
         A buffer that stages or replicas share is that of the first.
         """
         self.drain()
-        found: dict[str, dict[str, Any]] = {"parameters": {}, "buffers": {}, "optimizer": {}}
-        for stage in reversed(self.stages()):
-            versions = stage.versions
-            found["buffers"].update({name: buffer.clone() for name, buffer in stage.buffers.items()})
-            for name, parameter in versions.parameters.items():
-                found["parameters"][name] = parameter.detach().clone()
-                if versions.optimizer is not None and parameter in versions.optimizer.state:
-                    found["optimizer"][name] = copy.deepcopy(versions.optimizer.state[parameter])
-        return found
+        return {**taken(self.stages(), self._rates), "num_steps": self.num_steps, "seed": self._seed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was called, in this or another player of the model; drains first.
+
+        The plan and the schedule may be others. As in PyTorch, options of the optimizer become those of the state, and
+        so does the seed.
+
+        Raises:
+            ValueError: the state is of another model, or was trained with other groups of the optimizer.
+            PlayerFailed: a step had failed; make a new player for the state.
+        """
+        self.drain()
+        give_back(state, self.stages(), self._rates)
+        self.num_steps, self._seed = state["num_steps"], state["seed"]
+        for stage in self.stages():
+            stage.setup = replace(stage.setup, seed=self._seed)
 
     def stages(self) -> list[RunningStage]:
         """All stages on all replicas, by stage and replica."""
@@ -278,7 +294,7 @@ class Player:
     def _actions(self, num: int) -> Mapping[Worker, Sequence[Action]]:
         if self._stream is None:
             actions = self.schedule.actions(replace(self.plan, micro_batches=num))
-            return {worker: [_later(action, self.num_steps) for action in found] for worker, found in actions.items()}
+            return {worker: [_later(action, self._num_played) for action in found] for worker, found in actions.items()}
         self._num_admitted += num
         found = self._stream.admit(num)
         if num < self.plan.micro_batches:  # a short mini-batch must not share its update with the next one's pieces
@@ -324,7 +340,7 @@ class Player:
 
     # --- setting up ---------------------------------------------------------------------------------------------------
 
-    def _stage(self, id: int, replica: int, program: Any, seed: int) -> RunningStage:
+    def _stage(self, id: int, replica: int, program: Any) -> RunningStage:
         plan, graph = self.plan, self.graph
         stage = plan.stages[id]
         extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
@@ -346,10 +362,10 @@ class Player:
             plan.inputs_of(id),
             self._wiring.state_comes_on.get(id),
             self._wiring.state_goes_on.get(id),
-            seed,
+            self._seed,
         )
         makes_output = graph.output in stage.operators
-        return RunningStage(
+        running = RunningStage(
             setup,
             program,
             versions,
@@ -359,6 +375,9 @@ class Player:
             on_loss=self._put_loss,
             on_step=None if rates is None else rates.step,
         )
+        if rates is not None:
+            self._rates[running] = rates
+        return running
 
     def _optimizer_of(self, stage: int, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         optimizer: object = self._make_optimizer(parameters)

@@ -1,0 +1,116 @@
+"""What stages have learnt, by the names of the user's model: taken from them, and given back to others.
+
+Between the two, the cut, the numbers of replicas and the schedule may change.
+
+    parameters   name -> tensor
+    buffers      name -> tensor
+    optimizer    name of a parameter -> its state, such as Adam's "step" and "exp_avg"
+    options      name of a parameter -> the options of its group, such as "lr"
+    rates        name of a parameter -> the state of its stage's schedule of the learning rate, if there is one
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.pipeline.stages.running_stage import RunningStage
+
+#: The schedules of the learning rate, of the stages that have one.
+Rates = Mapping[RunningStage, torch.optim.lr_scheduler.LRScheduler]
+
+_KINDS = ("parameters", "buffers", "optimizer", "options", "rates")
+
+
+def taken(stages: Sequence[RunningStage], rates: Rates) -> dict[str, Any]:
+    """Copies of what the stages hold; of what several hold, that of the first."""
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+    for stage in reversed(stages):
+        found["parameters"] |= {name: one.detach().clone() for name, one in stage.versions.parameters.items()}
+        found["buffers"] |= {name: one.clone() for name, one in stage.buffers.items()}
+        if (optimizer := stage.versions.optimizer) is None:
+            continue
+        state = optimizer.state_dict()
+        for names, group in zip(_names(stage, optimizer), state["param_groups"], strict=True):
+            for name, index in zip(names, group.pop("params"), strict=True):
+                if index in state["state"]:
+                    found["optimizer"][name] = copy.deepcopy(state["state"][index])
+                found["options"][name] = copy.deepcopy(group)
+                if stage in rates:
+                    found["rates"][name] = copy.deepcopy(rates[stage].state_dict())
+    return found
+
+
+def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: Rates) -> None:
+    """Let stages without micro-batches in flight hold what was taken. If it does not fit them, they stay as they are.
+
+    Raises:
+        ValueError: it is of another model, or was trained with other groups or schedules of the learning rate.
+    """
+    if missing := [kind for kind in _KINDS if kind not in saved]:
+        raise ValueError(f"the state has no {missing[0]!r}; give what a player's state_dict returned")
+    parameters = {name: one for stage in stages for name, one in stage.versions.parameters.items()}
+    buffers = {name: one for stage in stages for name, one in stage.buffers.items()}
+    _check_fits("parameter", saved["parameters"], parameters)
+    _check_fits("buffer", saved["buffers"], buffers)
+    if bool(saved["rates"]) != bool(rates):
+        had, has = ("with", "without") if saved["rates"] else ("without", "with")
+        raise ValueError(f"the state was saved {had} an lr_schedule, and this player is {has} one; make it alike")
+    optimizers = [
+        (stage, optimizer, _state(saved, _names(stage, optimizer), optimizer.state_dict()))
+        for stage in stages
+        if (optimizer := stage.versions.optimizer) is not None
+    ]
+    with torch.no_grad():
+        for stage in stages:
+            for name, parameter in stage.versions.parameters.items():
+                parameter.copy_(saved["parameters"][name])
+            for name, buffer in stage.buffers.items():
+                buffer.copy_(saved["buffers"][name])
+    for stage, optimizer, state in optimizers:
+        optimizer.load_state_dict(state)
+        if stage in rates:
+            first = next(name for names in _names(stage, optimizer) for name in names)
+            rates[stage].load_state_dict(copy.deepcopy(saved["rates"][first]))
+
+
+def _names(stage: RunningStage, optimizer: torch.optim.Optimizer) -> list[list[str]]:
+    """The names of the parameters in each group of an optimizer."""
+    name_of = {parameter: name for name, parameter in stage.versions.parameters.items()}
+    return [[name_of[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def _state(saved: Mapping[str, Any], groups: Sequence[Sequence[str]], state: dict[str, Any]) -> dict[str, Any]:
+    """What an optimizer can load: its own state, with all that was saved in place of what is there."""
+    state["state"] = {}
+    for names, group in zip(groups, state["param_groups"], strict=True):
+        for name, index in zip(names, group["params"], strict=True):
+            if name not in saved["options"]:
+                raise ValueError(f"parameter {name!r} is trained here, and was not when the state was saved")
+            if saved["options"][name] != saved["options"][names[0]]:
+                raise ValueError(
+                    f"the optimizer has {names[0]!r} and {name!r} in one group here, but they were trained with "
+                    f"different options: {saved['options'][names[0]]} and {saved['options'][name]}; cut the model as "
+                    f"it was, or make groups like those"
+                )
+            if name in saved["optimizer"]:
+                state["state"][index] = copy.deepcopy(saved["optimizer"][name])
+        if names:  # an empty group has no name to find its options by, and needs none
+            group |= copy.deepcopy(saved["options"][names[0]])
+    return state
+
+
+def _check_fits(kind: str, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    if odd := sorted(saved.keys() ^ own.keys()):
+        where = "the state, but not in the model" if odd[0] in saved else "the model, but not in the state"
+        raise ValueError(f"{len(odd)} {kind}s do not fit: {odd[0]!r} is in {where}; load the state of this model")
+    for name, tensor in saved.items():
+        if (tensor.shape, tensor.dtype) != (own[name].shape, own[name].dtype):
+            raise ValueError(
+                f"{kind} {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)} in the state, and "
+                f"{own[name].dtype} of shape {tuple(own[name].shape)} in the model; load the state of this model"
+            )
