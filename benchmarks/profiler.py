@@ -45,14 +45,14 @@ def rows(name: str, rounds: int) -> list[tuple[str, float, list[float], float]]:
     for _ in range(rounds):
         whole = OperatorCosts(profile(graph, inputs, repeats=10, clock=CLOCK))
         split = OperatorCosts(whole.profile, splits_backward=True)
-        for stage, seconds, found in zip(stages, medians(stages, 10), ratios, strict=True):
+        for stage, seconds, found in zip(stages, medians(stages, 5), ratios, strict=True):
             predicted = whole.stage(stage.operators)
             both = split.stage(stage.operators).backward_s
             found.append(
                 tuple(a / b for a, b in zip((predicted.forward_s, predicted.backward_s, both), seconds, strict=True))
             )
     bytes_of = OperatorCosts(first)
-    alone_s = [forward + backward for forward, backward, _ in medians(stages, 10)]
+    alone_s = [forward + backward for forward, backward, _ in medians(stages, 5)]
     return [
         (
             f"{name} {stage.operators[0]} .. {stage.operators[-1]}",

@@ -131,9 +131,13 @@ def alone(graph: ModelGraph, stages: Sequence[Sequence[str]], inputs: tuple[Tens
 
 
 def medians(stages: Sequence[StageAlone], repeats: int) -> list[tuple[float, float, float]]:
-    """For each stage the seconds of forward, whole backward, and I with W; the stages take turns."""
+    """For each stage the seconds of forward, whole backward, and I with W; the stages take turns, of three runs each.
+
+    The first run of a turn does not count: a stage finds the caches as it left them, not as another stage did.
+    """
     times: list[list[tuple[float, float, float]]] = [[] for _ in stages]
-    for _ in range(repeats + 2):
+    for _ in range(repeats):
         for stage, taken in zip(stages, times, strict=True):
-            taken.append((*stage.seconds(), stage.split_seconds()))
-    return [tuple(statistics.median(column) for column in zip(*taken[2:], strict=True)) for taken in times]
+            runs = [(*stage.seconds(), stage.split_seconds()) for _ in range(3)]
+            taken.extend(runs[1:])
+    return [tuple(statistics.median(column) for column in zip(*taken, strict=True)) for taken in times]
