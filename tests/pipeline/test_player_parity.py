@@ -179,18 +179,8 @@ SWEEP = [
     # Where sums are added in another order, Adam makes much of the rounding of small gradients.
     and (case[4] == "sgd" or (case[2] == 1 and not SCHEDULES[case[0]].splits_backward))
 ]
-#: Each value of each dimension, and most pairs of them, at a fraction of the time.
-SAMPLE = [case for number, case in enumerate(SWEEP) if number % 17 == 0]
 
 
-@pytest.mark.parametrize(("schedule", "num_workers", "replicas", "micro_batches", "optimizer"), SAMPLE)
-def test_pipeline_equals_one_process(
-    schedule: str, num_workers: int, replicas: int, micro_batches: int, optimizer: str
-) -> None:
-    compare(schedule, num_workers, replicas, micro_batches, optimizer)
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("schedule", sorted({schedule for schedule, *_ in SWEEP}))
 def test_pipeline_equals_one_process_in_every_combination(schedule: str) -> None:
     for name, num_workers, replicas, micro_batches, optimizer in SWEEP:
