@@ -31,18 +31,16 @@ from ropewalk.pipeline.stages.gradient_sums import InMemorySums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
-from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
+from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import give_back, taken
+from ropewalk.pipeline.stages.stage_maker import OptimizerMaker, RateSchedule, StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
-from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
+from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
-
-#: Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage.
-RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,33 +104,27 @@ class Player:
                 f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and a player trains; call "
                 f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
             )
-        _check_function("optimizer", optimizer, _AN_OPTIMIZER)
-        if lr_schedule is not None:
-            _check_function(
-                "lr_schedule", lr_schedule, "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
-            )
+        make = OptimizerMaker(optimizer, lr_schedule, lr_scale)
         self.schedule = make_schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss(loss_fn, loss)
-        self._make_optimizer = optimizer
-        self._lr_schedule = lr_schedule
-        self._lr_scale = lr_scale
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         _check(self.graph, plan)
-        self._wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
+        wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
         #: The plan with all edges that are played.
-        self.plan = self._wiring.plan
+        self.plan = wiring.plan
         self.schedule.check(self.plan)
         self._stream = None if self.schedule.flushes else self.schedule.stream(self.plan)
         self.links = InMemoryLinks(self.plan, slots)
         sums = InMemorySums()
         self.workers: dict[Worker, StageWorker] = {}
-        self._rates: dict[RunningStage, torch.optim.lr_scheduler.LRScheduler] = {}
         self._seed = seed
+        maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed)
         for worker in self.plan.workers:
             stages = {
-                stage: self._stage(stage, worker.replica, programs[stage]) for stage in self.plan.groups[worker.group]
+                stage: maker.stage(stage, worker.replica, programs[stage]) for stage in self.plan.groups[worker.group]
             }
             self.workers[worker] = StageWorker(worker, self.plan, stages, self.links, sums)
+        self._rates = maker.rates
         #: What was carried out, oldest first; only the newest of a long run.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
         #: Steps of the whole run, that of a loaded state included.
@@ -276,7 +268,7 @@ class Player:
         where, error = self._failure
         raise PlayerFailed(
             f"this player failed {where} with {type(error).__name__}: {error}. Its micro-batches are half done, and "
-            f"some stages may have updated; make a new Player from the model, or from a state saved before",
+            f"some stages may have updated; make a new Player, and load into it what state_dict gave before that step",
             step=self.num_steps,
         ) from error
 
@@ -338,59 +330,6 @@ class Player:
             worker=str(worker),
         )
 
-    # --- setting up ---------------------------------------------------------------------------------------------------
-
-    def _stage(self, id: int, replica: int, program: Any) -> RunningStage:
-        plan, graph = self.plan, self.graph
-        stage = plan.stages[id]
-        extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
-        versions = WeightVersions(
-            {name: graph.parameters[name] for name in program.parameters},
-            lambda parameters: self._optimizer_of(id, parameters),
-            slots=extra + 1,
-            lag=self.schedule.lag(plan, id),
-        )
-        rates = (
-            None if self._lr_schedule is None or versions.optimizer is None else self._lr_schedule(versions.optimizer)
-        )
-        setup = StageSetup(
-            id,
-            replica,
-            stage.recompute,
-            self.schedule.splits_backward,
-            plan.outputs_of(id),
-            plan.inputs_of(id),
-            self._wiring.state_comes_on.get(id),
-            self._wiring.state_goes_on.get(id),
-            self._seed,
-        )
-        makes_output = graph.output in stage.operators
-        running = RunningStage(
-            setup,
-            program,
-            versions,
-            {name: graph.buffers[name].detach().clone() for name in program.buffers},
-            loss=self._loss if makes_output else None,
-            output=graph.output,
-            on_loss=self._put_loss,
-            on_step=None if rates is None else rates.step,
-        )
-        if rates is not None:
-            self._rates[running] = rates
-        return running
-
-    def _optimizer_of(self, stage: int, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        optimizer: object = self._make_optimizer(parameters)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(
-                f"optimizer must return the optimizer of a stage, but it returned {type(optimizer).__name__}; "
-                f"give {_AN_OPTIMIZER}"
-            )
-        if self._lr_scale == "pipedream":
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * self.plan.stages[stage].replicas / self.plan.stages[0].replicas
-        return optimizer
-
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         metrics, index = self._metrics.pop(micro_batch)
         metrics.put(index, value, weight)
@@ -399,17 +338,6 @@ class Player:
 def _later(action: Action, num_steps: int) -> Action:
     """The action of a later step: versions count up, one a step."""
     return action if action.version is None or not num_steps else replace(action, version=action.version + num_steps)
-
-
-_AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
-
-
-def _check_function(name: str, given: object, example: str) -> None:
-    if not callable(given):
-        raise TypeError(
-            f"{name} must be a function, because each stage has one of its own, but it is an object of type "
-            f"{type(given).__name__}; give {example}, or the like"
-        )
 
 
 def _check(graph: ModelGraph, plan: Plan) -> None:
