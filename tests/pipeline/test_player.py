@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -30,15 +29,7 @@ from tests.pipeline.models import MODELS
 from tests.pipeline.played_plans import even_cut, plan_of
 from tests.pipeline.reference_process import MicroBatched, trained_state
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -24,14 +24,7 @@ FLUSHING = [name for name, kind in SCHEDULES.items() if kind.flushes]
 SEED = 7
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Twice(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,14 +13,7 @@ from ropewalk.pipeline.tracing import weight_queue
 from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
 from tests.pipeline.models import MODELS
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums are bit-equal when they are cut into the same parts."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def whole(module: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor | None]:
