@@ -15,8 +15,8 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
 from ropewalk.pipeline.schedules.interleaved import Interleaved
 from ropewalk.pipeline.schedules.pipedream import PipeDream
-from ropewalk.pipeline.simulator import simulate
-from ropewalk.pipeline.timeline_memory import most_held, most_in_flight
+from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.timeline_memory import most_held, most_in_flight
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.pipeline.verifier import verify
 from ropewalk.testing.schedule_conformance import Lists, joined, sample, sample_plan

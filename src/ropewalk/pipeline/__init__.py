@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.profiles import Operator, Profile
     from ropewalk.pipeline.schedules import make_schedule, register_schedule
     from ropewalk.pipeline.schedules.schedule import Schedule
-    from ropewalk.pipeline.simulator import simulate
-    from ropewalk.pipeline.timeline import Timeline
+    from ropewalk.pipeline.simulation.simulator import simulate
+    from ropewalk.pipeline.simulation.timeline import Timeline
     from ropewalk.pipeline.topology import DeviceKind, Level, Topology
     from ropewalk.pipeline.topology_text import load_topology, parse_topology
     from ropewalk.pipeline.tracing.marks import cut_here
@@ -53,8 +53,8 @@ _HOMES = {
     "make_schedule": "schedules",
     "register_schedule": "schedules",
     "Schedule": "schedules.schedule",
-    "simulate": "simulator",
-    "Timeline": "timeline",
+    "simulate": "simulation.simulator",
+    "Timeline": "simulation.timeline",
     "DeviceKind": "topology",
     "Level": "topology",
     "Topology": "topology",

@@ -14,8 +14,8 @@ from ropewalk.pipeline.plans import Plan, Stage, assemble
 from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
 from ropewalk.pipeline.schedules.gpipe import GPipe
 from ropewalk.pipeline.schedules.schedule import Schedule
-from ropewalk.pipeline.simulator import simulate
-from ropewalk.pipeline.timeline import Timeline
+from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology_text import describe_topology
 
 

@@ -20,7 +20,7 @@ from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.down_sets import BitGraph
 from ropewalk.pipeline.graph_text import read_graph_text
 from ropewalk.pipeline.partitioners.exact import Exact
-from ropewalk.pipeline.partitioners.family_search import search
+from ropewalk.pipeline.partitioners.exact_search.family_search import search
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile

@@ -31,19 +31,19 @@ import numpy as np
 from ropewalk.errors import NoPlanFits, ProfileInvalid, ScheduleInvalid
 from ropewalk.pipeline.cost import OperatorCosts, fastest_speed
 from ropewalk.pipeline.down_sets import BitGraph, down_sets
-from ropewalk.pipeline.partitioners.blocks import Floats, Parts, down_closed_parts
-from ropewalk.pipeline.partitioners.chains import ROUNDING, ChainSearch, least_sum
-from ropewalk.pipeline.partitioners.contraction import NearCuts, coarse_sets, in_order, sets_near
 from ropewalk.pipeline.partitioners.cost_model import CostModel
-from ropewalk.pipeline.partitioners.family_search import Found, search
-from ropewalk.pipeline.partitioners.grouped import simple_bound_s
+from ropewalk.pipeline.partitioners.exact_search.blocks import Floats, Parts, down_closed_parts
+from ropewalk.pipeline.partitioners.exact_search.chains import ROUNDING, ChainSearch, least_sum
+from ropewalk.pipeline.partitioners.exact_search.contraction import NearCuts, coarse_sets, in_order, sets_near
+from ropewalk.pipeline.partitioners.exact_search.family_search import Found, search
+from ropewalk.pipeline.partitioners.exact_search.grouped import simple_bound_s
+from ropewalk.pipeline.partitioners.exact_search.ranking import best_of_each_form
+from ropewalk.pipeline.partitioners.exact_search.refusal import refusal
+from ropewalk.pipeline.partitioners.exact_search.relaxation import Relaxation
+from ropewalk.pipeline.partitioners.exact_search.relaxed_candidates import relaxed_candidates
+from ropewalk.pipeline.partitioners.exact_search.shapes import shapes, tries_all_widths
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
-from ropewalk.pipeline.partitioners.ranking import best_of_each_form
-from ropewalk.pipeline.partitioners.refusal import refusal
-from ropewalk.pipeline.partitioners.relaxation import Relaxation
-from ropewalk.pipeline.partitioners.relaxed_candidates import relaxed_candidates
-from ropewalk.pipeline.partitioners.shapes import shapes, tries_all_widths
-from ropewalk.pipeline.partitioners.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.plans import assemble
 
 #: Classes of cuts that the lower bound tells apart.

@@ -20,7 +20,7 @@ from ropewalk.pipeline.plans import Worker
 from ropewalk.quantities import shown_size
 
 if TYPE_CHECKING:  # timelines draw themselves with this
-    from ropewalk.pipeline.timeline import Timeline
+    from ropewalk.pipeline.simulation.timeline import Timeline
 
 
 def timeline_text(timeline: Timeline, *, width: int = 120, max_workers: int = 64) -> str:

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.spans import COMPUTING, Span, Summing, Transfer
-from ropewalk.pipeline.stage_load import StageLoad
-from ropewalk.pipeline.timeline_memory import Memory, memory_over_time, peak_memory
-from ropewalk.pipeline.timeline_svg import timeline_svg
-from ropewalk.pipeline.timeline_text import timeline_text
-from ropewalk.pipeline.timeline_trace import timeline_trace
+from ropewalk.pipeline.simulation.spans import COMPUTING, Span, Summing, Transfer
+from ropewalk.pipeline.simulation.stage_load import StageLoad
+from ropewalk.pipeline.simulation.timeline_memory import Memory, memory_over_time, peak_memory
+from ropewalk.pipeline.simulation.timeline_svg import timeline_svg
+from ropewalk.pipeline.simulation.timeline_text import timeline_text
+from ropewalk.pipeline.simulation.timeline_trace import timeline_trace
 from ropewalk.pipeline.topology import Topology
 
 

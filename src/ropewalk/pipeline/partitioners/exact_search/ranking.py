@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph
-from ropewalk.pipeline.partitioners.candidates import candidates
-from ropewalk.pipeline.partitioners.chains import Chain, ChainSearch
-from ropewalk.pipeline.partitioners.family_search import Found, found_plan
+from ropewalk.pipeline.partitioners.exact_search.candidates import candidates
+from ropewalk.pipeline.partitioners.exact_search.chains import Chain, ChainSearch
+from ropewalk.pipeline.partitioners.exact_search.family_search import Found, found_plan
+from ropewalk.pipeline.partitioners.exact_search.placement import moves
+from ropewalk.pipeline.partitioners.exact_search.shapes import Shape, shapes, tries_all_widths
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import moves
-from ropewalk.pipeline.partitioners.shapes import Shape, shapes, tries_all_widths
-from ropewalk.pipeline.partitioners.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.plans import Stage
 
 #: Stages that are told apart; plans of more are found by `partition()` only.

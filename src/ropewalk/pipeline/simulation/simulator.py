@@ -28,11 +28,11 @@ from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.schedules import Schedule, make_schedule
-from ropewalk.pipeline.spans import COMPUTING, Summing, Transfer
-from ropewalk.pipeline.stage_load import stage_loads
-from ropewalk.pipeline.standstill import standstill
-from ropewalk.pipeline.stream_program import COMPUTE, SAME_DEVICE, StreamProgram
-from ropewalk.pipeline.timeline import Timeline
+from ropewalk.pipeline.simulation.spans import COMPUTING, Summing, Transfer
+from ropewalk.pipeline.simulation.stage_load import stage_loads
+from ropewalk.pipeline.simulation.standstill import standstill
+from ropewalk.pipeline.simulation.stream_program import COMPUTE, SAME_DEVICE, StreamProgram
+from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology import Topology
 
 _NEVER = -1.0

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.spans import Span, Transfer
-from ropewalk.pipeline.timeline_memory import Memory, memory_over_time
-from ropewalk.pipeline.timeline_text import timeline_headline
+from ropewalk.pipeline.simulation.spans import Span, Transfer
+from ropewalk.pipeline.simulation.timeline_memory import Memory, memory_over_time
+from ropewalk.pipeline.simulation.timeline_text import timeline_headline
 from ropewalk.quantities import shown_size
 
 if TYPE_CHECKING:  # timelines draw themselves with this
-    from ropewalk.pipeline.timeline import Timeline
+    from ropewalk.pipeline.simulation.timeline import Timeline
 
 _LEFT, _TOP, _BOX, _LANE, _MEMORY, _GAP = 130, 74, 24, 5, 26, 12
 _ROW = _BOX + 2 * _LANE + _MEMORY + _GAP

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.stream_program import COMPUTE, StreamProgram
+from ropewalk.pipeline.simulation.stream_program import COMPUTE, StreamProgram
 
 _NUM_SHOWN = 6
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
-from ropewalk.pipeline.partitioners.blocks import Floats, Parts, crossing_bytes_of
+from ropewalk.pipeline.partitioners.exact_search.blocks import Floats, Parts, crossing_bytes_of
 
 
 class _Groups:

@@ -14,11 +14,11 @@ from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.plans import Stage, Worker, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
-from ropewalk.pipeline.simulator import simulate
-from ropewalk.pipeline.timeline import Timeline
-from ropewalk.pipeline.timeline_memory import most_held, most_in_flight
+from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.timeline import Timeline
+from ropewalk.pipeline.simulation.timeline_memory import most_held, most_in_flight
 from ropewalk.pipeline.topology import Level, Topology
-from tests.pipeline.equal_stages import EQUAL, Case, Times, cases
+from tests.pipeline.simulation.equal_stages import EQUAL, Case, Times, cases
 
 #: training.md, section 5, and the papers that the schedules name.
 BUBBLES: dict[str, Callable[[int, int, Times], float]] = {

@@ -15,11 +15,11 @@ import pytest
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plans import Edge
 from ropewalk.pipeline.schedules import make_schedule
-from ropewalk.pipeline.simulator import simulate
-from ropewalk.pipeline.spans import COMPUTING
-from ropewalk.pipeline.timeline import Timeline
+from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.spans import COMPUTING
+from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology import Level, Topology
-from tests.pipeline.equal_stages import Case, Times
+from tests.pipeline.simulation.equal_stages import Case, Times
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ("gpipe", "pipedream", "zb_h1", "zb_v")

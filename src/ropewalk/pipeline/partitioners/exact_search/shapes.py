@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ropewalk.pipeline.partitioners.grouped import grouped_moves, objection
+from ropewalk.pipeline.partitioners.exact_search.grouped import grouped_moves, objection
+from ropewalk.pipeline.partitioners.exact_search.placement import Moves, moves
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import Moves, moves
 
 _ALL_WIDTHS = 24
 _MOST_UNITS = 64

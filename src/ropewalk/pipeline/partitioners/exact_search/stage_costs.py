@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from ropewalk.pipeline.cost import activation_bytes, fastest_speed, further_rounds, reduce_s, weight_copies
-from ropewalk.pipeline.partitioners.candidates import Candidates, Flags, Floats
 from ropewalk.pipeline.partitioners.cost_model import CostModel, StageColumns
+from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, Flags, Floats
+from ropewalk.pipeline.partitioners.exact_search.placement import Move
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import Move
 
 
 @dataclass(frozen=True, slots=True)

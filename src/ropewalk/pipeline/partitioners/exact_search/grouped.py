@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.cost import OperatorCosts, fastest_speed, further_rounds, level_number
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State, last_run
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import Move, Moves, State, last_run
 from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.topology import Topology
 

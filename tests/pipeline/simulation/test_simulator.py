@@ -16,7 +16,7 @@ from ropewalk.errors import PlanInvalid, ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Stage, Worker, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
-from ropewalk.pipeline.simulator import simulate
+from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
 MB = 10**6

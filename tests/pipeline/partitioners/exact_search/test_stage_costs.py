@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from ropewalk.pipeline.cost import OperatorCosts, objective_s, plan_cost
 from ropewalk.pipeline.down_sets import BitGraph, down_sets
-from ropewalk.pipeline.partitioners.candidates import candidates
-from ropewalk.pipeline.partitioners.chains import ChainSearch
-from ropewalk.pipeline.partitioners.family_search import found_plan
+from ropewalk.pipeline.partitioners.exact_search.candidates import candidates
+from ropewalk.pipeline.partitioners.exact_search.chains import ChainSearch
+from ropewalk.pipeline.partitioners.exact_search.family_search import found_plan
+from ropewalk.pipeline.partitioners.exact_search.placement import moves
+from ropewalk.pipeline.partitioners.exact_search.shapes import shapes
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import MemoryCosts, ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import moves
-from ropewalk.pipeline.partitioners.shapes import shapes
-from ropewalk.pipeline.partitioners.stage_costs import MemoryCosts, ObjectiveCosts
 from tests.pipeline.partitioners.brute_force import requests
 
 REQUESTS = (

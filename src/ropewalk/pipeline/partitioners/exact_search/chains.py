@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ropewalk.pipeline.partitioners.candidates import Floats, Ints
-from ropewalk.pipeline.partitioners.placement import Move, Moves, State
-from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, Costs
+from ropewalk.pipeline.partitioners.exact_search.candidates import Floats, Ints
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import CostOfMoves, Costs
 
 #: Sums in another order differ in their last bits; what is closer than this is equal.
 ROUNDING = 1e-12

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from ropewalk.pipeline.partitioners.candidates import Ints
-from ropewalk.pipeline.partitioners.chains import ChainSearch, least_sum
-from ropewalk.pipeline.partitioners.placement import Move, moves
-from ropewalk.pipeline.partitioners.stage_costs import Costs
+from ropewalk.pipeline.partitioners.exact_search.candidates import Ints
+from ropewalk.pipeline.partitioners.exact_search.chains import ChainSearch, least_sum
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, moves
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import Costs
 from ropewalk.pipeline.topology import Level, Topology
 
 

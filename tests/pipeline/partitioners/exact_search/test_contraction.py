@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
-from ropewalk.pipeline.partitioners.blocks import blocks, down_closed_parts
-from ropewalk.pipeline.partitioners.contraction import coarse_sets, sets_near
+from ropewalk.pipeline.partitioners.exact_search.blocks import blocks, down_closed_parts
+from ropewalk.pipeline.partitioners.exact_search.contraction import coarse_sets, sets_near
 from ropewalk.pipeline.profiles import Operator, Profile
 from tests.pipeline.partitioners.brute_force import profiles
 

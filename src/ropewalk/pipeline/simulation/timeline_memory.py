@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.spans import COMPUTING
-from ropewalk.pipeline.stage_load import StageLoad
+from ropewalk.pipeline.simulation.spans import COMPUTING
+from ropewalk.pipeline.simulation.stage_load import StageLoad
 
 if TYPE_CHECKING:  # timelines draw themselves with this
-    from ropewalk.pipeline.timeline import Timeline
+    from ropewalk.pipeline.simulation.timeline import Timeline
 
 
 class Memory(NamedTuple):

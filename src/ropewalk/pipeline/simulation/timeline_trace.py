@@ -19,11 +19,11 @@ import msgspec
 
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.spans import COMPUTING, Transfer
-from ropewalk.pipeline.timeline_memory import memory_over_time
+from ropewalk.pipeline.simulation.spans import COMPUTING, Transfer
+from ropewalk.pipeline.simulation.timeline_memory import memory_over_time
 
 if TYPE_CHECKING:  # timelines draw themselves with this
-    from ropewalk.pipeline.timeline import Timeline
+    from ropewalk.pipeline.simulation.timeline import Timeline
 
 _MICROSECONDS = 1e6
 _NAMES = {

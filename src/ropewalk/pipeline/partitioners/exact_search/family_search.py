@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from ropewalk.pipeline.cost import OperatorCosts, objective_s
 from ropewalk.pipeline.down_sets import BitGraph, members
-from ropewalk.pipeline.partitioners.candidates import Candidates, candidates, crossing_bytes
-from ropewalk.pipeline.partitioners.chains import ROUNDING, Chain, ChainSearch, least_sum
 from ropewalk.pipeline.partitioners.cost_model import CostModel
+from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, candidates, crossing_bytes
+from ropewalk.pipeline.partitioners.exact_search.chains import ROUNDING, Chain, ChainSearch, least_sum
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, only
+from ropewalk.pipeline.partitioners.exact_search.shapes import Shape, shapes
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import CostOfMoves, ModelCosts, ObjectiveCosts, columns
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import Move, only
-from ropewalk.pipeline.partitioners.shapes import Shape, shapes
-from ropewalk.pipeline.partitioners.stage_costs import CostOfMoves, ModelCosts, ObjectiveCosts, columns
 from ropewalk.pipeline.plans import Stage
 
 

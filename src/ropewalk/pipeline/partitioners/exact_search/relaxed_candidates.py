@@ -21,8 +21,8 @@ import numpy as np
 
 from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph, members
-from ropewalk.pipeline.partitioners.blocks import Block, Masks, Parts
-from ropewalk.pipeline.partitioners.candidates import Candidates, Flags, Floats
+from ropewalk.pipeline.partitioners.exact_search.blocks import Block, Masks, Parts
+from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, Flags, Floats
 
 
 @dataclass(frozen=True, slots=True)

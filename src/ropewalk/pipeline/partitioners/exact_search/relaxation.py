@@ -22,10 +22,10 @@ import numpy as np
 
 from ropewalk.pipeline.cost import OperatorCosts, further_rounds, reduce_s
 from ropewalk.pipeline.down_sets import BitGraph, members
-from ropewalk.pipeline.partitioners.blocks import blocks
-from ropewalk.pipeline.partitioners.candidates import Floats
+from ropewalk.pipeline.partitioners.exact_search.blocks import blocks
+from ropewalk.pipeline.partitioners.exact_search.candidates import Floats
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.placement import Move, Moves, State
 
 _GRID = 20_000
 #: The bound is as good as this, not better: bisection ends here.

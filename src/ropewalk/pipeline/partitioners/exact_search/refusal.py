@@ -9,12 +9,12 @@ from dataclasses import replace
 from ropewalk.errors import NoPlanFits
 from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph
-from ropewalk.pipeline.partitioners.candidates import Candidates, candidates
-from ropewalk.pipeline.partitioners.chains import ChainSearch
-from ropewalk.pipeline.partitioners.grouped import objection
+from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, candidates
+from ropewalk.pipeline.partitioners.exact_search.chains import ChainSearch
+from ropewalk.pipeline.partitioners.exact_search.grouped import objection
+from ropewalk.pipeline.partitioners.exact_search.shapes import shapes
+from ropewalk.pipeline.partitioners.exact_search.stage_costs import MemoryCosts
 from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.shapes import shapes
-from ropewalk.pipeline.partitioners.stage_costs import MemoryCosts
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.quantities import shown_size
 

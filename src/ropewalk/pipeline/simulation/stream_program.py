@@ -16,7 +16,7 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Group, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.profiles import Profile
-from ropewalk.pipeline.stage_load import StageLoad
+from ropewalk.pipeline.simulation.stage_load import StageLoad
 from ropewalk.pipeline.topology import Topology
 from ropewalk.pipeline.updates import members
 
