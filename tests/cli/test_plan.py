@@ -60,7 +60,8 @@ def test_json_has_every_number_in_seconds_and_bytes(chain: str) -> None:
     assert found["objective_s"] == pytest.approx(4 * 0.03 + 7 * 0.03 + 3 * 2e-6, rel=1e-12)
     assert found["step_s"] == pytest.approx(found["objective_s"], rel=1e-3)
     assert found["speedup_over_one"] == pytest.approx(8 * 0.12 / found["objective_s"])
-    assert found["lower_bound_s"] <= found["objective_s"] and found["planning_s"] > 0
+    assert found["lower_bound_s"] <= found["least_objective_s"] <= found["objective_s"] and found["planning_s"] > 0
+    assert found["gap"] == pytest.approx(found["least_objective_s"] / found["lower_bound_s"] - 1)
     assert found["stages"][0]["memory"]["weights"] == 50_000_000
     assert found["memory_bytes"] == 2_000_000_000
 

@@ -63,7 +63,12 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
     )
     bound = ""
     if prediction.lower_bound_s is not None and prediction.gap is not None:
-        bound = f" (bound {shown_duration(prediction.lower_bound_s)}, gap {100 * prediction.gap:.1f} %)"
+        least = (
+            ""
+            if prediction.least_objective_s == prediction.objective_s
+            else (f"the least found {shown_duration(prediction.least_objective_s)}, slower by the clock; ")
+        )
+        bound = f" ({least}bound {shown_duration(prediction.lower_bound_s)}, gap {100 * prediction.gap:.1f} %)"
     yield (
         f"objective   {shown_duration(prediction.objective_s)} by {prediction.cost_model}{bound}: "
         f"{prediction.speedup_over_one:.2f} x one device, {prediction.speedup_over_data_parallel:.2f} x {copies}"

@@ -142,14 +142,15 @@ def choose(request: Request, partitioner: Partitioner, schedule: Schedule) -> Pa
             raise PlanInvalid(f"partitioner {partitioner.name!r} returned {partition!r}; it must return a Partition")
         return partition
     best, best_s = None, math.inf
-    for candidate in partitioner.candidates(request):
+    found = partitioner.candidates(request)
+    for candidate in found:
         made = assemble(request.profile, candidate.stages, schedule=schedule.name, micro_batches=request.micro_batches)
         timeline = simulated(request, made, schedule)
         step_s = timeline.step_s * request.micro_batches / timeline.plan.micro_batches
         if best is None or step_s < best_s * (1 - _SAME):
             best, best_s = candidate, step_s
     assert best is not None, "a partitioner without a plan raises"
-    return best
+    return replace(best, least_objective_s=min(candidate.objective_s for candidate in found))
 
 
 def as_topology(

@@ -68,6 +68,7 @@ def predict(
         num_devices=request.topology.num_devices,
         objective_s=partition.objective_s,
         lower_bound_s=partition.lower_bound_s,
+        least_objective_s=partition.least_objective_s or partition.objective_s,
         planning_s=planning_s,
         step_s=step_s,
         samples_per_s=request.micro_batches * request.profile.num_samples / step_s if step_s else 0.0,

@@ -68,6 +68,8 @@ class Prediction:
     objective_s: float
     #: No plan that was asked for can take less by that model; None: the partitioner has no bound.
     lower_bound_s: float | None
+    #: The least objective of all plans that were found; that of this plan, unless the simulator chose another.
+    least_objective_s: float
     #: Seconds that the search took, without reading and importing.
     planning_s: float
     #: Seconds per mini-batch in the simulator.
@@ -93,8 +95,8 @@ class Prediction:
 
     @property
     def gap(self) -> float | None:
-        """How far the objective is above the bound, as a share of the bound."""
-        return gap_above(self.lower_bound_s, self.objective_s)
+        """How far the least objective found is above the bound, as a share of the bound: what the search may miss."""
+        return gap_above(self.lower_bound_s, self.least_objective_s)
 
 
 def gap_above(lower_bound_s: float | None, objective_s: float) -> float | None:

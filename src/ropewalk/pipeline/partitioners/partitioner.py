@@ -134,11 +134,13 @@ class Partition:
     lower_bound_s: float | None = None
     #: What a reader of the plan should know of how it was found.
     notes: tuple[str, ...] = ()
+    #: The least objective that was found, if a simulator chose another plan than that; None: this one's.
+    least_objective_s: float | None = None
 
     @property
     def gap(self) -> float | None:
         """How much worse than the best plan this may be: 0.05 for 5 %. None: not known."""
-        return gap_above(self.lower_bound_s, self.objective_s)
+        return gap_above(self.lower_bound_s, self.least_objective_s or self.objective_s)
 
 
 @runtime_checkable
