@@ -87,7 +87,6 @@ def check(request: Request, most: float = 1.05) -> None:
 
 @pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "pipedream"])
 def test_the_chosen_plan_is_within_5_percent_of_the_best_in_the_simulator(name: str) -> None:
-    # The same graphs each time: of all random ones about one in a hundred is beyond 5 percent, see below.
     @given(requests(name))
     @settings(max_examples=12, deadline=None, derandomize=True)
     def holds(request: Request) -> None:
@@ -96,15 +95,12 @@ def test_the_chosen_plan_is_within_5_percent_of_the_best_in_the_simulator(name: 
     holds()
 
 
-# Measured on 150 random graphs of up to 5 operators for each schedule: over 5 percent were gpipe 0, 1F1B 1 (1.06) and
-# pipedream 2 (1.17): without a flush, unequal replicas wait for whole rounds, which no sum over stages foresees. The
-# three best plans of each number of stages by objective, had the simulator all of them to choose from, would leave 0.
 @pytest.mark.soak
-@pytest.mark.parametrize(("name", "most"), [("gpipe", 1.1), ("one_f_one_b", 1.1), ("pipedream", 1.25)])
-def test_of_many_graphs_none_gets_a_bad_plan(name: str, most: float) -> None:
+@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "pipedream"])
+def test_of_many_graphs_none_gets_a_worse_plan(name: str) -> None:
     @given(requests(name, 5))
     @settings(max_examples=150, deadline=None, derandomize=True)
     def holds(request: Request) -> None:
-        check(request, most)
+        check(request)
 
     holds()
