@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import gc
 import os
@@ -516,3 +517,10 @@ def test_executors_can_be_nested(executor: Executor) -> None:
         return list(nested.map(abs, [-1, -2]))  # left open: it ends with the worker
 
     assert executor.submit(inner).result() == [1, 2]
+
+
+def test_a_worker_that_has_done_all_it_may_is_none_of_the_executors_processes_any_more() -> None:
+    # It lasts for a moment beside its successor.
+    with Executor(1, max_tasks_per_child=3, initializer=atexit.register, initargs=(time.sleep, 0.5)) as executor:
+        assert len({executor.submit(os.getpid).result() for _ in range(4)}) == 2
+        assert len(executor._processes) == 1

@@ -227,7 +227,11 @@ class Executor(concurrent.futures.Executor):
         """The workers by process id; none before the first call and after the end, as in the standard library."""
         if self._pool is None:
             return {}
-        return {handle.pid: handle for handle in self._pool._pool}  # pyright: ignore[reportPrivateUsage]
+        # One that has done all it may, and only ends, is none of the standard library's either.
+        workers = self._pool._dispatcher.workers  # pyright: ignore[reportPrivateUsage]
+        ending = {id for id, worker in list(workers.items()) if worker.stopping}
+        handles = self._pool._pool  # pyright: ignore[reportPrivateUsage]
+        return {handle.pid: handle for handle in handles if handle.name not in ending}
 
     # Inside
 
