@@ -7,7 +7,6 @@ ropewalk plan --profile resnet50.txt --devices 4x4 --bandwidth 12e9,1.25e9 --jso
 from __future__ import annotations
 
 import difflib
-import importlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +18,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from ropewalk import pipeline
 from ropewalk.cli import script
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
@@ -43,7 +43,6 @@ class CostModel(StrEnum):
 
 
 _RECOMPUTE = {Recompute.AUTO: None, Recompute.ALWAYS: True, Recompute.NEVER: False}
-_INSTALLS = {"numpy": "plan", "torch": "torch"}
 
 
 def plan(
@@ -105,13 +104,11 @@ def plan(
     except ValueError as error:
         raise refusal("plan", f"--memory: {error}") from None
     try:
-        # By name: the other commands need neither numpy nor torch.
-        planning = importlib.import_module("ropewalk.pipeline.planning")
         measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
         if save_profile:
             measured.save(save_profile)
         with console.status("planning"):
-            made: Plan = planning.plan(
+            made = pipeline.plan(
                 measured,
                 devices=devices,
                 bandwidth=bandwidth.split(",") if bandwidth else None,
@@ -136,10 +133,9 @@ def plan(
     except (script.NotAProgram, RopewalkError, OSError) as error:
         raise refusal("plan", str(error)) from None
     except ModuleNotFoundError as error:
-        if error.name not in _INSTALLS:
+        if error.name not in pipeline.EXTRAS:
             raise
-        extra = _INSTALLS[error.name]
-        raise refusal("plan", f"planning needs {error.name}: pip install 'ropewalk[{extra}]'") from None
+        raise refusal("plan", str(error)) from None
     typer.echo(json.dumps(to_json(made), indent=2) if as_json else str(made))
 
 
@@ -176,16 +172,14 @@ def _read_profile(path: Path) -> Profile:
         raise ProfileInvalid(f"{path} is a plan; --profile takes a profile, which --save-profile writes")
     if text.lstrip().startswith("{"):
         return Profile.from_json(text)
-    graph_text = importlib.import_module("ropewalk.pipeline.graph_text")
-    return replace(graph_text.read_graph_text(text), model=path.stem)
+    return replace(pipeline.read_graph_text(text), model=path.stem)
 
 
 def _partitioner(name: str | None, cost_model: CostModel | None, free_transfers: bool) -> Any:
     if name != "pipedream":
         return name
-    partitioners = importlib.import_module("ropewalk.pipeline.partitioners")
     options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}
-    return partitioners.make_partitioner(name, free_transfers=free_transfers, **options)
+    return pipeline.make_partitioner(name, free_transfers=free_transfers, **options)
 
 
 def _measure(named: str, repeats: int, console: Console) -> Profile:
@@ -202,9 +196,8 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
         raise script.NotAProgram(
             f"{named} must return (model, example inputs of one micro-batch), not {type(made).__name__}"
         ) from None
-    profiler = importlib.import_module("ropewalk.pipeline.profiler")
     with console.status(f"measuring {named}"):
-        return profiler.profile(model, example_inputs, repeats=repeats)
+        return pipeline.profile(model, example_inputs, repeats=repeats)
 
 
 def _factory(named: str) -> Callable[[], Any]:

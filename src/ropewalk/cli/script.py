@@ -140,7 +140,7 @@ def execute(program: Program, arguments: Sequence[str]) -> None:
 
 
 def as_module(program: Program) -> types.ModuleType:
-    """Run a program as a module of its file's name, behind `if __name__ == "__main__"` nothing runs.
+    """Run a program as a module of its file's name; what stands behind `if __name__ == ...` waits.
 
     Whatever it raises comes out.
     """

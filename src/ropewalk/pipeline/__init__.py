@@ -99,7 +99,7 @@ __all__ = [
 ]
 
 #: What an install line brings, for each package that a part needs.
-_EXTRAS = {"torch": "torch", "numpy": "plan"}
+EXTRAS = {"torch": "torch", "numpy": "plan"}
 
 
 def __getattr__(name: str) -> Any:
@@ -109,9 +109,9 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
+        if error.name not in EXTRAS:
             raise
-        install = f"pip install 'ropewalk[{_EXTRAS[error.name]}]'"
+        install = f"pip install 'ropewalk[{EXTRAS[error.name]}]'"
         raise ModuleNotFoundError(f"ropewalk.pipeline.{name} needs {error.name}: {install}", name=error.name) from error
     globals()[name] = value
     return value
