@@ -94,10 +94,7 @@ class OperatorCosts:
     @cached_property
     def gradient_bytes(self) -> tuple[int, ...]:
         """Bytes of the gradient of each value."""
-        return tuple(
-            operator.output_bytes if operator.gradient_bytes is None else operator.gradient_bytes
-            for operator in self.operators
-        )
+        return tuple(operator.returned_bytes for operator in self.operators)
 
     @cached_property
     def own_bytes(self) -> tuple[int, ...]:

@@ -217,8 +217,7 @@ def assemble(profile: Profile, stages: Sequence[Stage], *, schedule: str, micro_
         operator, source = profile.by_id[id], stage_of[id]
         targets = sorted({stage_of[target] for target in profile.targets[id]} - {source})
         if targets:
-            back = operator.output_bytes if operator.gradient_bytes is None else operator.gradient_bytes
-            edges.append(Edge(id, source, tuple(targets), operator.output_bytes, back))
+            edges.append(Edge(id, source, tuple(targets), operator.output_bytes, operator.returned_bytes))
     tied: list[Tie] = []
     for name, readers in profile.tied.items():
         holders = sorted({stage_of[id] for id in readers})

@@ -52,14 +52,15 @@ def predict(
     """Compute what a plan will do on the topology it was made for."""
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
-    step_s = timeline.step_s * request.micro_batches / timeline.plan.micro_batches
+    step_s = mini_batch_s(request, timeline)
     one, copies = _whole(request, 1), _whole(request, request.topology.num_devices)
+    copies_cost = plan_cost(request, [copies])
     if isinstance(partitioner, OwnCosts):
         cost_model = f"the cost model of the {partitioner.cost_model}"
         one_s, copies_s = partitioner.one_device_s(request), partitioner.data_parallel_s(request)
     else:
         cost_model = "the sum of its stages" if schedule.flushes else "its slowest stage"
-        one_s, copies_s = (plan_cost(request, [stage]).objective_s for stage in (one, copies))
+        one_s, copies_s = plan_cost(request, [one]).objective_s, copies_cost.objective_s
     limit = min(map(request.memory_limit, range(len(request.topology.kinds))))
     return Prediction(
         partitioner=partitioner.name,
@@ -77,7 +78,7 @@ def predict(
         speedup_over_data_parallel=_ratio(copies_s, partition.objective_s),
         simulated_speedup_over_one=_ratio(_simulated_s(request, one), step_s),
         simulated_speedup_over_data_parallel=_ratio(_simulated_s(request, copies), step_s),
-        data_parallel_bytes=plan_cost(request, [copies]).device_bytes[0],
+        data_parallel_bytes=copies_cost.device_bytes[0],
         memory_bytes=None if math.isinf(limit) else int(limit),
         bottleneck=_bottleneck(plan, cost, timeline),
         stages=tuple(
@@ -102,6 +103,11 @@ def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
     if not schedule.flushes:
         plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
     return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
+
+
+def mini_batch_s(request: Request, timeline: Timeline) -> float:
+    """Seconds of the request's mini-batch in what was `simulated`, which may be more of them."""
+    return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
 
 
 def _whole(request: Request, num_devices: int) -> Stage:

@@ -73,6 +73,11 @@ class Operator:
         return self.input_gradient_s is not None and self.weight_gradient_s is not None
 
     @property
+    def returned_bytes(self) -> int:
+        """Bytes of the gradient of its value, which come back where it crosses a cut."""
+        return self.output_bytes if self.gradient_bytes is None else self.gradient_bytes
+
+    @property
     def parameter_bytes(self) -> int:
         """Bytes of all parameters it reads, tied ones with them."""
         return sum(self.parameters.values())
