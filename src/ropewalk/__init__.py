@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         reducer,
     )
 
-    from ropewalk import errors, pipeline
+    from ropewalk import errors, exchange, pipeline
     from ropewalk.calls.client import Client
     from ropewalk.calls.frame import deadline
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
@@ -232,6 +232,7 @@ __all__ = [
     "current_process",
     "deadline",
     "errors",
+    "exchange",
     "freeze_support",
     "get_all_start_methods",
     "get_context",
@@ -256,7 +257,8 @@ __all__ = [
     "wait_for_stop",
 ]
 
-_SUBMODULES = ("errors", "pipeline", *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
+_OWN_SUBMODULES = ("errors", "exchange", "pipeline")
+_SUBMODULES = (*_OWN_SUBMODULES, *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,14 @@
     │   └── NoPlanFits                        no plan does what is asked; names both numbers and the smallest change
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
-    └── PlayerFailed                          a player was used after one of its steps had failed; the cause is why
+    ├── PlayerFailed                          a player was used after one of its steps had failed; the cause is why
+    └── ExchangeError                         gradients could not be exchanged
+        ├── ExchangeInvalid (ValueError)      parts of an exchange that do not fit; says what to use instead
+        ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and in what
+        ├── ExchangeStalled (TimeoutError)    members or tensors that do not arrive; names them
+        ├── ExchangeAborted                   the step was taken back while this waited
+        ├── GradientNotFinite (ArithmeticError)   NaN or infinity in a gradient; names ranks and parameters
+        └── MessageCorrupt (ValueError)       bytes that no encoder can have sent; says whose
 
 Each class keeps its facts as fields and survives pickling with them, because
 errors cross process borders. Messages say what happened, with which values,
@@ -375,3 +382,73 @@ class PlayerFailed(RopewalkError):
     """
 
     step: int = 0
+
+
+class ExchangeError(RopewalkError):
+    """Gradients could not be exchanged."""
+
+
+class ExchangeInvalid(ExchangeError, ValueError):
+    """Parts of an exchange that do not fit together, or a value that it cannot have; says what to use instead."""
+
+
+class MemberLost(ExchangeError, ConnectionError):
+    """A member of the group is gone.
+
+    Attributes:
+        ranks: of the members that are gone, in the epoch in which this was seen.
+        members: their names.
+        epoch: of the group.
+    """
+
+    ranks: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
+    epoch: int = 0
+
+
+class ExchangeStalled(ExchangeError, TimeoutError):
+    """Members, or gradients of theirs, did not arrive in time.
+
+    Attributes:
+        ranks: of those who are waited for.
+        tensors: (rank, name) of gradients that are not ready, as far as that is known.
+        waited_s: for how long.
+    """
+
+    ranks: tuple[int, ...] = ()
+    tensors: tuple[tuple[int, str], ...] = ()
+    waited_s: float = 0.0
+
+
+class ExchangeAborted(ExchangeError):
+    """The step was taken back while this waited; its gradients are to be computed again.
+
+    Attributes:
+        epoch: of the group in which the step had begun.
+    """
+
+    epoch: int = 0
+
+
+class GradientNotFinite(ExchangeError, ArithmeticError):
+    """A gradient has NaN or infinity in it.
+
+    Attributes:
+        ranks: of the members whose gradients they are.
+        parameters: names, as far as they are known here.
+        step: the step.
+    """
+
+    ranks: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
+    step: int = 0
+
+
+class MessageCorrupt(ExchangeError, ValueError):
+    """Bytes that no encoder of this bucket can have made.
+
+    Attributes:
+        rank: whose message it is.
+    """
+
+    rank: int = -1

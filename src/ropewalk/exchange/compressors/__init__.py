@@ -1,0 +1,1 @@
+"""The family of compressors; each member is one file."""

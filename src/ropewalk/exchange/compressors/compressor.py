@@ -1,0 +1,211 @@
+"""The family of compressors: an encoder with state at the worker, a decoder with state at the receiver.
+
+                 worker                                         receiver (a server, or every worker)
+    gradient ─▶ Encoder.encode ─▶ Message (bytes) ─▶ link ─▶ Decoder.decode(messages of all) ─▶ sum applied
+                 state: error kept, memory                      state: sum of memories
+
+A `Compressor` is the configuration: frozen, picklable, the same everywhere. Its encoders and decoders handle one
+bucket each: a flat tensor whose `Layout` says which parameter lies where. State changes only in `commit`, so a
+step can be taken back. Two shapes of payload:
+
+- `Encoder.encode` makes a `Message`: bytes for whoever can decode them. Every compressor has it.
+- Where payloads can be summed as they are (`summable`), `SummableEncoder` also makes tensors for an all-reduce.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ropewalk.exchange.buckets import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What an encoder is told beside the gradient.
+
+    Attributes:
+        step: counts rounds, from 0; seeds what is random, the same on every member.
+        rank: of this member.
+        size: number of members.
+        samples: weight of this member's gradient: what arrives at `encode` is the gradient times this.
+        applied: what the receiver applied in the last round: a flat sum over members, weighted by samples; None in the
+            first round. Must not be changed.
+        applied_samples: the sum of weights in that round.
+        participates: False where a member is to stay silent in this round (round robin, partial participation).
+    """
+
+    step: int
+    rank: int = 0
+    size: int = 1
+    samples: float = 1.0
+    applied: Tensor | None = None
+    applied_samples: float = 1.0
+    participates: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A payload as it travels; empty where a member has nothing to say.
+
+    Attributes:
+        data: one-dimensional uint8; may be a view of memory that the encoder uses again after `commit`.
+        layers: bytes of it by parameter name, adding up to all of them (what belongs to no parameter alone, such as a
+            header, lies with the first one).
+        num_values: components that were sent.
+    """
+
+    data: NDArray[np.uint8]
+    layers: Mapping[str, int]
+    num_values: int = 0
+
+    @property
+    def bits(self) -> int:
+        """What is sent, exactly."""
+        return 8 * len(self.data)
+
+
+class Encoder(abc.ABC):
+    """A worker's half, for one bucket."""
+
+    layout: Layout
+
+    @abc.abstractmethod
+    def encode(self, gradient: Tensor, round_: Round) -> Message:
+        """Say what the receiver shall hear of this gradient. The state changes at `commit` only; not before.
+
+        Args:
+            gradient: flat, of the layout, not changed here; already multiplied by `round_.samples`.
+            round_: see `Round`.
+        """
+
+    @abc.abstractmethod
+    def commit(self) -> None:
+        """The round is done: take over the state that `encode` prepared."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """The round did not happen: forget what `encode` prepared. Nothing if there is nothing."""
+
+    @property
+    def error(self) -> Tensor | None:
+        """What was kept back so far and will be sent later, flat; None where nothing ever is."""
+        return None
+
+    def take_error(self, error: Tensor) -> None:
+        """Take over what a member that leaves kept back, flat; added to the own."""
+        if self.error is None:
+            raise ValueError(f"{type(self).__name__} keeps nothing back")
+        self.error.add_(error)
+
+    @property
+    def memory(self) -> Tensor | None:
+        """This worker's part of the sum that decoders remember (GD-SEC's h_m), flat; None where there is none."""
+        return None
+
+    def flush(self) -> Tensor | None:
+        """Give back the error, and set error and memory to zero, because from now on gradients travel whole."""
+        return None
+
+    def whole(self, gradient: Tensor, round_: Round) -> Tensor | None:
+        """What would be said if nothing was left out, flat: for one dense all-reduce, where that is quicker.
+
+        The state is kept as after `encode` with a threshold of zero (at `commit`). None: the gradient itself.
+        """
+        return None
+
+    @abc.abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """State by its name and then by parameter, such as `{"error": {"fc.weight": tensor}}`, as copies."""
+
+    @abc.abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over state; parameters that are not in it keep theirs, others are ignored."""
+
+
+class SummableEncoder(Encoder):
+    """An encoder whose payload may be summed over members as it is."""
+
+    @abc.abstractmethod
+    def summand(self, gradient: Tensor, round_: Round) -> Tensor:
+        """The tensor that members sum up; the caller may overwrite it. The same numel and dtype on every member."""
+
+    def next_summand(self, total: Tensor) -> Tensor | None:
+        """A further tensor to sum, given the last sum (PowerSGD needs two); None when that was the last."""
+        return None
+
+    @abc.abstractmethod
+    def decode_sum(self, total: Tensor, out: Tensor) -> None:
+        """Write the sum of all members' gradients, as far as the payload says, to `out` (flat, of the layout)."""
+
+
+class Decoder(abc.ABC):
+    """The receiver's half, for one bucket; every replica of it computes the same bits."""
+
+    layout: Layout
+
+    @abc.abstractmethod
+    def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
+        """Write to `out` (flat, of the layout) the sum to apply.
+
+        The state changes at `commit` only.
+
+        Args:
+            messages: by rank, added in the order of ranks; an empty one, or none, for who is silent.
+            out: overwritten.
+
+        Raises:
+            MessageCorrupt: bytes that no encoder of this layout can have made; says whose.
+        """
+
+    @abc.abstractmethod
+    def commit(self) -> None: ...
+
+    @abc.abstractmethod
+    def abort(self) -> None: ...
+
+    def decode_whole(self, total: Tensor, out: Tensor) -> None:
+        """As `decode`, given the sum of what `Encoder.whole` gave on all members."""
+        out.copy_(total)
+
+    @abc.abstractmethod
+    def remember(self, total: Tensor) -> None:
+        """Replace the memory by `total`, the sum of the `memory` of all encoders; nothing where there is no memory."""
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Set the memory to zero, when all encoders do; nothing where there is none."""
+
+    @abc.abstractmethod
+    def state_dict(self) -> dict[str, Any]: ...
+
+    @abc.abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Compressor(abc.ABC):
+    """The configuration of a way to say less than a whole gradient. Members are frozen dataclasses.
+
+    Attributes:
+        name: in the table of compressors.
+        summable: whether payloads may be summed by an all-reduce (its encoders are `SummableEncoder`s).
+        keeps_memory: whether decoders remember a sum over members, which must follow changes of them.
+        stale_safe: whether gradients of older weights may be mixed in (False for GD-SEC in averaged form).
+    """
+
+    name: ClassVar[str]
+    summable: ClassVar[bool] = False
+    keeps_memory: ClassVar[bool] = False
+    stale_safe: bool = True
+
+    @abc.abstractmethod
+    def encoder(self, layout: Layout) -> Encoder: ...
+
+    @abc.abstractmethod
+    def decoder(self, layout: Layout) -> Decoder: ...

@@ -1,0 +1,1 @@
+"""Groups: how the members of an exchange reach each other."""

@@ -1,0 +1,52 @@
+"""Counters of what was sent and received, exactly: payload and headers apart, by tag and by parameter."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes of one member, since it was made. Any thread may add.
+
+    Attributes:
+        sent: payload bytes by tag: messages of compressors, or dense values.
+        received: the same of what arrived.
+        headers_sent: lengths, facts and frames, which are there even when nobody has anything to say.
+        headers_received: the same of what arrived.
+        layers: payload bytes sent, by parameter name; they add up to those of `sent` for gradients.
+    """
+
+    sent: Counter[str] = field(default_factory=Counter[str])
+    received: Counter[str] = field(default_factory=Counter[str])
+    headers_sent: int = 0
+    headers_received: int = 0
+    layers: Counter[str] = field(default_factory=Counter[str])
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(
+        self, tag: str, *, sent: int = 0, received: int = 0, headers_sent: int = 0, headers_received: int = 0
+    ) -> None:
+        with self._lock:
+            if sent:
+                self.sent[tag] += sent
+            if received:
+                self.received[tag] += received
+            self.headers_sent += headers_sent
+            self.headers_received += headers_received
+
+    def add_layers(self, bytes_by_name: dict[str, int]) -> None:
+        with self._lock:
+            self.layers.update(bytes_by_name)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Payload bytes sent, headers not counted."""
+        return self.sent.total()
+
+    @property
+    def received_bytes(self) -> int:
+        """Payload bytes received, headers not counted."""
+        return self.received.total()
