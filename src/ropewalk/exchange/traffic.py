@@ -50,3 +50,8 @@ class Traffic:
     def received_bytes(self) -> int:
         """Payload bytes received, headers not counted."""
         return self.received.total()
+
+
+def ring_bytes(size_bytes: int, size: int) -> int:
+    """What each of `size` members sends, and receives, in a ring all-reduce of a buffer."""
+    return round(2 * (size - 1) * size_bytes / size)
