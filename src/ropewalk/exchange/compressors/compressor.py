@@ -19,11 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.message import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +47,6 @@ class Round:
     applied: Tensor | None = None
     applied_samples: float = 1.0
     participates: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A payload as it travels; empty where a member has nothing to say.
-
-    Attributes:
-        data: one-dimensional uint8; may be a view of memory that the encoder uses again after `commit`.
-        layers: bytes of it by parameter name, adding up to all of them (what belongs to no parameter alone, such as a
-            header, lies with the first one).
-        num_values: components that were sent.
-    """
-
-    data: NDArray[np.uint8]
-    layers: Mapping[str, int]
-    num_values: int = 0
-
-    @property
-    def bits(self) -> int:
-        """What is sent, exactly."""
-        return 8 * len(self.data)
 
 
 class Encoder(abc.ABC):
@@ -142,7 +120,10 @@ class SummableEncoder(Encoder):
 
     @abc.abstractmethod
     def decode_sum(self, total: Tensor, out: Tensor) -> None:
-        """Write the sum of all members' gradients, as far as the payload says, to `out` (flat, of the layout)."""
+        """Write the sum of all members' gradients, as far as the payload says, to `out` (flat, of the layout).
+
+        Linear in `total`; may be called several times in a round, and what the last call was given counts.
+        """
 
 
 class Decoder(abc.ABC):
@@ -200,8 +181,8 @@ class Compressor(abc.ABC):
     """
 
     name: ClassVar[str]
-    summable: ClassVar[bool] = False
-    keeps_memory: ClassVar[bool] = False
+    summable: bool = False
+    keeps_memory: bool = False
     stale_safe: bool = True
 
     @abc.abstractmethod
@@ -209,3 +190,12 @@ class Compressor(abc.ABC):
 
     @abc.abstractmethod
     def decoder(self, layout: Layout) -> Decoder: ...
+
+    def under_error_feedback(self) -> Compressor:
+        """What `ErrorFeedback` is to wrap: this, or what it becomes where errors are kept and sent later.
+
+        Raises:
+            ExchangeInvalid: there is nothing to keep, errors are kept already, or what decoders give is not the sum of
+                what each member's message says.
+        """
+        return self
