@@ -1,0 +1,128 @@
+"""Inboxes: where packets from other members wait until they are asked for, by sender and number and not by arrival."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from ropewalk.errors import ExchangeAborted, ExchangeStalled, MemberLost
+
+
+class Packet(NamedTuple):
+    """What one member sends another.
+
+    Attributes:
+        epoch: of the group; packets of earlier ones are dropped on arrival.
+        source: rank of the sender in that epoch.
+        number: of the collective in the group, from 0; members issue them in the same order.
+        part: of the collective, where it has several.
+        tag: of the collective, to see when members are not in the same one.
+        facts: whole numbers that travel with the payload.
+        payload: bytes-like or an array; None for nothing.
+    """
+
+    epoch: int
+    source: int
+    number: int
+    part: int
+    tag: str
+    facts: tuple[int, ...]
+    payload: Any
+
+
+class Inbox:
+    """One member's, for all its groups. `deliver` is quick and may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._epoch = 0
+        self._packets: dict[tuple[int, int, int, int], tuple[Packet, float]] = {}
+        self._lost: dict[tuple[int, int], str] = {}
+        self._aborted: set[int] = set()
+
+    def deliver(self, packet: Packet) -> None:
+        """Take a packet in. One of an earlier epoch is dropped, and the second of two; one of a later epoch waits."""
+        with self._changed:
+            if packet.epoch >= self._epoch:
+                key = (packet.epoch, packet.source, packet.number, packet.part)
+                self._packets.setdefault(key, (packet, time.monotonic()))
+                self._changed.notify_all()
+
+    def enter(self, epoch: int) -> None:
+        """From now on only packets of this epoch and later ones count."""
+        with self._changed:
+            self._epoch = epoch
+            self._packets = {key: value for key, value in self._packets.items() if key[0] >= epoch}
+            self._lost = {key: value for key, value in self._lost.items() if key[0] >= epoch}
+
+    def lose(self, epoch: int, rank: int, member: str) -> None:
+        """A member died: nothing more will come of it in this epoch."""
+        with self._changed:
+            self._lost[epoch, rank] = member
+            self._changed.notify_all()
+
+    def abort(self, epoch: int) -> None:
+        """Nobody is to wait for packets of this epoch any more."""
+        with self._changed:
+            self._aborted.add(epoch)
+            self._changed.notify_all()
+
+    def check(self, epoch: int) -> None:
+        """Raise what `take` of this epoch would raise without waiting."""
+        with self._changed:
+            self._raise_if_over(epoch)
+
+    def take(self, epoch: int, number: int, part: int, tag: str, sources: Collection[int], timeout_s: float) -> Any:
+        """The packet of whichever of `sources` comes first, with the moment of its arrival.
+
+        Raises:
+            MemberLost: a member of the epoch died, whichever.
+            ExchangeAborted: `abort` was called.
+            ExchangeStalled: none came in time, or a member is in another collective.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                self._raise_if_over(epoch)
+                for source in sources:
+                    found = self._packets.pop((epoch, source, number, part), None)
+                    if found:
+                        return _checked(found, tag)
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    ranks = tuple(sorted(sources))
+                    raise ExchangeStalled(
+                        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} did not come to {tag!r} "
+                        f"within {timeout_s:g} s; they may still compute (raise timeout_s), be stopped, or exchange "
+                        "other gradients than this member",
+                        ranks=ranks,
+                        waited_s=timeout_s,
+                    )
+                self._changed.wait(left_s)
+
+    def _raise_if_over(self, epoch: int) -> None:
+        if epoch in self._aborted or epoch < self._epoch:
+            raise ExchangeAborted(f"the exchange of epoch {epoch} was given up here", epoch=epoch)
+        lost = {rank: member for (of, rank), member in self._lost.items() if of == epoch}
+        if lost:
+            names = ", ".join(f"rank {rank} ({member})" for rank, member in sorted(lost.items()))
+            raise MemberLost(
+                f"{names} of epoch {epoch} is gone; the others go on in the next epoch",
+                ranks=tuple(sorted(lost)),
+                members=tuple(member for _, member in sorted(lost.items())),
+                epoch=epoch,
+            )
+
+
+def _checked(found: tuple[Packet, float], tag: str) -> tuple[Packet, float]:
+    packet, _ = found
+    if packet.tag != tag:
+        raise ExchangeStalled(
+            f"rank {packet.source} is at {packet.tag!r} where this member is at {tag!r}: they exchange different "
+            "gradients, or in another order; every member must use the same parameters in the same steps",
+            ranks=(packet.source,),
+            tensors=((packet.source, tag),),
+        )
+    return found
