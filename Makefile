@@ -2,6 +2,7 @@
 #
 #   make demo    install, then evolve a policy for CartPole on four workers
 #   make test    install, then run all tests
+#   make retest  what failed in the last of these, alone
 #   make lab     install what the tests of engines run for real (Slurm, Docker, sshd, Ray, MPI); needs root and apt
 #   make check   lint, formatting, types and import contracts
 #   make bench   the benchmark tables of pool and calls
@@ -14,12 +15,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test lab check bench soak clean help
+.PHONY: demo test retest lab check bench soak clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,9p' Makefile | cut -c3-
+	@sed -n '3,10p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -46,6 +47,13 @@ demo: $(STAMPS)/es
 
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest -n 2
+
+# What failed in the last `make test`, one after the other, and nothing else; the first that fails again ends it.
+retest: $(STAMPS)/test
+	@echo "==> failed beside others, and run again alone:"
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --collect-only -q -W ignore
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 1 -v
+	@echo "==> passed only alone; see above for their names, and look into each"
 
 # Not needed by `make test`, which skips with a reason what it cannot run.
 lab: $(STAMPS)/lab
