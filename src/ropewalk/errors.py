@@ -45,6 +45,7 @@
         ├── ExchangeStalled (TimeoutError)    members or tensors that do not arrive; names them
         ├── ExchangeAborted                   the step was taken back while this waited
         ├── GradientNotFinite (ArithmeticError)   NaN or infinity in a gradient; names ranks and parameters
+        ├── DescentViolated (ArithmeticError)   a round in which what is proved of GD-SEC does not hold; names it
         └── MessageCorrupt (ValueError)       bytes that no encoder can have sent; says whose
 
 Each class keeps its facts as fields and survives pickling with them, because
@@ -442,6 +443,20 @@ class GradientNotFinite(ExchangeError, ArithmeticError):
     ranks: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     step: int = 0
+
+
+class DescentViolated(ExchangeError, ArithmeticError):
+    """A quantity that is proved to descend did not.
+
+    Attributes:
+        round: the round in which that was seen, from 0.
+        potential: the quantity then.
+        allowed: the most that it may be.
+    """
+
+    round: int = 0
+    potential: float = 0.0
+    allowed: float = 0.0
 
 
 class MessageCorrupt(ExchangeError, ValueError):
