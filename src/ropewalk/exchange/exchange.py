@@ -54,6 +54,8 @@ class Report:
         layers: payload bytes sent by parameter.
         modes: how many buckets went "sparse", "dense" or "bypass".
         notes: what a person should know, such as "step 7 was skipped: NaN on rank 2".
+        samples: sum of all members' samples in the last step; 0 when nobody had any.
+        skipped: steps that nobody took, because of NaN or infinity.
     """
 
     steps: int = 0
@@ -67,6 +69,8 @@ class Report:
     layers: Mapping[str, int] = field(default_factory=dict[str, int])
     modes: Mapping[str, int] = field(default_factory=dict[str, int])
     notes: tuple[str, ...] = ()
+    samples: float = 0.0
+    skipped: int = 0
 
 
 class Exchange(abc.ABC):

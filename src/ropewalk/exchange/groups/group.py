@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from ropewalk.exchange.groups.board import Board
 from ropewalk.exchange.traffic import Traffic
 
 
@@ -52,6 +53,7 @@ class Group(abc.ABC):
         epoch: counts the groups that followed each other.
         members: names of the members by rank, the same in all epochs.
         traffic: what was sent and received here, exactly.
+        board: where members post how far they are, so that a stall can name who is missing; None where there is none.
     """
 
     rank: int
@@ -59,6 +61,7 @@ class Group(abc.ABC):
     epoch: int
     members: tuple[str, ...]
     traffic: Traffic
+    board: Board | None = None
 
     @abc.abstractmethod
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
