@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 from ropewalk.errors import ExchangeAborted, ExchangeStalled, MemberLost
 
 
+#: In place of a collective's number: the packet is a note for the board, and replaces the last one of its sender.
+NOTE = -1
+
+
 class Packet(NamedTuple):
     """What one member sends another.
 
     Attributes:
         epoch: of the group; packets of earlier ones are dropped on arrival.
         source: rank of the sender in that epoch.
-        number: of the collective in the group, from 0; members issue them in the same order.
+        number: of the collective in the group, from 0; members issue them in the same order. `NOTE` for a note.
         part: of the collective, where it has several.
         tag: of the collective, to see when members are not in the same one.
         facts: whole numbers that travel with the payload.
@@ -47,6 +51,9 @@ class Inbox:
         with self._changed:
             if packet.epoch >= self._epoch:
                 key = (packet.epoch, packet.source, packet.number, packet.part)
+                if packet.number == NOTE:
+                    self._packets[key] = (packet, time.monotonic())
+                    return
                 self._packets.setdefault(key, (packet, time.monotonic()))
                 self._changed.notify_all()
 
@@ -68,6 +75,12 @@ class Inbox:
         with self._changed:
             self._aborted.add(epoch)
             self._changed.notify_all()
+
+    def note(self, epoch: int, source: int) -> bytes | None:
+        """The last note of a member; None if there is none."""
+        with self._changed:
+            found = self._packets.get((epoch, source, NOTE, 0))
+        return bytes(found[0].payload) if found else None
 
     def check(self, epoch: int) -> None:
         """Raise what `take` of this epoch would raise without waiting."""

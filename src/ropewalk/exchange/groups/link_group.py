@@ -12,6 +12,7 @@ buffers go to everybody at once and are added in the order of ranks: M - 1 messa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid, ServiceLost
 from ropewalk.exchange.groups.group import Done, Group, Work
-from ropewalk.exchange.groups.inbox import Inbox, Packet
+from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
 from ropewalk.exchange.traffic import Traffic
 
@@ -72,6 +73,7 @@ class LinkGroup(Group):
         self._timeout_s = timeout_s
         self._port = ShapedPort(shaping) if shaping else None
         self._number = 0
+        self.board = LinkBoard(rank, epoch, sends, inbox)
         inbox.enter(epoch)
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
@@ -186,6 +188,27 @@ class LinkGroup(Group):
             self._port.received(size_bytes + header_bytes, arrived_at)
         self.traffic.add(tag, received=size_bytes, headers_received=header_bytes)
         return packet
+
+
+class LinkBoard:
+    """A board that each member keeps for itself: a note is sent to all others. Notes are not shaped and not counted."""
+
+    def __init__(self, rank: int, epoch: int, sends: Sequence[Send], inbox: Inbox) -> None:
+        self._rank = rank
+        self._epoch = epoch
+        self._sends = sends
+        self._inbox = inbox
+
+    def post(self, note: bytes) -> None:
+        packet = Packet(self._epoch, self._rank, NOTE, 0, "note", (), note)
+        self._inbox.deliver(packet)
+        for rank, send in enumerate(self._sends):
+            if rank != self._rank:
+                with contextlib.suppress(ServiceLost):  # the next collective will tell
+                    send(packet)
+
+    def read(self) -> list[bytes | None]:
+        return [self._inbox.note(self._epoch, rank) for rank in range(len(self._sends))]
 
 
 def _bytes_of(flat: Tensor) -> NDArray[np.uint8]:
