@@ -1,0 +1,221 @@
+"""Gradients as bytes: one message per bucket, sparse or dense.
+
+    [kind][codec][options of the codec][how many components] [indices] [values]
+       1      1    4 if it has levels      1 to 5 (LEB128)
+
+`kind` says how indices are coded: the smallest is taken, by sizes that are known before anything is coded. Who has
+nothing to say sends no bytes at all. Little-endian throughout.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ropewalk.errors import ExchangeInvalid, MessageCorrupt
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.compressor import Message
+from ropewalk.exchange.kernels.selection import Floats, Indices, Selection
+from ropewalk.exchange.wire import INDEX_CODINGS
+from ropewalk.exchange.wire.bits import Bytes
+from ropewalk.exchange.wire.values import AsBfloat16, AsFloats, Levels, ValueCodec, value_codec
+
+#: All components are there, so that indices need not be.
+EVERY = 0
+
+_CODECS: dict[int, ValueCodec] = {
+    0: AsFloats("float64"),
+    1: AsFloats("float32"),
+    2: AsFloats("float16"),
+    3: AsBfloat16(),
+}
+_LEVELS = 4
+_OPTIONS = struct.Struct("<HH")
+
+
+def pack_sparse(
+    layout: Layout,
+    indices: NDArray[np.integer],
+    values: Floats,
+    codec: str | ValueCodec = "same",
+    seed: Sequence[int] = (0,),
+) -> Message:
+    """Write some components of a bucket; none make an empty message.
+
+    Args:
+        layout: of the bucket.
+        indices: ascending, none twice, below `layout.numel`.
+        values: one for each index; float64, float32 or float16.
+        codec: how values are written, see `wire.values`.
+        seed: for codecs that round at random.
+
+    Raises:
+        ValueError: the indices do not ascend or lie outside, or there are not as many values.
+        ExchangeInvalid: the codec is unknown, or the bucket has more components than an index can say.
+    """
+    numel = layout.numel
+    if numel >= 1 << 31:
+        raise ExchangeInvalid(f"a sparse message says which of 2^31 components it means; the bucket has {numel}")
+    if len(indices) != len(values):
+        raise ValueError(f"{len(indices)} indices cannot have {len(values)} values")
+    if not len(indices):
+        return Message(np.empty(0, np.uint8), {})
+    at = np.ascontiguousarray(indices, np.int32)
+    if at[0] < 0 or at[-1] >= numel or (at[1:] <= at[:-1]).any():
+        raise ValueError(f"indices ascend within the {numel} components of the bucket; these do not")
+    kind, index_bytes = _coded(at, numel)
+    return _message(layout, kind, at, index_bytes, values, codec, seed)
+
+
+def unpack_sparse(data: memoryview | Bytes, numel: int, dtype: torch.dtype = torch.float32) -> Selection:
+    """Read what `pack_sparse` or `pack_dense` wrote.
+
+    Args:
+        data: of a message; nothing is nothing said.
+        numel: of the bucket.
+        dtype: of the values that are given back, as numpy has them: float64 or else float32.
+
+    Returns:
+        Ascending indices and their values, in memory of their own.
+
+    Raises:
+        MessageCorrupt: no encoder of a bucket of this size can have made these bytes.
+    """
+    kind = np.dtype(np.float64 if dtype == torch.float64 else np.float32)
+    if not len(data):
+        return Selection(np.empty(0, np.int32), np.empty(0, kind))
+    received = np.frombuffer(data, np.uint8)
+    try:
+        return _unpacked(received, numel, kind)
+    except ValueError as error:
+        raise MessageCorrupt(
+            f"{received.size} bytes are no message of a bucket with {numel} components: {error}"
+        ) from error
+
+
+def pack_dense(layout: Layout, values: Floats, codec: str | ValueCodec = "same", seed: Sequence[int] = (0,)) -> Message:
+    """Write all components of a bucket, in their order.
+
+    Raises:
+        ValueError: there are more or fewer values than components.
+    """
+    if len(values) != layout.numel:
+        raise ValueError(f"the bucket has {layout.numel} components, not {len(values)}")
+    return _message(layout, EVERY, None, np.empty(0, np.uint8), values, codec, seed)
+
+
+def unpack_dense(data: memoryview | Bytes, numel: int, dtype: torch.dtype = torch.float32) -> Floats:
+    """Read all components of a bucket; what a sparse message does not say is zero.
+
+    Raises:
+        MessageCorrupt: as `unpack_sparse`.
+    """
+    indices, values = unpack_sparse(data, numel, dtype)
+    if indices.size == numel:
+        return values
+    whole = np.zeros(numel, values.dtype)
+    whole[indices] = values
+    return whole
+
+
+def _coded(indices: Indices, numel: int) -> tuple[int, Bytes]:
+    if indices.size == numel:
+        return EVERY, np.empty(0, np.uint8)
+    kind = min(INDEX_CODINGS, key=lambda kind: INDEX_CODINGS[kind].size_bytes(indices, numel))
+    return kind, INDEX_CODINGS[kind].encode(indices, numel)
+
+
+def _message(
+    layout: Layout,
+    kind: int,
+    indices: Indices | None,
+    index_bytes: Bytes,
+    values: Floats,
+    codec: str | ValueCodec,
+    seed: Sequence[int],
+) -> Message:
+    chosen = value_codec(codec, values.dtype)
+    body = chosen.encode(values, seed)
+    header = np.frombuffer(bytes([kind]) + _codec_bytes(chosen) + _leb128(len(values)), np.uint8)
+    data = np.concatenate([header, index_bytes, body])
+    return Message(data, _by_layer(layout, indices, header.size, data.size), len(values))
+
+
+def _by_layer(layout: Layout, indices: Indices | None, header_size: int, size: int) -> dict[str, int]:
+    """Bytes by parameter: shares by the number of components; header and rounding lie with the first that sends."""
+    ends = np.array([part.stop for part in layout.slices.values()])
+    upto = ends if indices is None else np.searchsorted(indices, ends)
+    counts = np.diff(upto, prepend=0)
+    shares = counts * (size - header_size) // max(int(upto[-1]), 1)
+    layers = {name: int(share) for name, share, count in zip(layout.names, shares, counts, strict=True) if count}
+    layers[next(iter(layers))] += size - sum(layers.values())
+    return layers
+
+
+def _unpacked(data: Bytes, numel: int, dtype: np.dtype[Any]) -> Selection:
+    if data.size < 3:
+        raise ValueError("there is no header")
+    kind = int(data[0])
+    codec, start = _codec(data)
+    count, start = _read_leb128(data, start)
+    if not 1 <= count <= numel:
+        raise ValueError(f"it says that it has {count} components")
+    values_start = data.size - codec.size_bytes(count)
+    if values_start < start:
+        raise ValueError(f"{count} values take {codec.size_bytes(count)} bytes")
+    index_bytes = data[start:values_start]
+    if kind == EVERY:
+        if count != numel or index_bytes.size:
+            raise ValueError(f"it says that it has all components, and {count}")
+        indices = np.arange(numel, dtype=np.int32)
+    elif kind in INDEX_CODINGS:
+        indices = INDEX_CODINGS[kind].decode(index_bytes, count, numel)
+    else:
+        raise ValueError(f"its kind is {kind}")
+    return Selection(indices, codec.decode(data[values_start:], count, dtype))
+
+
+def _codec_bytes(codec: ValueCodec) -> bytes:
+    if isinstance(codec, Levels):
+        return bytes([_LEVELS]) + _OPTIONS.pack(codec.levels, codec.group)
+    for number, known in _CODECS.items():
+        if known == codec:
+            return bytes([number])
+    raise ExchangeInvalid(f"messages cannot say that their values are {codec!r}")
+
+
+def _codec(data: Bytes) -> tuple[ValueCodec, int]:
+    """The codec of a message, and where its number of components begins."""
+    number = int(data[1])
+    if number == _LEVELS:
+        if data.size < 2 + _OPTIONS.size:
+            raise ValueError("it ends within its header")
+        levels, group = cast(tuple[int, int], _OPTIONS.unpack(data[2 : 2 + _OPTIONS.size].tobytes()))
+        return Levels(levels, group), 2 + _OPTIONS.size
+    if number not in _CODECS:
+        raise ValueError(f"its codec is {number}")
+    return _CODECS[number], 2
+
+
+def _leb128(number: int) -> bytes:
+    """Seven bits a byte, lowest first; the highest bit says that more follow."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_leb128(data: Bytes, start: int) -> tuple[int, int]:
+    number = 0
+    for at, byte in enumerate(data[start : start + 5].tolist()):
+        number |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            return number, start + at + 1
+    raise ValueError("its number of components does not end")
