@@ -1,14 +1,16 @@
 """What happens when a gradient is NaN or infinite: one decision of all members together.
 
-    bucket ─▶ look ─▶ fact (0, or which parameter) ─▶ travels ─▶ hear ─▶ settle: the same verdict on every member
+    bucket ─▶ screen ─▶ names ─▶ travel to all members ─▶ verdict: the same on every member
 
 One member's NaN reaches everybody through the sum, and would stay in the state of a compressor for ever. So members
-tell each other, and either all raise, or all leave the step out, or all go on.
+tell each other what they found, and either all raise, or all leave the step out, or all go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 import torch
@@ -18,13 +20,8 @@ from ropewalk.errors import ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange.buckets import Layout
 
 #: raise: GradientNotFinite on every member. skip: nobody takes this step. zero: such components count as 0.
-#: pass: the gradients of such parameters are NaN on every member, and it is for the caller to see it.
+#: pass: the gradients are NaN on every member, and it is for the caller to see it.
 NanPolicy = Literal["raise", "skip", "zero", "pass"]
-
-Verdict = Literal["go", "skip", "pass"]
-
-#: Who is to blame if all gradients were finite and their sum is not.
-NOBODY = -1
 
 
 def check_policy(policy: str) -> NanPolicy:
@@ -45,109 +42,74 @@ def is_finite(flat: Tensor) -> bool:
     return bool(torch.isfinite(flat).all())  # a sum may overflow although every component is finite
 
 
-class FiniteCheck:
-    """What is known of one step. A fact is 0, or 1 + the position of the first parameter with NaN or infinity.
+def screen(policy: NanPolicy, layout: Layout, flat: Tensor) -> tuple[str, ...]:
+    """Look at this member's gradients of a bucket before they travel; under "zero" repair them in place.
+
+    Returns:
+        The parameters whose gradients are, or were, not finite.
+    """
+    if is_finite(flat):
+        return ()
+    names = tuple(name for name, part in layout.views(flat) if not bool(torch.isfinite(part).all()))
+    if policy == "zero":
+        torch.nan_to_num_(flat, nan=0.0, posinf=0.0, neginf=0.0)
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all members do about a step in which something is not finite.
+
+    Attributes:
+        note: for the report.
+        goes_on: the step is taken as if nothing was, for it was repaired. Otherwise the exchange's own state stays
+            what it was before the step, and all gradients become `fill`.
+        fill: 0.0, or NaN for those who look at gradients themselves.
+    """
+
+    note: str
+    goes_on: bool = False
+    fill: float = 0.0
+
+    @property
+    def skips(self) -> bool:
+        """Whether the optimizer is to leave this step out without looking."""
+        return not self.goes_on and self.fill == 0.0
+
+
+def verdict(policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scale: float = 1.0) -> Verdict | None:
+    """Decide about a step, when the findings of all members are known; the same on every member.
 
     Args:
         policy: what to do.
-        step: number of the step, for messages.
-        scale: what gradients were multiplied by; a GradScaler looks for infinities by itself and expects them, so
-            under one "raise" passes them on.
+        step: its number, for messages.
+        found: for each rank the parameters whose gradients were not finite there.
+        scale: what gradients were multiplied by. A GradScaler lowers its scale when it sees infinities, so it must
+            see them: under one, "raise" and "skip" become "pass".
+
+    Returns:
+        None if nothing was found.
+
+    Raises:
+        GradientNotFinite: something was, and the policy is to raise.
     """
-
-    def __init__(self, policy: NanPolicy, step: int = 0, scale: float = 1.0) -> None:
-        self._policy: NanPolicy = "pass" if policy == "raise" and scale != 1.0 else policy
-        self._step = step
-        self._own: dict[tuple[str, ...], int] = {}
-        self._found: set[tuple[int, str]] = set()
-        self._repaired: set[str] = set()
-        self.ask_who = False
-
-    def look(self, layout: Layout, flat: Tensor) -> int:
-        """Look at this member's gradients of a bucket before they travel; "zero" repairs them here.
-
-        Returns:
-            The fact to tell the others.
-        """
-        fact = 0 if is_finite(flat) else 1 + _first_bad(layout, flat)
-        if fact and self._policy == "zero":
-            self._repaired.add(layout.names[fact - 1])
-            torch.nan_to_num_(flat, nan=0.0, posinf=0.0, neginf=0.0)
-            fact = 0
-        self._own[layout.names] = fact
-        return fact
-
-    def hear(self, layout: Layout, facts_by_rank: Sequence[int]) -> None:
-        """Take note of what all members found in a bucket."""
-        self._found.update((rank, layout.names[fact - 1]) for rank, fact in enumerate(facts_by_rank) if fact)
-
-    def hear_sum(self, layout: Layout, total: Tensor) -> None:
-        """Look at the sum over members, the same on each: where it is finite, nobody need be asked."""
-        if not is_finite(total):
-            self._found.add((NOBODY, layout.names[_first_bad(layout, total)]))
-            self.ask_who = True
-
-    def facts(self, layouts: Sequence[Layout]) -> list[int]:
-        """What this member found, by bucket: after `hear_sum` has set `ask_who`."""
-        return [self._own.get(layout.names, 0) for layout in layouts]
-
-    def hear_all(self, layouts: Sequence[Layout], facts: Sequence[Sequence[int]]) -> None:
-        """Take note of what each rank found in each bucket: `facts[rank][bucket]`."""
-        for number, layout in enumerate(layouts):
-            self.hear(layout, [of_rank[number] for of_rank in facts])
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Those that are known to be not finite on some member."""
-        return tuple(sorted({name for _, name in self._found}))
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The members whose gradients they are."""
-        return tuple(sorted({rank for rank, _ in self._found if rank != NOBODY}))
-
-    def settle(self) -> Verdict:
-        """The verdict, when all buckets were heard; the same on every member.
-
-        Raises:
-            GradientNotFinite: something is not finite, and the policy is to raise.
-        """
-        if not self._found:
-            return "go"
-        if self._policy == "raise":
-            raise GradientNotFinite(
-                f"{self.found}. Look at the loss and the learning rate of that step; "
-                'nan="skip" leaves such steps out, nan="zero" such components',
-                ranks=self.ranks,
-                parameters=self.parameters,
-                step=self._step,
-            )
-        # Under "zero" only the sum of finite gradients can have overflowed: no component of it is of use.
-        return "pass" if self._policy == "pass" else "skip"
-
-    @property
-    def found(self) -> str:
-        """What was found, in words; empty if nothing was."""
-        if not self._found:
-            return ""
-        by_rank = {rank: sorted(name for who, name in self._found if who == rank) for rank in self.ranks}
-        if not by_rank:
-            return f"the sum of finite gradients overflowed in step {self._step} in {_shown(self.parameters)}"
-        blamed = "; ".join(f"rank {rank} in {_shown(names)}" for rank, names in by_rank.items())
-        return f"NaN or infinity in gradients of step {self._step}: {blamed}"
-
-    @property
-    def note(self) -> str:
-        """What a report should say of this step; empty where there is nothing to say."""
-        if self._repaired:
-            return f"step {self._step}: NaN or infinity counted as 0 in {_shown(sorted(self._repaired))}"
-        if not self._found:
-            return ""
-        return f"step {self._step} was {'passed on' if self._policy == 'pass' else 'skipped'}: {self.found}"
-
-
-def _first_bad(layout: Layout, flat: Tensor) -> int:
-    return next(at for at, (_, part) in enumerate(layout.views(flat)) if not bool(torch.isfinite(part).all()))
+    found = {rank: names for rank, names in sorted(found.items()) if names}
+    if not found:
+        return None
+    blamed = "; ".join(f"rank {rank} in {_shown(names)}" for rank, names in found.items())
+    if policy == "zero":
+        return Verdict(f"step {step}: NaN or infinity counted as 0: {blamed}", goes_on=True)
+    if policy == "pass" or scale != 1.0:
+        return Verdict(f"step {step}: NaN or infinity passed on: {blamed}", fill=math.nan)
+    if policy == "skip":
+        return Verdict(f"step {step} was skipped: NaN or infinity: {blamed}")
+    raise GradientNotFinite(
+        f"gradients of step {step} are NaN or infinite: {blamed}. Look at the loss and the learning rate there; "
+        'nan="skip" leaves such steps out, nan="zero" such components',
+        ranks=tuple(found),
+        parameters=tuple(sorted({name for names in found.values() for name in names})),
+        step=step,
+    )
 
 
 def _shown(names: Sequence[str]) -> str:

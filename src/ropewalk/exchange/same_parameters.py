@@ -1,0 +1,50 @@
+"""Whether all members exchange the same parameters: asked once, because otherwise the first step hangs or is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.groups.group import Group
+
+_SHOWN = 5
+
+
+def require_same_parameters(group: Group, entries: Sequence[Entry]) -> None:
+    """Compare names, shapes and dtypes with those of all members; all of them call this.
+
+    Raises:
+        ExchangeInvalid: they differ; says which parameters, and at whom. It is raised on every member.
+    """
+    described = {entry.name: f"{entry.dtype} {entry.shape}".removeprefix("torch.") for entry in entries}
+    text = msgspec.json.encode(described)
+    fingerprint = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+    said = group.all_gather(memoryview(b""), [fingerprint], "fingerprint of parameters")
+    if len({facts for _, facts in said}) == 1:
+        return
+    said = group.all_gather(memoryview(text), [0], "names of parameters")
+    lists = [msgspec.json.decode(message, type=dict[str, str]) for message, _ in said]
+    raise ExchangeInvalid(
+        "members would exchange other parameters: " + "; ".join(_differences(lists)) + ". Every member must build the "
+        "same model, in the same order; a parameter that one member does not use counts as zeros there"
+    )
+
+
+def _differences(lists: Sequence[dict[str, str]]) -> list[str]:
+    """What each rank has otherwise than rank 0, in words."""
+    first = lists[0]
+    differences: list[str] = []
+    for rank, other in enumerate(lists):
+        lacks = [name for name in first if name not in other]
+        has = [name for name in other if name not in first]
+        changed = [f"{name} as {other[name]}, not {first[name]}" for name in other if other[name] != first.get(name)]
+        changed = [text for text in changed if text.split(" as ")[0] not in has]
+        for what, names in (("lacks", lacks), ("alone has", has), ("has", changed)):
+            if names:
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                differences.append(f"rank {rank} {what} {', '.join(names[:_SHOWN])}{more}")
+    return differences or ["the order of parameters differs"]

@@ -1,0 +1,144 @@
+"""`Timeline`: what an exchange does, as a trace for ui.perfetto.dev or chrome://tracing (Horovod's timeline).
+
+    process   one for each rank
+    thread 0  the step: from its beginning to its end, the wait in it, and a mark where each gradient became ready
+    threads   one for each bucket: queue, encode, negotiate, transfer, decode
+
+Each rank writes a file of its own, `trace.rank0.json`; times are of the wall clock, so files of one host fit together
+as they are (`merge_timelines`). An exchange without a timeline calls nothing here.
+
+Source: Trace Event Format, Google, docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU:
+complete events "X", marks "i", names "M"; times in microseconds; the closing bracket may be missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.observer import WHOLE_STEP, Observer
+
+#: As many events are kept in memory before they are written.
+_FLUSH_EVERY = 1000
+
+
+class Timeline(Observer):
+    """Writes a trace of an exchange while it runs.
+
+    Args:
+        path: such as "trace.json"; the rank is put before the suffix.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._events: list[dict[str, Any]] = []
+        self._rank = 0
+        self._step = -1
+        self._began = 0.0
+        self._written = False
+        self._closed = False
+        # Phases come in the clock of `perf_counter`, which begins anew in each process.
+        self._epoch = time.time() - time.perf_counter()
+
+    @property
+    def path(self) -> Path:
+        """The file of this rank."""
+        return self._path.with_suffix(f".rank{self._rank}{self._path.suffix or '.json'}")
+
+    def bind(self, layouts: Sequence[Layout], group: Group) -> None:
+        self._flush()  # what went before belongs to the rank of before
+        self._rank = group.rank
+        self._add({"name": "process_name", "ph": "M", "args": {"name": f"rank {group.rank} of {group.size}"}})
+        for bucket, layout in enumerate(layouts):
+            names = layout.names
+            what = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
+            self._add(
+                {"name": "thread_name", "ph": "M", "tid": bucket + 1, "args": {"name": f"bucket {bucket}: {what}"}}
+            )
+
+    def begin(self, record: StepRecord) -> None:
+        self._step, self._began = record.step, time.perf_counter()
+
+    def ready(self, name: str) -> None:
+        self._add({"name": name, "ph": "i", "s": "t", "ts": self._microseconds(time.perf_counter()), "tid": 0})
+
+    def phase(self, name: str, bucket: int, began: float, ended: float) -> None:
+        tid = 0 if bucket == WHOLE_STEP else bucket + 1
+        self._add({**self._span(name, began, ended), "tid": tid, "args": {"step": self._step}})
+
+    def sent(self, bucket: int, mode: str, num_values: int) -> None:
+        mark = {"name": mode, "ph": "i", "s": "t", "ts": self._microseconds(time.perf_counter())}
+        self._add({**mark, "tid": bucket + 1, "args": {"values": num_values}})
+
+    def ended(self, step: int) -> None:
+        self._add({**self._span(f"step {step}", self._began, time.perf_counter()), "tid": 0})
+
+    def failed(self, error: BaseException) -> None:
+        about = {"error": f"{type(error).__name__}: {error}"}
+        span = self._span(f"step {self._step} failed", self._began, time.perf_counter())
+        self._add({**span, "tid": 0, "args": about})
+        self._flush()  # who debugs a failure may not come to close
+
+    def close(self) -> None:
+        """Write what is left; may be called twice."""
+        self._flush()
+        with self._lock:
+            if self._written and not self._closed:
+                self._closed = True
+                with self.path.open("ab") as file:
+                    file.write(b"\n]\n")
+
+    def _microseconds(self, moment: float) -> float:
+        return (self._epoch + moment) * 1e6
+
+    def _span(self, name: str, began: float, ended: float) -> dict[str, Any]:
+        return {"name": name, "ph": "X", "ts": self._microseconds(began), "dur": (ended - began) * 1e6}
+
+    def _add(self, event: dict[str, Any]) -> None:
+        with self._lock:
+            self._events.append({**event, "pid": self._rank})
+            full = len(self._events) >= _FLUSH_EVERY
+        if full:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            if not self._events or self._closed:
+                return
+            lines = b",\n".join(msgspec.json.encode(event) for event in self._events)
+            with self.path.open("ab" if self._written else "wb") as file:
+                file.write((b",\n" if self._written else b"[\n") + lines)
+            self._written = True
+            self._events.clear()
+
+
+def merge_timelines(paths: Iterable[str | Path], merged: str | Path) -> None:
+    """Put traces of several ranks into one file.
+
+    Args:
+        paths: what the ranks wrote; one of a process that was killed is read as far as it goes.
+        merged: written anew.
+    """
+    events = [event for path in paths for event in read_timeline(path)]
+    Path(merged).write_bytes(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}))
+
+
+def read_timeline(path: str | Path) -> list[dict[str, Any]]:
+    """The events of one trace, complete or cut short by the death of its process."""
+    lines = Path(path).read_bytes().removeprefix(b"[").removesuffix(b"]\n").strip().split(b",\n")
+    events: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            events.append(msgspec.json.decode(line))
+        except msgspec.DecodeError:
+            break  # only the last line can be cut short
+    return events
