@@ -1,0 +1,344 @@
+"""Who takes part, and which steps count: what the coordinator decides. Pure: events in, instructions out.
+
+    GATHERING ──▶ STEPPING ──▶ every member voted: the step is committed ──┐
+                  ▲ ▲ ▲ │ a member died: the same step again               │
+                  │ │ │ └──────▶ next epoch ──▶ STEPPING                   │
+                  │ │ └─────────────────────────── nobody comes or goes ◀──┤
+                  │ └───────────────────── next epoch ◀── somebody joins ◀─┤
+                  └── next epoch ◀── PARTING: who leaves hands over ◀──────┘
+
+A step is committed when all members of the epoch say that they hold all of its gradients; before that nobody
+changes a weight. So whoever dies, all others have either done the step or none has. Members are known by
+names that are never used again: a process that comes back is somebody new.
+
+Ranks: members keep their order, newcomers come last. So rank 0 always has the weights, unless all who had
+them are gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who takes part from now on.
+
+    Attributes:
+        epoch: counts views.
+        step: the next to be done; those before it are committed.
+        members: names by rank.
+        newcomers: those among them who take weights and states over from rank 0.
+        has_wills: what somebody who left had kept back is at the coordinator, for rank 0 to take.
+        loss: of the last step, over all its samples; 0.0 before the first.
+    """
+
+    epoch: int
+    step: int
+    members: tuple[str, ...]
+    newcomers: tuple[str, ...] = ()
+    has_wills: bool = False
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Tell all members of this view."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Tell these members that the step counts.
+
+    Attributes:
+        epoch: in which it was done.
+        step: which one.
+        members: of that epoch.
+        loss: mean over all samples of the step.
+        parting: those among the members for whom it was the last one.
+        changes: the next step is another epoch's, whose view will follow.
+    """
+
+    epoch: int
+    step: int
+    members: tuple[str, ...]
+    loss: float
+    parting: tuple[str, ...] = ()
+    changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expel:
+    """Tell somebody who believes to be a member that it is none."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The training is over.
+
+    Attributes:
+        why: in words.
+        failed: the weights are gone with all who had them.
+    """
+
+    why: str
+    failed: bool = False
+
+
+Instruction = Form | Commit | Expel | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Steps `begin` to `end - 1` were done by these members.
+
+    Attributes:
+        epoch: of the members.
+        members: names by rank.
+        begin: the first step that this epoch could do.
+        end: the first that it did not do.
+        why: what made the epoch.
+    """
+
+    epoch: int
+    members: tuple[str, ...]
+    begin: int
+    end: int
+    why: str
+
+
+class Phase(enum.Enum):
+    """What is being waited for."""
+
+    GATHERING = "gathering"
+    STEPPING = "stepping"
+    PARTING = "parting"
+    OVER = "over"
+
+
+class Membership:
+    """The members of one training.
+
+    Args:
+        founders: how many begin together; more may join later.
+
+    Raises:
+        ValueError: nobody begins.
+    """
+
+    def __init__(self, founders: int) -> None:
+        if founders < 1:
+            raise ValueError(f"a training begins with 1 worker or more, not {founders}")
+        self.phase = Phase.GATHERING
+        self.view: View | None = None
+        self.step = 0
+        self.history: list[Span] = []
+        self._founders = founders
+        self._joining: dict[str, None] = {}
+        self._leaving: set[str] = set()
+        """Members who want to leave after a step."""
+        self._votes: dict[str, tuple[float, float]] = {}
+        self._has_weights: set[str] = set()
+        """Members who took part in a committed step."""
+        self._gone: set[str] = set()
+        self._has_wills = False
+        self._loss = 0.0
+        # While parting: who is to hand over yet, who goes on, and what happened.
+        self._parting: set[str] = set()
+        self._staying: tuple[str, ...] = ()
+        self._reasons: list[str] = []
+        self._has_died = False
+        self._said: list[Instruction] = []
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """By rank."""
+        return self.view.members if self.view else ()
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Who waits to become a member, in the order in which they came."""
+        return tuple(self._joining)
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Members without whom it does not go on now."""
+        if self.phase is Phase.PARTING:
+            return tuple(name for name in self.members if name in self._parting)
+        if self.phase is Phase.STEPPING:
+            return tuple(name for name in self.members if name not in self._votes)
+        return ()
+
+    # Events
+
+    def joins(self, name: str) -> list[Instruction]:
+        """Somebody new is ready to take part."""
+        if name in self._gone:
+            self._expel(name)
+        elif self.phase is not Phase.OVER and name not in self.members:
+            self._joining[name] = None
+            self._gather()
+        return self._settle()
+
+    def gathers_no_more(self) -> list[Instruction]:
+        """It took too long until all founders came: begin with those who are here."""
+        if self._joining and self.phase is Phase.GATHERING:
+            self._founders = min(self._founders, len(self._joining))
+            self._gather()
+        return self._settle()
+
+    def leaves(self, name: str) -> list[Instruction]:
+        """A member wants to leave after the step that is being done; or somebody does not want to join any more."""
+        self._joining.pop(name, None)
+        if name in self.members:
+            self._leaving.add(name)
+        return self._settle()
+
+    def voted(self, name: str, epoch: int, step: int, loss: float = 0.0, samples: float = 0.0) -> list[Instruction]:
+        """A member holds all gradients of a step.
+
+        Args:
+            name: whose vote it is.
+            epoch: in which it got them; a vote of an earlier one counts for nothing.
+            step: which step.
+            loss: sum of the losses of its samples.
+            samples: how many these were.
+
+        Raises:
+            ValueError: it is at another step than its epoch.
+        """
+        if name in self._gone:
+            self._expel(name)
+        elif self.phase is Phase.STEPPING and name in self.members and epoch == self._epoch:
+            if step != self.step:
+                raise ValueError(f"{name} votes for step {step} of epoch {epoch}, which is at step {self.step}")
+            self._votes[name] = (loss, samples)
+            if len(self._votes) == len(self.members):
+                self._commit()
+        return self._settle()
+
+    def left(self, name: str, *, has_will: bool = False) -> list[Instruction]:
+        """Somebody whose last step is done has left; what it had kept back is here, or there was nothing."""
+        if name in self._parting:
+            self._has_wills |= has_will
+            self._gone.add(name)
+            self._drop(name, "left")
+        return self._settle()
+
+    def wills_taken(self) -> None:
+        """Rank 0 has what those who left had kept back."""
+        self._has_wills = False
+
+    def finished(self, name: str) -> list[Instruction]:
+        """The code of a worker has come to its end: it does no more steps."""
+        self._gone.add(name)
+        self._drop(name, "has finished")
+        if self.phase is Phase.GATHERING:
+            self._founders -= 1  # the others need not wait for it
+            if self._founders:
+                self._gather()
+            else:
+                self._finish("no worker has done a step")
+        return self._settle()
+
+    def died(self, name: str, why: str = "died") -> list[Instruction]:
+        """Somebody is gone, in the middle of whatever it did."""
+        self._gone.add(name)
+        self._drop(name, why, by_death=True)
+        return self._settle()
+
+    # Changes
+
+    @property
+    def _epoch(self) -> int:
+        return self.view.epoch if self.view else -1
+
+    def _gather(self) -> None:
+        if self.phase is Phase.GATHERING and len(self._joining) >= self._founders:
+            self._form((), [f"{len(self._joining)} workers begin"])
+
+    def _commit(self) -> None:
+        losses = [self._votes[name] for name in self.members]  # in the order of ranks, so that the sum is one
+        samples = sum(count for _, count in losses)
+        self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
+        self._has_weights = set(self.members)
+        self._votes = {}
+        step, self.step = self.step, self.step + 1
+        last = self.history.pop()
+        self.history.append(dataclasses.replace(last, end=self.step))
+        parting = [name for name in self.members if name in self._leaving]
+        if self._joining and len(parting) == len(self.members):
+            del parting[0]  # somebody must stay until the weights are handed on
+        changes = bool(parting or self._joining)
+        self._said.append(Commit(self._epoch, step, self.members, self._loss, tuple(parting), changes))
+        if parting:
+            self.phase = Phase.PARTING
+            self._parting = set(parting)
+            self._staying = tuple(name for name in self.members if name not in self._parting)
+            self._reasons, self._has_died = [], False
+        elif changes:
+            self._form(self.members, [])
+
+    def _drop(self, name: str, why: str, *, by_death: bool = False) -> None:
+        """Go on without somebody."""
+        self._joining.pop(name, None)
+        self._leaving.discard(name)
+        if self.phase is Phase.PARTING and (name in self._parting or name in self._staying):
+            # The others hear of it all at once, when those who leave have handed over.
+            self._parting.discard(name)
+            self._staying = tuple(other for other in self._staying if other != name)
+            self._reasons.append(f"{name} {why}")
+            self._has_died |= by_death
+            if not self._parting:
+                self._go_on(self._staying, self._reasons, by_death=self._has_died, admit=True)
+        elif self.phase is Phase.STEPPING and name in self.members:
+            stay = tuple(other for other in self.members if other != name)
+            # Nobody joins in the middle of a step: its weights are not those that a joiner would get.
+            self._go_on(stay, [f"{name} {why}"], by_death=by_death, admit=False)
+
+    def _go_on(self, stay: tuple[str, ...], reasons: list[str], *, by_death: bool, admit: bool) -> None:
+        have_weights = not self._has_weights or bool(self._has_weights & set(stay))
+        if stay and have_weights:
+            self._form(stay, reasons, admit=admit)
+        elif by_death or stay or (admit and self._joining):
+            self._finish(
+                f"{', '.join(reasons)}, and nobody is left who has the weights of step {self.step}; begin again from a "
+                "checkpoint, and use more workers, or machines that fail one at a time",
+                failed=True,
+            )
+        else:
+            self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
+
+    def _form(self, stay: tuple[str, ...], reasons: list[str], *, admit: bool = True) -> None:
+        members = stay
+        if admit and self._joining:
+            members += tuple(self._joining)
+            if stay:
+                reasons = [*reasons, f"{', '.join(self._joining)} joined"]
+            self._joining = {}
+        self._has_weights &= set(members)
+        self._leaving &= set(members)
+        self._votes, self._parting, self._staying = {}, set(), ()
+        newcomers = tuple(name for name in members[1:] if name not in self._has_weights)
+        self.view = View(self._epoch + 1, self.step, members, newcomers, self._has_wills, self._loss)
+        self.history.append(Span(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
+        self.phase = Phase.STEPPING
+        self._said.append(Form(self.view))
+
+    def _finish(self, why: str, *, failed: bool = False) -> None:
+        self.phase = Phase.OVER
+        self._said.append(Finish(why, failed))
+
+    def _expel(self, name: str) -> None:
+        self._said.append(Expel(name, f"{name} was taken for dead, or had left; a new process may join in its place"))
+
+    def _settle(self) -> list[Instruction]:
+        said, self._said = self._said, []
+        return said

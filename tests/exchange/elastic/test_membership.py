@@ -1,0 +1,241 @@
+"""The coordinator's decisions, by comparing what goes in with what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, Form, Instruction, Membership, Phase, View
+
+
+def begun(*names: str) -> Membership:
+    membership = Membership(len(names))
+    for name in names:
+        membership.joins(name)
+    return membership
+
+
+def vote_of_all(membership: Membership) -> list[Instruction]:
+    assert membership.view
+    epoch, step = membership.view.epoch, membership.step
+    return [said for name in membership.members for said in membership.voted(name, epoch, step, 2.0, 1.0)]
+
+
+def test_training_begins_when_all_founders_are_here() -> None:
+    membership = Membership(2)
+    assert membership.joins("a") == []
+    assert membership.joins("b") == [Form(View(0, 0, ("a", "b"), newcomers=("b",)))]
+
+
+def test_training_begins_with_those_who_are_here_when_that_takes_too_long() -> None:
+    membership = Membership(3)
+    assert membership.gathers_no_more() == []  # nobody is
+    membership.joins("a")
+    assert membership.gathers_no_more() == [Form(View(0, 0, ("a",)))]
+
+
+def test_a_step_counts_when_every_member_has_voted() -> None:
+    membership = begun("a", "b")
+    assert membership.voted("b", 0, 0, loss=6.0, samples=2.0) == []
+    assert membership.awaited == ("a",)
+    assert membership.voted("a", 0, 0, loss=3.0, samples=1.0) == [Commit(0, 0, ("a", "b"), loss=3.0)]
+    assert membership.step == 1
+
+
+def test_after_a_death_the_same_step_is_done_by_the_others() -> None:
+    membership = begun("a", "b", "c")
+    membership.voted("b", 0, 0)
+    membership.voted("c", 0, 0)
+    assert membership.died("a", "was killed") == [Form(View(1, 0, ("b", "c"), newcomers=("c",)))]
+    assert membership.voted("b", 0, 0) == []  # what it says of the old epoch counts for nothing
+    assert membership.awaited == ("b", "c")
+    assert membership.history[-1].why == "a was killed"
+
+
+def test_who_joins_takes_part_from_the_next_step_and_comes_last() -> None:
+    membership = begun("a", "b")
+    assert membership.joins("c") == []
+    assert vote_of_all(membership) == [
+        Commit(0, 0, ("a", "b"), loss=2.0, changes=True),
+        Form(View(1, 1, ("a", "b", "c"), newcomers=("c",), loss=2.0)),
+    ]
+
+
+def test_nobody_joins_in_the_middle_of_a_step() -> None:
+    membership = begun("a", "b")
+    membership.joins("c")
+    assert membership.died("b") == [Form(View(1, 0, ("a",)))]
+
+
+def test_who_leaves_hands_over_before_the_others_go_on() -> None:
+    membership = begun("a", "b", "c")
+    membership.leaves("a")
+    assert vote_of_all(membership) == [Commit(0, 0, ("a", "b", "c"), loss=2.0, parting=("a",), changes=True)]
+    assert membership.awaited == ("a",)
+    assert membership.left("a", has_will=True) == [Form(View(1, 1, ("b", "c"), has_wills=True, loss=2.0))]
+    membership.wills_taken()
+    assert membership.died("c") == [Form(View(2, 1, ("b",), loss=2.0))]
+
+
+def test_who_dies_while_it_leaves_holds_up_nobody() -> None:
+    membership = begun("a", "b")
+    membership.leaves("b")
+    vote_of_all(membership)
+    assert membership.died("b") == [Form(View(1, 1, ("a",), loss=2.0))]
+
+
+def test_the_last_one_stays_until_a_joiner_has_the_weights() -> None:
+    membership = begun("a")
+    membership.joins("b")
+    membership.leaves("a")
+    assert Form(View(1, 1, ("a", "b"), newcomers=("b",), loss=2.0)) in vote_of_all(membership)
+    commit, *_ = vote_of_all(membership)
+    assert isinstance(commit, Commit)
+    assert commit.parting == ("a",)
+
+
+def test_training_fails_when_the_weights_are_gone() -> None:
+    membership = begun("a")
+    membership.joins("b")
+    vote_of_all(membership)
+    [said] = membership.died("a")  # b is a member, but has not got them yet
+    assert isinstance(said, Finish)
+    assert said.failed
+
+
+def test_training_is_over_when_all_have_finished() -> None:
+    membership = begun("a", "b")
+    assert membership.finished("a") == [Form(View(1, 0, ("b",)))]
+    assert membership.finished("b") == [Finish("no worker is left after 0 steps: b has finished")]
+    assert membership.joins("c") == []
+
+
+def test_who_was_taken_for_dead_is_told_so() -> None:
+    membership = begun("a", "b")
+    membership.died("b")
+    [said] = membership.voted("b", 0, 0)
+    assert isinstance(said, Expel)
+    [said] = membership.joins("b")
+    assert isinstance(said, Expel)
+
+
+def test_a_vote_for_another_step_is_refused() -> None:
+    membership = begun("a", "b")
+    with pytest.raises(ValueError, match="step 4 of epoch 0, which is at step 0"):
+        membership.voted("a", 0, 4)
+
+
+class Training(RuleBasedStateMachine):
+    """Workers that do whatever they may, in any order, while the test notes what each of them knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.born = 0
+        self.alive: set[str] = set()
+        self.steps: dict[str, int] = {}
+        """By worker that has weights: after how many steps they are."""
+        self.done: list[Commit] = []
+        self.parting: set[str] = set()
+        self.over: Finish | None = None
+
+    @initialize(founders=st.integers(1, 4))
+    def begin(self, founders: int) -> None:
+        self.membership = Membership(founders)
+        for _ in range(founders):
+            self.join()
+
+    def hear(self, instructions: list[Instruction]) -> None:
+        for said in instructions:
+            match said:
+                case Commit():
+                    assert said.step == len(self.done)
+                    self.done.append(said)
+                    self.parting = set(said.parting)
+                    for name in said.members:
+                        assert self.steps[name] == said.step
+                        self.steps[name] += 1
+                case Form(view):
+                    assert view.step == len(self.done)
+                    assert view.members[0] not in view.newcomers
+                    if view.step:
+                        assert set(view.members) - set(view.newcomers) <= self.steps.keys()
+                    self.steps = dict.fromkeys(view.members, self.steps.get(view.members[0], 0))
+                    assert set(self.steps.values()) == {view.step}
+                    self.parting = set()
+                case Finish():
+                    assert self.over is None
+                    self.over = said
+                case Expel():
+                    raise AssertionError("nobody here is taken for dead")
+
+    @rule()
+    def join(self) -> None:
+        name, self.born = f"w.{self.born}", self.born + 1
+        self.alive.add(name)
+        self.hear(self.membership.joins(name))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def vote(self, data: Any) -> None:
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        view = self.membership.view
+        if view and name in view.members and name not in self.parting:
+            self.hear(self.membership.voted(name, view.epoch, len(self.done), 1.0, 1.0))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), finishes=st.booleans())
+    def go(self, data: Any, finishes: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        if finishes and name in self.membership.members and name not in self.parting:
+            self.alive.discard(name)
+            self.hear(self.membership.finished(name))
+        else:
+            self.hear(self.membership.leaves(name))
+            if name not in self.membership.members:
+                self.alive.discard(name)
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def die(self, data: Any) -> None:
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        self.alive.discard(name)
+        self.parting.discard(name)
+        self.hear(self.membership.died(name))
+
+    @rule()
+    def hand_over(self) -> None:
+        for name in sorted(self.parting & self.alive):
+            self.alive.discard(name)
+            self.hear(self.membership.left(name, has_will=True))
+
+    @rule()
+    def do_a_whole_step(self) -> None:
+        """Whatever happened: if all do what they are waited for, it goes on."""
+        self.hand_over()
+        before = len(self.done)
+        view = self.membership.view
+        if self.over or view is None:
+            return
+        for name in self.membership.awaited:
+            self.hear(self.membership.voted(name, view.epoch, before, 1.0, 1.0))
+        assert len(self.done) == before + 1
+
+    @invariant()
+    def the_dead_are_no_members(self) -> None:
+        if self.born and self.membership.phase in (Phase.STEPPING, Phase.GATHERING):
+            assert set(self.membership.members) <= self.alive
+            assert set(self.membership.joining) <= self.alive
+
+    @invariant()
+    def every_step_is_in_the_history_once(self) -> None:
+        if self.born:
+            done = [(span.epoch, span.members) for span in self.membership.history for _ in range(span.begin, span.end)]
+            assert done == [(commit.epoch, commit.members) for commit in self.done]
+
+
+TestTraining = Training.TestCase
+TestTraining.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
