@@ -1,0 +1,305 @@
+"""GD-SEC: send only the components of gradient differences that matter, and correct the error later.
+
+    worker m                                                             receiver (every worker, or a server)
+    D_m = g_m - h_m + e_m
+    S_m = D_m where |D_m,i| > (xi_i / M) |theta_i^k - theta_i^{k-1}| ──▶ ghat = h + sum_m S_m
+    e_m <- D_m - S_m                                                     h   <- h + beta sum_m S_m
+    h_m <- h_m + beta S_m                                                theta <- theta - alpha ghat
+
+Y. Chen, R. S. Blum, M. Takac, B. M. Sadler, "Distributed Learning With Sparsified Gradient Differences", IEEE JSTSP
+2022, https://arxiv.org/abs/2202.02491; sum convention, `f = sum_m f_m`. From the lines above follow, with
+`h = sum_m h_m` and `e = sum_m e_m`, for every beta:
+
+    ghat^k = grad f(theta^k) + e^k - e^{k+1}                nothing is lost, only delayed
+    |e_{m,i}^{k+1}| <= (xi_i / M) |theta_i^k - theta_i^{k-1}|
+
+Where we go beyond the paper: h is kept by every receiver, so that what travels back is sparse too; and there is a
+form for any optimizer. Since plain SGD moves by `-alpha ghat`, its threshold is `(xi alpha / M) |ghat^{k-1}|`. The
+averaged form takes `c = xi alpha` as the knob: it needs no learning rate and no copy of theta, is the same on every
+worker, and goes on to mean the same under momentum or Adam. `Round.applied` is what the test compares with: ghat of
+the last round there, `theta^k - theta^{k-1}` in the paper's form.
+
+One path for the whole family: the test by component, layer or bucket (as CGD has it) or by rank (top-j), with or
+without memory, with or without error correction, exact or quantized values. `ropewalk.exchange.presets` names them.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid, MessageCorrupt
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.compressor import Decoder, Encoder, Round
+from ropewalk.exchange.compressors.gd_sec_options import GDSECOptions
+from ropewalk.exchange.kernels import Selection, gd_sec_select, scatter_add
+from ropewalk.exchange.message import Message
+from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
+from ropewalk.exchange.wire.values import value_codec
+
+
+class GDSEC(GDSECOptions):
+    """Gradient descent with sparsification and error correction; see `GDSECOptions` for what there is to choose."""
+
+    name = "gd_sec"
+
+    def encoder(self, layout: Layout) -> GDSECEncoder:
+        return GDSECEncoder(self, layout)
+
+    def decoder(self, layout: Layout) -> GDSECDecoder:
+        return GDSECDecoder(self, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What `commit` takes over: what was sent as the receiver will see it, all of D where `whole`."""
+
+    sent: Selection | None = None
+    whole: Tensor | None = None
+    error_changes: bool = True
+
+
+class GDSECEncoder(Encoder):
+    """The worker's half: h_m and e_m, in float32 or float64."""
+
+    def __init__(self, config: GDSECOptions, layout: Layout) -> None:
+        self.layout = layout
+        self._config = config
+        self._beta = config.memory_rate
+        self._memory = _zeros(layout) if self._beta else None
+        self._error = _zeros(layout) if config.error_correction else None
+        # The error of the next round, in a buffer of its own until `commit`.
+        self._next_error = _zeros(layout)
+        self._factor = _factors(config, layout)
+        # Gradients of 16 bits are not sent in 32, although the state has them.
+        halves = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+        self._codec = halves.get(layout.dtype, "same") if config.values == "same" else config.values
+        # So that buckets do not round alike.
+        self._salt = zlib.crc32(layout.names[0].encode())
+        self._said: _Said | None = None
+
+    def encode(self, gradient: Tensor, round_: Round) -> Message:
+        self._must_be_settled()
+        if not self._config.speaks(round_):
+            return self._silent(gradient)
+        found = self._select(gradient, round_)
+        seed = (round_.step, round_.rank, self._salt)
+        message = pack_sparse(self.layout, found.indices, found.values, self._codec, seed)
+        if self._codec != "same" and len(found.values):
+            heard = value_codec(self._codec).heard(found.values, seed)
+            # Where S goes, the next error is still 0: what the codec loses stays there.
+            scatter_add(self._next_error, found.indices, found.values - heard)
+            found = Selection(found.indices, heard)
+        self._said = _Said(found)
+        return message
+
+    def _silent(self, gradient: Tensor) -> Message:
+        if self._config.silent == "computes":
+            self._difference(gradient)
+            self._said = _Said()
+        else:
+            self._said = _Said(error_changes=False)
+        return Message(np.empty(0, np.uint8), {})
+
+    def _select(self, gradient: Tensor, round_: Round) -> Selection:
+        """Find S, and leave D - S in `_next_error`."""
+        config = self._config
+        reference = None if round_.applied is None else round_.applied.to(self._next_error.dtype)
+        factor = (config.c if config.xi is None else config.xi) / round_.size
+        if config.density is None and config.per == "component":
+            scaled: float | Tensor = factor if self._factor is None else self._factor * factor
+            return gd_sec_select(gradient, self._memory, self._error, reference, scaled, self._next_error)
+        difference = self._difference(gradient)
+        if config.density is not None:
+            num = max(1, round(config.density * len(difference)))
+            indices = torch.topk(difference.abs(), num, sorted=False).indices.sort().values
+        else:
+            loud = [part for part in self._blocks() if self._is_loud(part, reference, factor)]
+            places = [difference[part].nonzero().reshape(-1) + part.start for part in loud]
+            indices = torch.cat(places) if places else torch.empty(0, dtype=torch.int64, device=difference.device)
+        values = difference[indices]
+        difference[indices] = 0
+        return Selection(indices.to("cpu", torch.int32).numpy(), values.cpu().numpy())
+
+    def _difference(self, gradient: Tensor) -> Tensor:
+        """D, in `_next_error`."""
+        difference = self._next_error.copy_(gradient)
+        if self._memory is not None:
+            difference -= self._memory
+        if self._error is not None:
+            difference += self._error
+        return difference
+
+    def _blocks(self) -> Iterator[slice]:
+        return iter(self.layout.slices.values() if self._config.per == "layer" else [slice(0, self.layout.numel)])
+
+    def _is_loud(self, part: slice, reference: Tensor | None, factor: float) -> bool:
+        if reference is None:
+            return True
+        moved = reference[part] if self._factor is None else reference[part] * self._factor[part]
+        # NaN is loud, as everywhere.
+        return not _norm(self._next_error[part]) <= factor * _norm(moved)
+
+    def whole(self, gradient: Tensor, round_: Round) -> Tensor:
+        self._must_be_settled()
+        if not self._config.speaks(round_):
+            self._silent(gradient)
+            return torch.zeros_like(gradient)
+        difference = self._difference(gradient)
+        said = difference.to(self.layout.dtype, copy=True)
+        # Zero, unless the bucket's dtype holds less than the state's.
+        difference -= said
+        self._said = _Said(whole=said.to(difference.dtype, copy=True))
+        return said
+
+    def commit(self) -> None:
+        said, self._said = self._said, None
+        if said is None:
+            return
+        if self._error is not None and said.error_changes:
+            self._error, self._next_error = self._next_error, self._error
+        if self._memory is None:
+            return
+        if said.whole is not None:
+            self._memory.add_(said.whole, alpha=self._beta)
+        elif said.sent is not None:
+            scatter_add(self._memory, said.sent.indices, said.sent.values, self._beta)
+
+    def abort(self) -> None:
+        self._said = None
+
+    def _must_be_settled(self) -> None:
+        if self._said is not None:
+            raise RuntimeError("the last round is neither committed nor aborted; call commit or abort before the next")
+
+    @property
+    def error(self) -> Tensor | None:
+        return self._error
+
+    @property
+    def memory(self) -> Tensor | None:
+        return self._memory
+
+    def flush(self) -> Tensor | None:
+        if self._memory is not None:
+            self._memory.zero_()
+        if self._error is None:
+            return None
+        error = self._error.clone()
+        self._error.zero_()
+        return error
+
+    def state_dict(self) -> dict[str, Any]:
+        held = {"memory": self._memory, "error": self._error}
+        return {name: self.layout.by_name(flat) for name, flat in held.items() if flat is not None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, flat in (("memory", self._memory), ("error", self._error)):
+            if flat is not None:
+                self.layout.fill(flat, state.get(name, {}))
+
+
+class GDSECDecoder(Decoder):
+    """The receiver's half: h. Replicas add in the order of ranks, and so hold the same bits."""
+
+    def __init__(self, config: GDSECOptions, layout: Layout) -> None:
+        self.layout = layout
+        self._beta = config.memory_rate
+        self._memory = _zeros(layout) if self._beta else None
+        self._heard: list[Selection] | Tensor | None = None
+
+    def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
+        self._must_be_settled()
+        heard: list[Selection] = []
+        for rank in sorted(messages):
+            try:
+                heard.append(unpack_sparse(messages[rank], self.layout.numel, _state_dtype(self.layout)))
+            except MessageCorrupt as error:
+                raise MessageCorrupt(f"from rank {rank}: {error}", rank=rank) from error
+        total = self._start(out)
+        for said in heard:
+            scatter_add(total, said.indices, said.values)
+        if total is not out:
+            out.copy_(total)
+        self._heard = heard
+
+    def decode_whole(self, total: Tensor, out: Tensor) -> None:
+        self._must_be_settled()
+        heard = total.to(_state_dtype(self.layout), copy=True)
+        applied = self._start(out).add_(heard)
+        if applied is not out:
+            out.copy_(applied)
+        self._heard = heard
+
+    def _start(self, out: Tensor) -> Tensor:
+        """A tensor with h in it, or zeros; `out` itself where its dtype will do."""
+        dtype = _state_dtype(self.layout)
+        total = out if out.dtype == dtype and out.is_contiguous() else torch.empty_like(out, dtype=dtype)
+        return total.zero_() if self._memory is None else total.copy_(self._memory)
+
+    def commit(self) -> None:
+        heard, self._heard = self._heard, None
+        if heard is None or self._memory is None:
+            return
+        if isinstance(heard, Tensor):
+            self._memory.add_(heard, alpha=self._beta)
+            return
+        for said in heard:
+            scatter_add(self._memory, said.indices, said.values, self._beta)
+
+    def abort(self) -> None:
+        self._heard = None
+
+    def _must_be_settled(self) -> None:
+        if self._heard is not None:
+            raise RuntimeError("the last round is neither committed nor aborted; call commit or abort before the next")
+
+    def remember(self, total: Tensor) -> None:
+        if self._memory is not None:
+            self._memory.copy_(total)
+
+    def flush(self) -> None:
+        if self._memory is not None:
+            self._memory.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._memory is None else {"memory": self.layout.by_name(self._memory)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self._memory is not None:
+            self.layout.fill(self._memory, state.get("memory", {}))
+
+
+def _state_dtype(layout: Layout) -> torch.dtype:
+    """Small differences add up over many rounds, more than half precision can hold."""
+    return torch.float64 if layout.dtype == torch.float64 else torch.float32
+
+
+def _zeros(layout: Layout) -> Tensor:
+    return torch.zeros(layout.numel, dtype=_state_dtype(layout), device=layout.device)
+
+
+def _factors(config: GDSECOptions, layout: Layout) -> Tensor | None:
+    """By component, what c or xi is multiplied by; None where that is 1 everywhere."""
+    if not config.factors:
+        return None
+    flat = _zeros(layout)
+    for name, part in layout.views(flat):
+        factor = config.factor_of(name)
+        if isinstance(factor, Tensor) and factor.shape != part.shape:
+            raise ExchangeInvalid(
+                f"the factor of {name!r} has shape {tuple(factor.shape)}, and not {tuple(part.shape)}"
+            )
+        part.copy_(torch.as_tensor(factor))
+    return flat
+
+
+def _norm(flat: Tensor) -> float:
+    return math.sqrt(float(torch.dot(flat, flat)))
