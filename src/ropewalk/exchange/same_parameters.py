@@ -29,7 +29,7 @@ def require_same_parameters(group: Group, entries: Sequence[Entry]) -> None:
     said = group.all_gather(memoryview(text), [0], "names of parameters")
     lists = [msgspec.json.decode(message, type=dict[str, str]) for message, _ in said]
     raise ExchangeInvalid(
-        "members would exchange other parameters: " + "; ".join(_differences(lists)) + ". Every member must build the "
+        "members do not exchange the same parameters: " + "; ".join(_differences(lists)) + ". Every member must build the "
         "same model, in the same order; a parameter that one member does not use counts as zeros there"
     )
 
@@ -39,12 +39,16 @@ def _differences(lists: Sequence[dict[str, str]]) -> list[str]:
     first = lists[0]
     differences: list[str] = []
     for rank, other in enumerate(lists):
-        lacks = [name for name in first if name not in other]
-        has = [name for name in other if name not in first]
-        changed = [f"{name} as {other[name]}, not {first[name]}" for name in other if other[name] != first.get(name)]
-        changed = [text for text in changed if text.split(" as ")[0] not in has]
-        for what, names in (("lacks", lacks), ("alone has", has), ("has", changed)):
-            if names:
-                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                differences.append(f"rank {rank} {what} {', '.join(names[:_SHOWN])}{more}")
-    return differences or ["the order of parameters differs"]
+        if lacks := [name for name in first if name not in other]:
+            differences.append(f"rank {rank} lacks {_listed(lacks)}, which rank 0 has")
+        if more := [name for name in other if name not in first]:
+            differences.append(f"rank {rank} has {_listed(more)}, which rank 0 lacks")
+        if changed := [name for name in other if other[name] != first.get(name, other[name])]:
+            shown = [f"{name} as {other[name]} and not {first[name]}" for name in changed]
+            differences.append(f"rank {rank} has {_listed(shown)}")
+    return differences or ["their order differs"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
