@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import ExchangeInvalid, MessageCorrupt
 from ropewalk.exchange.buckets import Layout
-from ropewalk.exchange.compressors.compressor import Message
 from ropewalk.exchange.kernels.selection import Floats, Indices, Selection
+from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire import INDEX_CODINGS
 from ropewalk.exchange.wire.bits import Bytes
 from ropewalk.exchange.wire.values import AsBfloat16, AsFloats, Levels, ValueCodec, value_codec

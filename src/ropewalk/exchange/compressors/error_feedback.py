@@ -1,0 +1,168 @@
+"""Error feedback: what a message leaves out is added to the next gradient (EF-SGD, 1901.09847, algorithm 2).
+
+    corrected = gradient + error ─▶ encoder of any other ─▶ Message ─▶ link
+                                                               └─▶ decoder that hears nobody else ─▶ said
+    error = corrected - said
+
+All that was said, plus the error, is all that there was to say: the law holds whatever the other compressor does. Where
+payloads are summed, the part of the sum that is a member's own is what it said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round, SummableEncoder
+from ropewalk.exchange.compressors.memoryless import state_dtype
+from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.message import Message
+
+
+@dataclass(frozen=True)
+class ErrorFeedback(Compressor):
+    """Another compressor, and what it leaves out.
+
+    Attributes:
+        inner: the other one, in the form that it has under error feedback. Those that leave nothing out, or keep errors
+            themselves, are refused.
+    """
+
+    name = "error_feedback"
+
+    inner: Compressor
+
+    def __post_init__(self) -> None:
+        inner = self.inner.under_error_feedback()
+        object.__setattr__(self, "inner", inner)
+        for promise in ("summable", "keeps_memory", "stale_safe"):
+            object.__setattr__(self, promise, getattr(inner, promise))
+
+    def encoder(self, layout: Layout) -> Encoder:
+        inner, hears = self.inner.encoder(layout), self.inner.decoder(layout)
+        if isinstance(inner, SummableEncoder):
+            return _SummableCorrectingEncoder(layout, inner, hears)
+        return _CorrectingEncoder(layout, inner, hears)
+
+    def decoder(self, layout: Layout) -> Decoder:
+        return self.inner.decoder(layout)
+
+    def under_error_feedback(self) -> Compressor:
+        raise ExchangeInvalid(f"{self!r} keeps its errors already")
+
+
+class _CorrectingEncoder(Encoder):
+    def __init__(self, layout: Layout, inner: Encoder, hears: Decoder) -> None:
+        self.layout = layout
+        self._inner = inner
+        self._hears = hears
+        self._error = torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device)
+        self._next = Pending[Tensor]()
+
+    def encode(self, gradient: Tensor, round_: Round) -> Message:
+        self._next.check()
+        corrected = self._error + gradient
+        message = self._inner.encode(corrected.to(self.layout.dtype), round_)
+        said = torch.empty_like(gradient)
+        self._hears.decode({round_.rank: message.data.data}, said)
+        self._prepare(corrected, said, round_)
+        return message
+
+    def whole(self, gradient: Tensor, round_: Round) -> Tensor:
+        self._next.check()
+        corrected = self._error + gradient
+        travelling = corrected.to(self.layout.dtype, copy=True)
+        whole = self._inner.whole(travelling, round_)
+        if whole is None:
+            whole = travelling
+        said = torch.empty_like(gradient)
+        self._hears.decode_whole(whole, said)
+        self._prepare(corrected, said, round_)
+        return whole
+
+    def commit(self) -> None:
+        error = self._next.take()
+        self._error = self._error if error is None else error
+        self._inner.commit()
+        self._hears.commit()
+
+    def abort(self) -> None:
+        self._next.drop()
+        self._inner.abort()
+        self._hears.abort()
+
+    @property
+    def error(self) -> Tensor:
+        return self._error
+
+    @property
+    def memory(self) -> Tensor | None:
+        return self._inner.memory
+
+    def flush(self) -> Tensor:
+        kept = self._error.clone()
+        self._error.zero_()
+        self._inner.flush()
+        self._hears.flush()
+        return kept
+
+    def state_dict(self) -> dict[str, Any]:
+        inner = {f"inner.{kind}": state for kind, state in self._inner.state_dict().items()}
+        heard = {f"heard.{kind}": state for kind, state in self._hears.state_dict().items()}
+        return {"error": self.layout.by_name(self._error)} | inner | heard
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.layout.fill(self._error, state.get("error", {}))
+        self._inner.load_state_dict(_below("inner.", state))
+        self._hears.load_state_dict(_below("heard.", state))
+
+    def _prepare(self, corrected: Tensor, said: Tensor, round_: Round) -> None:
+        # Who has no samples has computed nothing: a memory goes on speaking for it, and its error waits.
+        self._next.prepare(self._error if round_.samples == 0 else corrected.sub_(said))
+
+
+class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
+    def __init__(self, layout: Layout, inner: SummableEncoder, hears: Decoder) -> None:
+        super().__init__(layout, inner, hears)
+        self._sums = inner
+        # Of the round that has begun: what was to be said, and the own part of the last sum.
+        self._corrected: Tensor | None = None
+        self._own: Tensor | None = None
+
+    def summand(self, gradient: Tensor, round_: Round) -> Tensor:
+        self._next.check()
+        self._next.prepare(self._error)
+        self._corrected = self._error + gradient
+        summand = self._sums.summand(self._corrected.to(self.layout.dtype), round_)
+        self._own = summand.clone()
+        return summand
+
+    def next_summand(self, total: Tensor) -> Tensor | None:
+        summand = self._sums.next_summand(total)
+        self._own = self._own if summand is None else summand.clone()
+        return summand
+
+    def decode_sum(self, total: Tensor, out: Tensor) -> None:
+        if self._corrected is None or self._own is None:
+            raise RuntimeError("there is nothing to decode before the first summand was made")
+        self._sums.decode_sum(self._own, out)
+        self._next.prepare(self._corrected - out)
+        self._sums.decode_sum(total, out)
+
+    def commit(self) -> None:
+        super().commit()
+        self._corrected = self._own = None
+
+    def abort(self) -> None:
+        super().abort()
+        self._corrected = self._own = None
+
+
+def _below(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {kind.removeprefix(prefix): part for kind, part in state.items() if kind.startswith(prefix)}

