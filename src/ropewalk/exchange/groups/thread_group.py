@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost
+from ropewalk.exchange.groups.board import Board, MemoryBoard
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.traffic import Traffic, ring_bytes
 
@@ -83,12 +84,15 @@ class _Waiting(Work):
 class ThreadGroup(Group):
     """A member of a group inside this process; `make` makes all of them."""
 
-    def __init__(self, rank: int, room: _Room, epoch: int, members: tuple[str, ...], timeout_s: float) -> None:
+    def __init__(
+        self, rank: int, room: _Room, epoch: int, members: tuple[str, ...], timeout_s: float, board: Board
+    ) -> None:
         self.rank = rank
         self.size = room.size
         self.epoch = epoch
         self.members = members
         self.traffic = Traffic()
+        self.board = board
         self._room = room
         self._timeout_s = timeout_s
         self._num_calls = 0
@@ -103,7 +107,8 @@ class ThreadGroup(Group):
         if size < 1 or len(names) != size:
             raise ValueError(f"a group has at least 1 member and a name for each, not {size} and {names}")
         room = _Room(size)
-        return [cls(rank, room, epoch, names, timeout_s) for rank in range(size)]
+        boards = MemoryBoard.make(size)
+        return [cls(rank, room, epoch, names, timeout_s, boards[rank]) for rank in range(size)]
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
         def add_up(call: _Call) -> None:

@@ -1,0 +1,508 @@
+"""`BucketedExchange`: gradients become buckets, and buckets travel while the backward goes on.
+
+    ready(name, grad) ─ copied ─▶ bucket (flat) ─ full ─▶ communication thread ─ reduce_bucket ─▶ completion thread
+                  ▲                                                                                   │ copied back
+                  └───────────────────────────────────────────────────────────────────────────────────┘
+    begin ── ready* ── wait ─────────────────────── finish: commit_bucket of all
+                        └ an error, or abort() ───▶ abort_bucket of all: the step did not happen
+
+What a subclass adds is how one bucket becomes the mean over members (`reduce_bucket`), and the state that it keeps
+for that. State is written down by parameter name, so that other buckets (`rebucket`) carry it on. Memories that are
+sums over members, and members without state, are put right at the head of the first step after a change.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled
+from ropewalk.exchange import not_finite
+from ropewalk.exchange.backward_order import BackwardOrder
+from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Entry, Layout, plan_buckets
+from ropewalk.exchange.communication_thread import CommunicationThread
+from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.groups.group import Group, Work
+from ropewalk.exchange.not_finite import NanPolicy
+from ropewalk.exchange.observer import WHOLE_STEP, Observer
+from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, findings, pack_facts
+from ropewalk.exchange.reporting import Ledger
+
+#: State by its kind and then by parameter; a kind that is no mapping is the same for all parameters.
+State = dict[str, Any]
+
+
+class BucketedExchange(Exchange):
+    """What exchanges that fuse gradients have in common.
+
+    Args:
+        bucket_bytes: a bucket is closed once it holds as much.
+        first_bucket_bytes: the same for the first one, small so that sending begins early.
+        nan: what happens when a member's gradient is NaN or infinite: "raise", "skip" the step, "zero" the components,
+            or "pass" it on to everybody, which is what a GradScaler needs.
+        observers: who is told what happens.
+
+    Attributes:
+        uniform: every member has one sample in every step, so that weights need not be agreed. Set before `bind`.
+        skipped: whether the last step was left out on all members, because of NaN or infinity; gradients are zeros.
+    """
+
+    uniform: bool = False
+    skipped: bool = False
+
+    def __init__(
+        self,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        first_bucket_bytes: int = FIRST_BUCKET_BYTES,
+        nan: NanPolicy = "pass",
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._bucket_bytes = bucket_bytes
+        self._first_bucket_bytes = first_bucket_bytes
+        self._nan: NanPolicy = not_finite.check_policy(nan)
+        self._ledger = Ledger()
+        self._observers: tuple[Observer, ...] = (self._ledger, *observers)
+        self._entries: tuple[Entry, ...] = ()
+        self._layouts: tuple[Layout, ...] = ()
+        self._buckets: list[Bucket] = []
+        self._carried: State = {}
+        self._bucket_of: dict[str, Bucket] = {}
+        self._group: Group | None = None
+        self._thread: CommunicationThread | None = None
+        self._order: BackwardOrder | None = None
+        self._step: OpenStep | None = None
+        self._aborting = threading.RLock()
+        self._next_step = 0
+        self._syncs = False
+        self._fresh = True
+
+    # What a subclass says.
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether buckets have state, which NaN must not enter and whose members must agree at every head of a step."""
+        return False
+
+    def prepare(self, bucket: Bucket) -> None:
+        """A bucket is new: make what belongs to it. Not on the communication thread; nothing is under way."""
+
+    def discard(self, bucket: Bucket) -> None:
+        """A bucket is no more; its state was taken by `bucket_state`."""
+
+    @abc.abstractmethod
+    def reduce_bucket(self, bucket: Bucket, step: OpenStep) -> Callable[[], None] | None:
+        """Begin to replace `bucket.flat`, the own gradients, by the mean over members.
+
+        Called on the communication thread, in the order of indices on every member. What it returns is called on the
+        completion thread, in the same order, and the mean must be there after it; None: it is there already.
+        `step.agreed` has the samples of all members. State must not change before `commit_bucket`.
+        """
+
+    def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None:
+        """Sum memories anew, and supply who is fresh, on the communication thread; repeated if the step fails."""
+
+    def commit_bucket(self, bucket: Bucket) -> None:
+        """The step is done: take over what `reduce_bucket` prepared."""
+
+    def abort_bucket(self, bucket: Bucket) -> None:
+        """The step did not happen: forget what `reduce_bucket` prepared. Nothing if there is nothing."""
+
+    def bucket_state(self, bucket: Bucket) -> State:
+        """The committed state of a bucket, as copies."""
+        return {}
+
+    def load_bucket_state(self, bucket: Bucket, state: State) -> None:
+        """Take over state; what concerns other parameters is ignored."""
+
+    def interrupt(self) -> None:
+        """Wake up what hangs in `reduce_bucket` or its completion; from any thread."""
+        self.group.abort()
+
+    def agree(self, record: StepRecord) -> Agreement:
+        """Learn what the others bring to this step; on the communication thread."""
+        if self.uniform and not self.keeps_state:
+            return Agreement((1.0,) * self.group.size)
+        facts = pack_facts(record, syncs=self._syncs, fresh=self._fresh)
+        return Agreement.of([theirs for _, theirs in self.group.all_gather(memoryview(b""), facts, "step")])
+
+    def tell_findings(self, names: Sequence[str]) -> Mapping[int, Sequence[str]]:
+        """Tell all members where NaN or infinity was found, and hear theirs; on the communication thread."""
+        message = memoryview("\0".join(names).encode())
+        return findings(self.group.all_gather(message, [], "not finite"))
+
+    # Binding.
+
+    @property
+    def group(self) -> Group:
+        """Whom it talks to."""
+        if self._group is None:
+            raise RuntimeError("this exchange is not bound; call bind(model.named_parameters(), group) first")
+        return self._group
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The buckets, in the order of sending."""
+        return tuple(bucket.layout for bucket in self._buckets) or self._layouts
+
+    def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
+        if self._group is not None:
+            raise RuntimeError("this exchange is bound already; close() it first, or use regroup() for other members")
+        self._entries = tuple(Entry.of(name, parameter) for name, parameter in named_parameters)
+        self._layouts = plan_buckets(self._entries, self._bucket_bytes, self._first_bucket_bytes)
+        self._group = group
+        self._thread = CommunicationThread(f"rank {group.rank} exchange")
+        self._tell_bound()
+
+    def regroup(self, group: Group) -> None:
+        self._refuse_open_step("regroup")
+        old, self._group = self.group, group
+        self._syncs = self._syncs or group is not old or self._fresh
+        self._tell_bound()
+
+    def rebucket(self, layouts: Sequence[Layout]) -> None:
+        """Go on with other buckets of the same parameters, between two steps; state is carried over by name."""
+        self._refuse_open_step("rebucket")
+        if sorted(name for layout in layouts for name in layout.names) != sorted(entry.name for entry in self._entries):
+            raise ExchangeInvalid("other buckets must hold the same parameters, each once")
+        self._drop_buckets()
+        self._layouts = tuple(layouts)
+        self._tell_bound()
+
+    def set_bucket_bytes(self, bucket_bytes: int, first_bucket_bytes: int = FIRST_BUCKET_BYTES) -> None:
+        """As `rebucket`, by sizes; the same on every member."""
+        self.rebucket(plan_buckets(self._entries, bucket_bytes, first_bucket_bytes))
+
+    def gradient_views(self) -> dict[str, Tensor]:
+        """Memory of the buckets, by parameter: gradients made there are not copied. Until the next `rebucket`."""
+        self._make_buckets()
+        return {name: view for bucket in self._buckets for name, view in bucket.views.items()}
+
+    def close(self) -> None:
+        if self._thread is None:
+            return
+        if self._step is not None:
+            self.abort(self._step.epoch)
+        self._thread.close()
+        self._thread = self._group = None
+        for observer in self._observers:
+            observer.close()
+
+    # A step.
+
+    def begin(self, record: StepRecord) -> None:
+        self._refuse_open_step("begin a step")
+        self._make_buckets()
+        self._order = BackwardOrder(self._layouts)
+        self._open(record)
+
+    def ready(self, name: str, grad: Tensor) -> Work:
+        step, order = self._open_step("ready"), self._order
+        if name not in self._bucket_of:
+            raise KeyError(f"no parameter {name!r} is bound; bound are {', '.join(sorted(self._bucket_of)[:5])}, ...")
+        assert order is not None, "buckets of a hook are not filled one by one"
+        bucket = self._bucket_of[name]
+        view = bucket.views[name]
+        if grad.is_sparse:
+            raise ExchangeInvalid(f"the gradient of {name!r} is a sparse tensor; make its layer with sparse=False")
+        going = order.ready(name)
+        if grad.data_ptr() != view.data_ptr():
+            with torch.no_grad():
+                view.copy_(grad)
+            step.grads[name] = grad
+        for observer in self._observers:
+            observer.ready(name)
+        self._send(step, going)
+        return step.arrival(bucket.index)
+
+    def wait(self) -> None:
+        step = self._open_step("wait")
+        if self._order is not None:
+            for index, missing in self._order.rest():
+                for name in missing:
+                    self._buckets[index].views[name].zero_()
+                self._send(step, [index])
+        began = time.perf_counter()
+        while not step.settled.wait(1.0):
+            try:
+                for observer in self._observers:
+                    observer.waiting(time.perf_counter() - began)
+            except Exception as error:
+                self._fail(step, error)
+        self._phase("wait", WHOLE_STEP, began)
+        if step.error is not None:
+            raise step.error
+
+    def finish(self) -> Report:
+        self.wait()
+        return self._close_step(self._open_step("finish"))
+
+    def abort(self, epoch: int) -> None:
+        with self._aborting:
+            step = self._step
+            if step is None or self._thread is None or epoch < step.epoch:
+                return
+            self._fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
+            self.interrupt()
+            self._thread.drain()
+            for bucket in self._buckets:
+                self.abort_bucket(bucket)
+            self._step = self._order = None
+
+    def carry(
+        self, index: int, layout: Layout, flat: Tensor, *, last: bool, done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Exchange a bucket that somebody else filled, in place, as part of the open step; in the order of indices.
+
+        Where buckets differ from those of the last step, state is carried over by name. The exchange's state moves on
+        by itself when the last bucket is done; `finish` is not called.
+
+        Args:
+            index: of the bucket, from 0.
+            layout: what lies where in it.
+            flat: the own gradients; the mean when it is done.
+            last: no further bucket comes in this step.
+            done: called on a thread of the exchange, with what the step failed with.
+        """
+        step = self._open_step("carry")
+        if index < len(self._buckets) and self._buckets[index].layout != layout:
+            # Those before it, which are on their way, stay: a parameter is in one bucket only.
+            self._drop_buckets(index)
+        if index == len(self._buckets):
+            self._make_bucket(index, layout, flat)
+            self._tell_bound()
+        bucket = self._buckets[index]
+        bucket.flat = flat
+        step.arrivals[index] = threading.Event()
+        self._enqueue(step, bucket, last, done)
+
+    def open_carried(self, record: StepRecord) -> None:
+        """Begin a step whose buckets come by `carry`."""
+        self._refuse_open_step("begin a step")
+        self._order = None
+        self._open(record)
+
+    # State.
+
+    def report(self) -> Report:
+        return self._ledger.report()
+
+    def errors(self) -> dict[str, Tensor]:
+        """What compression has kept back here so far, by parameter name, as copies; between two steps."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        self._refuse_open_step("take its state")
+        return {"step": self._next_step, "size": self.group.size, "state": self._merged_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._refuse_open_step("load a state")
+        self._next_step = int(state["step"])
+        self._carried = dict(state["state"])
+        for bucket in self._buckets:
+            self.load_bucket_state(bucket, self._carried)
+        self._fresh = False
+        # Summed anew only where members changed, because a sum in another order has other bits.
+        self._syncs = int(state["size"]) != self.group.size
+
+    def _merged_state(self, first: int = 0) -> State:
+        merged: State = {}
+        for state in (self._carried, *(self.bucket_state(bucket) for bucket in self._buckets[first:])):
+            for kind, part in state.items():
+                if isinstance(part, Mapping):
+                    merged.setdefault(kind, {}).update(cast(Mapping[str, Any], part))
+                else:
+                    merged[kind] = part
+        return merged
+
+    def _make_buckets(self) -> None:
+        if not self._buckets:
+            for index, layout in enumerate(self._layouts):
+                flat = torch.zeros(layout.numel, dtype=layout.dtype, device=layout.device)
+                self._make_bucket(index, layout, flat)
+            self._carried = {}
+
+    def _make_bucket(self, index: int, layout: Layout, flat: Tensor) -> None:
+        bucket = Bucket(index, layout, flat)
+        self._buckets.append(bucket)
+        self._bucket_of.update(dict.fromkeys(layout.names, bucket))
+        self.prepare(bucket)
+        if self._carried:
+            self.load_bucket_state(bucket, self._carried)
+
+    def _drop_buckets(self, first: int = 0) -> None:
+        self._carried = self._merged_state(first)
+        for bucket in self._buckets[first:]:
+            self.discard(bucket)
+        del self._buckets[first:]
+
+    # How a step goes.
+
+    def _open(self, record: StepRecord) -> None:
+        assert self._thread is not None
+        self._next_step = record.step
+        self.skipped = False
+        step = OpenStep(record, self.group.epoch)
+        step.arrivals = {bucket.index: threading.Event() for bucket in self._buckets}
+        self._step = step
+        for observer in self._observers:
+            observer.begin(record)
+
+    def _send(self, step: OpenStep, indices: Iterable[int]) -> None:
+        for index in indices:
+            self._enqueue(step, self._buckets[index], index == len(self._buckets) - 1, None)
+
+    def _enqueue(
+        self, step: OpenStep, bucket: Bucket, last: bool, done: Callable[[BaseException | None], None] | None
+    ) -> None:
+        assert self._thread is not None
+        for observer in self._observers:
+            observer.enqueued(bucket.index, bucket.layout.names)
+        queued = time.perf_counter()
+        self._thread.submit(partial(self._begin_bucket, step, bucket, last, done, queued))
+
+    def _begin_bucket(
+        self,
+        step: OpenStep,
+        bucket: Bucket,
+        last: bool,
+        done: Callable[[BaseException | None], None] | None,
+        queued: float,
+    ) -> Callable[[], None]:
+        self._phase("queue", bucket.index, queued)
+        rest = None
+        if step.error is None:
+            try:
+                rest = self._reduce(step, bucket, last)
+            except BaseException as error:  # raised again by wait(), in the thread of the caller
+                self._fail(step, error)
+        return partial(self._complete_bucket, step, bucket, last, done, rest)
+
+    def _reduce(self, step: OpenStep, bucket: Bucket, last: bool) -> Callable[[], None] | None:
+        if step.agreement is None:
+            with self.timed("agree", WHOLE_STEP):
+                step.agreement = self.agree(step.record)
+        if step.agreement.syncs:
+            self.sync_bucket(bucket, step.agreement)
+        if self._screens:
+            names = not_finite.screen(self._nan, bucket.layout, bucket.flat)
+            step.found += names
+            if names and self._nan != "zero":
+                # All gradients of this step are overwritten below; no encoder shall see what is not finite.
+                bucket.flat.zero_()
+        rest = self.reduce_bucket(bucket, step)
+        if last and self._screens:
+            found = self.tell_findings(step.found)
+            record = step.record
+            step.verdict = not_finite.verdict(self._nan, record.step, found, scale=record.scale)
+        return rest
+
+    def _complete_bucket(
+        self,
+        step: OpenStep,
+        bucket: Bucket,
+        last: bool,
+        done: Callable[[BaseException | None], None] | None,
+        rest: Callable[[], None] | None,
+    ) -> None:
+        try:
+            if step.error is None:
+                if rest is not None:
+                    rest()
+                self._copy_back(step, bucket)
+        except BaseException as error:  # raised again by wait(), in the thread of the caller
+            self._fail(step, error)
+        step.arrivals[bucket.index].set()
+        if done is not None:
+            step.held.append(done)
+            # What was found in a later bucket may change the gradients of this one.
+            if not last and not self._screens:
+                step.release()
+        if last:
+            self._settle(step)
+
+    @property
+    def _screens(self) -> bool:
+        return self._nan != "pass" or self.keeps_state
+
+    def _copy_back(self, step: OpenStep, bucket: Bucket) -> None:
+        if step.grads:
+            with torch.no_grad():
+                for name, view in bucket.views.items():
+                    if name in step.grads:
+                        step.grads[name].copy_(view)
+
+    def _settle(self, step: OpenStep) -> None:
+        """Everything has come back: carry out the verdict, and let those go on who waited for it."""
+        verdict = step.verdict
+        if step.error is None and verdict is not None:
+            for observer in self._observers:
+                observer.note(verdict.note)
+            if not verdict.goes_on:
+                self.skipped = verdict.skips
+                for bucket in self._buckets:
+                    bucket.flat.fill_(verdict.fill)
+                    self._copy_back(step, bucket)
+        if step.held and step.error is None:
+            self._close_step(step)
+        step.settled.set()
+        step.release()
+
+    def _close_step(self, step: OpenStep) -> Report:
+        """Move the state on, or back where the step does not count."""
+        with self.timed("commit", WHOLE_STEP):
+            for bucket in self._buckets:
+                (self.commit_bucket if step.counts else self.abort_bucket)(bucket)
+        self._step = self._order = None
+        self._syncs = self._fresh = False
+        self._carried = {}
+        self._next_step = step.record.step + 1
+        for observer in self._observers:
+            observer.ended(step.record.step)
+        samples = step.agreed.total_samples
+        return self._ledger.finish(samples=samples, skipped=not step.counts)
+
+    def tell_sent(self, bucket: Bucket, mode: str, num_values: int) -> None:
+        for observer in self._observers:
+            observer.sent(bucket.index, mode, num_values)
+
+    def _fail(self, step: OpenStep, error: BaseException) -> None:
+        for observer in self._observers:
+            if isinstance(error, ExchangeStalled):
+                error = observer.explained(error)
+            observer.failed(error)
+        step.fail(error)
+
+    def _open_step(self, what: str) -> OpenStep:
+        if self._step is None:
+            raise RuntimeError(f"cannot {what} outside of a step; call begin(StepRecord(step)) first")
+        return self._step
+
+    def _refuse_open_step(self, what: str) -> None:
+        self.group  # noqa: B018  (refuses who is not bound)
+        if self._step is not None:
+            raise RuntimeError(f"cannot {what} while step {self._step.record.step} is open; call finish() or abort()")
+
+    def _tell_bound(self) -> None:
+        for observer in self._observers:
+            observer.bind(self.layouts, self.group)
+
+    @contextlib.contextmanager
+    def timed(self, phase: str, bucket: int) -> Generator[None]:
+        """Tell observers how long a phase of a bucket takes."""
+        began = time.perf_counter()
+        yield
+        self._phase(phase, bucket, began)
+
+    def _phase(self, name: str, bucket: int, began: float) -> None:
+        ended = time.perf_counter()
+        for observer in self._observers:
+            observer.phase(name, bucket, began, ended)

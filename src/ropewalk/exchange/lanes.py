@@ -1,0 +1,195 @@
+"""Lanes: what an exchange keeps for one bucket when gradients travel compressed, and exchanges that have lanes.
+
+bucket ── lane: encoder (h_m, e_m) · decoder (h, the same on every member) · what was applied in the last round
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.exchange.bucketed import BucketedExchange, State
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
+from ropewalk.exchange.exchange import Report
+from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
+
+#: Compressors whose buckets keep nothing from one step to the next, so that there is nothing for NaN to spoil.
+STATELESS = ("none", "half")
+
+
+class Lane:
+    """The state of one bucket.
+
+    Args:
+        encoder: the worker's half.
+        decoder: the receiver's half; None where sums are decoded by the encoder.
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder | None = None) -> None:
+        self.encoder = encoder
+        self.decoder = decoder
+        self.layout: Layout = encoder.layout
+        self.applied: Tensor | None = None
+        self.applied_samples = 1.0
+        self._spare: Tensor | None = None
+        self._next: tuple[Tensor, float] | None = None
+
+    def round_of(self, step: OpenStep, group: Group) -> Round:
+        """What the encoder is told in this step."""
+        return Round(
+            step=step.record.step,
+            rank=group.rank,
+            size=group.size,
+            samples=step.agreed.samples[group.rank],
+            applied=self.applied,
+            applied_samples=self.applied_samples,
+        )
+
+    def sum_buffer(self) -> Tensor:
+        """Where the sum of this round is to be written; what was applied before stays until `commit`."""
+        if self._spare is None:
+            self._spare = torch.empty(self.layout.numel, dtype=self.layout.dtype, device=self.layout.device)
+        return self._spare
+
+    def apply(self, total: Tensor, samples: float) -> None:
+        """Prepare `total`, which lies in `sum_buffer`, as what was applied."""
+        self._next = (total, samples)
+
+    def commit(self) -> None:
+        self.encoder.commit()
+        if self.decoder is not None:
+            self.decoder.commit()
+        if self._next is not None:
+            self._spare = self.applied
+            self.applied, self.applied_samples = self._next
+            self._next = None
+
+    def abort(self) -> None:
+        self.encoder.abort()
+        if self.decoder is not None:
+            self.decoder.abort()
+        self._next = None
+
+    def state(self) -> State:
+        """Everything, by kind and then by parameter."""
+        state: State = {f"encoder.{kind}": part for kind, part in self.encoder.state_dict().items()}
+        return state | self._shared()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what concerns this lane's parameters."""
+        self.encoder.load_state_dict(_unprefixed(state, "encoder."))
+        if self.decoder is not None:
+            self.decoder.load_state_dict(_unprefixed(state, "decoder."))
+        applied: Mapping[str, Tensor] = state.get("applied", {})
+        if all(name in applied for name in self.layout.names):
+            self.applied = torch.empty(self.layout.numel, dtype=self.layout.dtype, device=self.layout.device)
+            self.layout.fill(self.applied, applied)
+            self.applied_samples = float(state.get("applied_samples", 1.0))
+
+    def replicated(self) -> State:
+        """The part of the state that is the same on every member."""
+        kinds: Iterable[str] = getattr(self.encoder, "replicated", ())
+        own = self.encoder.state_dict() if kinds else {}
+        return {f"encoder.{kind}": own[kind] for kind in kinds if kind in own} | self._shared()
+
+    def _shared(self) -> State:
+        state: State = {}
+        if self.decoder is not None:
+            state |= {f"decoder.{kind}": part for kind, part in self.decoder.state_dict().items()}
+        if self.applied is not None:
+            state["applied"] = self.layout.by_name(self.applied)
+            state["applied_samples"] = self.applied_samples
+        return state
+
+
+def _unprefixed(state: Mapping[str, Any], prefix: str) -> State:
+    return {kind.removeprefix(prefix): part for kind, part in state.items() if kind.startswith(prefix)}
+
+
+class LanedExchange(BucketedExchange):
+    """An exchange whose buckets have lanes, if there is a compressor."""
+
+    _lanes: dict[int, Lane]
+    _compressor: Compressor
+
+    def make_lane(self, layout: Layout) -> Lane:
+        """The lane of a new bucket."""
+        return Lane(self._compressor.encoder(layout), self._compressor.decoder(layout))
+
+    @property
+    def keeps_state(self) -> bool:
+        return self._compressor.name not in STATELESS
+
+    def prepare(self, bucket: Bucket) -> None:
+        self._lanes[bucket.index] = self.make_lane(bucket.layout)
+
+    def discard(self, bucket: Bucket) -> None:
+        self._lanes.pop(bucket.index, None)
+
+    def commit_bucket(self, bucket: Bucket) -> None:
+        self._lanes[bucket.index].commit()
+
+    def abort_bucket(self, bucket: Bucket) -> None:
+        self._lanes[bucket.index].abort()
+
+    def bucket_state(self, bucket: Bucket) -> State:
+        return self._lanes[bucket.index].state()
+
+    def load_bucket_state(self, bucket: Bucket, state: State) -> None:
+        self._lanes[bucket.index].load(state)
+
+    def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None:
+        lane, group = self._lanes[bucket.index], self.group
+        if agreement.fresh:
+            shared = b""
+            if group.rank == agreement.source:
+                file = io.BytesIO()
+                torch.save(lane.replicated(), file)
+                shared = file.getvalue()
+            told = group.all_gather(memoryview(shared), [], f"state of bucket {bucket.index}")
+            if group.rank in agreement.fresh:
+                data = io.BytesIO(told[agreement.source][0])
+                lane.load(torch.load(data, map_location=lane.layout.device, weights_only=True))
+        memory = lane.encoder.memory
+        if memory is not None and lane.decoder is not None:
+            total = memory.clone()
+            group.all_reduce(total, f"memory of bucket {bucket.index}").wait()
+            lane.decoder.remember(total)
+
+    def errors(self) -> dict[str, Tensor]:
+        self._refuse_open_step("read the errors")
+        return {
+            name: part
+            for lane in self._lanes.values()
+            if lane.encoder.error is not None
+            for name, part in lane.layout.by_name(lane.encoder.error).items()
+        }
+
+    def take_errors(self, errors: Mapping[str, Tensor]) -> None:
+        self._refuse_open_step("take errors")
+        self._make_buckets()
+        for lane in self._lanes.values():
+            if lane.encoder.error is not None and any(name in errors for name in lane.layout.names):
+                flat = torch.zeros_like(lane.encoder.error)
+                lane.layout.fill(flat, errors)
+                lane.encoder.take_error(flat)
+
+    def error_norm(self) -> float:
+        """Euclidean norm of what is kept back here."""
+        errors = [lane.encoder.error for lane in self._lanes.values()]
+        return math.sqrt(sum(float(torch.dot(error, error)) for error in errors if error is not None))
+
+    def report(self) -> Report:
+        return replace(super().report(), error_norm=self.error_norm())
+
+    def count_layers(self, layers: Mapping[str, int], factor: float = 1) -> None:
+        """Note payload bytes by parameter."""
+        self.group.traffic.add_layers({name: round(factor * size) for name, size in layers.items()})

@@ -1,0 +1,173 @@
+"""One step of a bucketed exchange: what members agreed on at its head, and how far each of its buckets is."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.groups.group import Work
+from ropewalk.exchange.not_finite import Verdict
+
+
+@dataclass
+class Bucket:
+    """A buffer that travels.
+
+    Attributes:
+        index: in the order of sending.
+        layout: which parameter lies where.
+        flat: the own gradients, and after the exchange the mean.
+    """
+
+    index: int
+    layout: Layout
+    flat: Tensor
+
+    @cached_property
+    def views(self) -> dict[str, Tensor]:
+        """Each parameter's part of `flat`, in its shape."""
+        return dict(self.layout.views(self.flat))
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the members told each other at the head of a step.
+
+    Attributes:
+        samples: by rank.
+        syncs: whether memories must be summed anew, because members changed or a state was loaded.
+        fresh: ranks that have no state yet, while others do.
+    """
+
+    samples: tuple[float, ...]
+    syncs: bool = False
+    fresh: tuple[int, ...] = ()
+
+    @property
+    def total_samples(self) -> float:
+        return sum(self.samples)
+
+    def weight(self, rank: int) -> float:
+        """The factor of this member's gradient in the mean; 0 where nobody has any samples."""
+        return self.samples[rank] / self.total_samples if self.total_samples else 0.0
+
+    @property
+    def source(self) -> int:
+        """The first rank that has a state."""
+        return next((rank for rank in range(len(self.samples)) if rank not in self.fresh), 0)
+
+    @classmethod
+    def of(cls, facts: Sequence[tuple[int, ...]]) -> Agreement:
+        """From what each member packed with `pack_facts`.
+
+        Raises:
+            ExchangeInvalid: the members are not in the same step.
+        """
+        steps = [step for step, _, _ in facts]
+        if len(set(steps)) > 1:
+            raise ExchangeInvalid(
+                f"members are in different steps: {', '.join(f'rank {at}: {step}' for at, step in enumerate(steps))}; "
+                "each must begin every step once, and load the same checkpoint"
+            )
+        samples = tuple(struct.unpack("<d", struct.pack("<q", bits))[0] for _, bits, _ in facts)
+        fresh = tuple(rank for rank, (_, _, flags) in enumerate(facts) if flags & _FRESH)
+        if len(fresh) == len(facts):
+            fresh = ()
+        return cls(samples, syncs=bool(fresh) or any(flags & _SYNC for _, _, flags in facts), fresh=fresh)
+
+
+_SYNC, _FRESH = 1, 2
+
+
+def pack_facts(record: StepRecord, *, syncs: bool, fresh: bool) -> tuple[int, int, int]:
+    """What a member tells at the head of a step, as whole numbers."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", record.samples))
+    return record.step, bits, _SYNC * syncs + _FRESH * fresh
+
+
+class Arrival(Work):
+    """Something of a step that will be done; waiting for it raises what the step failed with."""
+
+    def __init__(self, step: OpenStep, done: threading.Event) -> None:
+        self._step = step
+        self._done = done
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        self._done.wait()
+        if self._step.error is not None:
+            raise self._step.error
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """A step between `begin` and `finish`.
+
+    Attributes:
+        record: as given to `begin`.
+        epoch: of the group in which it began.
+        arrivals: one event per bucket, set when its gradients are the mean or the step has failed.
+        grads: where results are copied to, by name.
+        agreement: made on the communication thread before the first bucket.
+        found: parameters with NaN or infinity in the own gradient.
+        verdict: what all members decided about such findings.
+        error: why the step failed; the first thing that went wrong.
+        settled: everything is done, or the step has failed.
+        held: what is to be called when the step is settled, with what it failed with.
+    """
+
+    record: StepRecord
+    epoch: int
+    arrivals: dict[int, threading.Event] = field(default_factory=dict[int, threading.Event])
+    grads: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    agreement: Agreement | None = None
+    found: list[str] = field(default_factory=list[str])
+    verdict: Verdict | None = None
+    error: BaseException | None = None
+    settled: threading.Event = field(default_factory=threading.Event)
+    held: list[Callable[[BaseException | None], None]] = field(
+        default_factory=list[Callable[[BaseException | None], None]]
+    )
+
+    @property
+    def counts(self) -> bool:
+        """Whether the exchange's own state is to move on with this step."""
+        return self.error is None and (self.verdict is None or self.verdict.goes_on)
+
+    @property
+    def agreed(self) -> Agreement:
+        """The agreement, once the communication thread is past it."""
+        assert self.agreement is not None, "a bucket is reduced after the members have agreed"
+        return self.agreement
+
+    def arrival(self, index: int) -> Arrival:
+        return Arrival(self, self.arrivals[index])
+
+    def fail(self, error: BaseException) -> None:
+        """Note the first error and wake up everyone who waits for a part of this step."""
+        if self.error is None:
+            self.error = error
+        for event in list(self.arrivals.values()):
+            event.set()
+        self.settled.set()
+
+    def release(self) -> None:
+        """Call what was held."""
+        while self.held:
+            self.held.pop(0)(self.error)
+
+
+def findings(messages: Sequence[tuple[memoryview, tuple[int, ...]]]) -> Mapping[int, Sequence[str]]:
+    """Names of parameters by rank, from messages of names joined with zero bytes."""
+    return {rank: tuple(bytes(data).decode().split("\0")) for rank, (data, _) in enumerate(messages) if len(data)}
