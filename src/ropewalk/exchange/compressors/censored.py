@@ -62,6 +62,8 @@ class _Said:
 
 
 class _CensoredEncoder(Encoder):
+    replicated = ("applied",)
+
     def __init__(self, layout: Layout, compressor: Censored) -> None:
         self.layout = layout
         self._compressor = compressor

@@ -50,9 +50,15 @@ class Round:
 
 
 class Encoder(abc.ABC):
-    """A worker's half, for one bucket."""
+    """A worker's half, for one bucket.
+
+    Attributes:
+        layout: of the bucket.
+        replicated: names of the states in `state_dict` that are the same on every member; who joins takes them over.
+    """
 
     layout: Layout
+    replicated: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def encode(self, gradient: Tensor, round_: Round) -> Message:

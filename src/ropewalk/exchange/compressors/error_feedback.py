@@ -60,6 +60,7 @@ class ErrorFeedback(Compressor):
 class _CorrectingEncoder(Encoder):
     def __init__(self, layout: Layout, inner: Encoder, hears: Decoder) -> None:
         self.layout = layout
+        self.replicated = tuple(f"inner.{kind}" for kind in inner.replicated)
         self._inner = inner
         self._hears = hears
         self._error = torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device)

@@ -150,6 +150,8 @@ class _Pieces:
 class _LowRankEncoder(SummableEncoder):
     """Keeps the Q of each matrix: of its own gradient after a message, of the sum after an all-reduce."""
 
+    replicated = ("Q",)
+
     def __init__(self, layout: Layout, compressor: LowRank) -> None:
         self.layout = layout
         self._pieces = _Pieces(layout, compressor.rank)

@@ -89,6 +89,9 @@ class MemorylessEncoder(Encoder):
         self._round.prepare(round_)
         return message
 
+    def whole(self, gradient: Tensor, round_: Round) -> Tensor | None:
+        return torch.zeros_like(gradient) if is_silent(round_) else None
+
     def commit(self) -> None:
         self._round.drop()
 
