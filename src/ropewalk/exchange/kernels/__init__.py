@@ -23,8 +23,8 @@ from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 __all__ = ["Selection", "gd_sec_select", "scatter_add", "select_above"]
 
-#: Below, numpy takes well under a millisecond, which does not repay the loading of compiled code (half a second).
-COMPILED_FROM = 1 << 17
+#: Below, numpy takes about a millisecond, which does not repay the loading of compiled code (half a second).
+COMPILED_FROM = 1 << 20
 
 
 def gd_sec_select(

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 CHUNK = 1 << 16
+#: NaN and infinity are for those who exchange to judge, not for warnings.
+QUIETLY = np.errstate(all="ignore")
 
 
+@QUIETLY
 def gd_sec_select(
     gradient: Floats, memory: Floats | None, error: Floats | None, rule: Rule, new_error: Floats
 ) -> Selection:
@@ -35,6 +38,7 @@ def gd_sec_select(
     return _joined(found, new_error.dtype)
 
 
+@QUIETLY
 def select(vector: Floats, rule: Rule) -> Selection:
     """As `kernels.select_above`, of arrays and a rule."""
     found: list[tuple[NDArray[np.intp], Floats]] = []
@@ -45,6 +49,7 @@ def select(vector: Floats, rule: Rule) -> Selection:
     return _joined(found, vector.dtype)
 
 
+@QUIETLY
 def scatter_add(out: Floats, indices: Indices, values: Floats, scale: float) -> None:
     """As `kernels.scatter_add`, of arrays."""
     out[indices] += values if scale == 1 else values * out.dtype.type(scale)

@@ -25,6 +25,8 @@ from ropewalk.exchange.wire import INDEX_CODINGS
 from ropewalk.exchange.wire.bits import Bytes
 from ropewalk.exchange.wire.values import AsBfloat16, AsFloats, Levels, ValueCodec, value_codec
 
+#: Whatever bytes come in.
+Readable = bytes | bytearray | memoryview | Bytes
 #: All components are there, so that indices need not be.
 EVERY = 0
 
@@ -72,7 +74,7 @@ def pack_sparse(
     return _message(layout, kind, at, index_bytes, values, codec, seed)
 
 
-def unpack_sparse(data: memoryview | Bytes, numel: int, dtype: torch.dtype = torch.float32) -> Selection:
+def unpack_sparse(data: Readable, numel: int, dtype: torch.dtype = torch.float32) -> Selection:
     """Read what `pack_sparse` or `pack_dense` wrote.
 
     Args:
@@ -109,7 +111,7 @@ def pack_dense(layout: Layout, values: Floats, codec: str | ValueCodec = "same",
     return _message(layout, EVERY, None, np.empty(0, np.uint8), values, codec, seed)
 
 
-def unpack_dense(data: memoryview | Bytes, numel: int, dtype: torch.dtype = torch.float32) -> Floats:
+def unpack_dense(data: Readable, numel: int, dtype: torch.dtype = torch.float32) -> Floats:
     """Read all components of a bucket; what a sparse message does not say is zero.
 
     Raises:
