@@ -1,0 +1,182 @@
+"""Pieces: what travels to a parameter server as one, and which shard it belongs to. Pure.
+
+    model        a: 100 rows    b    c         the order of the model, which is the order of priority:
+    pieces      [a 0:60][a 60:100  b  c]       the next forward needs the first layers first
+    shards          0           1
+
+A piece is small enough that an urgent one overtakes others on the way (BytePS: Jiang et al., "A Unified Architecture
+for Accelerating Distributed DNN Training", OSDI 2020, section 4; Peng et al., "A Generic Communication Scheduler for
+Distributed DNN Training Acceleration", SOSP 2019). Large parameters are cut along their first dimension, so that
+matrices stay matrices; small ones share a piece. State is kept by parameter, so it outlives another cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Entry, Layout
+
+#: As BytePS: enough for the bandwidth of a link, little enough to be overtaken.
+PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of a parameter, or all of it.
+
+    Attributes:
+        name: of the parameter.
+        start: the first of its components, flat.
+        stop: one behind the last.
+    """
+
+    name: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What travels as one.
+
+    Attributes:
+        key: its number; smaller ones are more urgent.
+        shard: which server has it.
+        parts: of which parameters, in the order of the layout.
+        layout: of its flat buffer; parts of cut parameters are called such as "fc.weight[0:600]".
+    """
+
+    key: int
+    shard: int
+    parts: tuple[Part, ...]
+    layout: Layout
+
+    @property
+    def on_host(self) -> Layout:
+        """The same layout in the memory of a server."""
+        return Layout(tuple(replace(entry, device="cpu") for entry in self.layout.entries))
+
+    def by_parameter(self, named: Mapping[str, Tensor]) -> list[tuple[Part, Tensor]]:
+        """A state by the names of the layout, such as encoders give it, as parts of parameters."""
+        pairs = zip(self.parts, self.layout.names, strict=True)
+        return [(part, named[name]) for part, name in pairs if name in named]
+
+
+def cut_pieces(entries: Iterable[Entry], num_shards: int, piece_bytes: int = PIECE_BYTES) -> tuple[Piece, ...]:
+    """Cut a model into pieces, and distribute them over shards so that each has about as many bytes.
+
+    Args:
+        entries: the parameters, in the order of the model.
+        num_shards: of the server.
+        piece_bytes: of one piece at most, unless a single row is larger; less where there are many shards.
+
+    Returns:
+        The pieces in the order of the model.
+
+    Raises:
+        ValueError: there are no parameters, or two of one name.
+        ExchangeInvalid: there are no shards, or the size is below 1.
+    """
+    parameters = list(entries)
+    if not parameters:
+        raise ValueError("there are no parameters to exchange gradients of; does any of them require a gradient?")
+    names = [entry.name for entry in parameters]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"two parameters have the same name: {', '.join(twice)}")
+    if num_shards < 1 or piece_bytes < 1:
+        raise ExchangeInvalid(
+            f"a parameter server has 1 shard or more and pieces of 1 byte or more, not {num_shards} and {piece_bytes}"
+        )
+    total_bytes = sum(entry.size_bytes for entry in parameters)
+    limit = max(1, min(piece_bytes, -(-total_bytes // num_shards)))
+    groups = _fused([cut for entry in parameters for cut in _rows(entry, limit)], limit)
+    layouts = [Layout(tuple(entry for _, entry in group)) for group in groups]
+    shards = balanced([layout.size_bytes for layout in layouts], num_shards)
+    return tuple(
+        Piece(key, shard, tuple(part for part, _ in group), layout)
+        for key, (group, layout, shard) in enumerate(zip(groups, layouts, shards, strict=True))
+    )
+
+
+def balanced(sizes: Sequence[int], num_shards: int) -> list[int]:
+    """A shard for each size, so that sums are about equal: the largest first, each to who has the least."""
+    loads = [0] * num_shards
+    shards = [0] * len(sizes)
+    for at in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
+        shards[at] = loads.index(min(loads))
+        loads[shards[at]] += sizes[at]
+    return shards
+
+
+def _rows(entry: Entry, limit: int) -> list[tuple[Part, Entry]]:
+    """A parameter, cut along its first dimension if it is larger than a piece."""
+    if entry.size_bytes <= limit or not entry.shape or entry.numel == 0:
+        return [(Part(entry.name, 0, entry.numel), entry)]
+    num_rows, *rest = entry.shape
+    row = torch.Size(rest).numel()
+    num_cuts = min(num_rows, -(-entry.size_bytes // limit))
+    edges = [cut * num_rows // num_cuts for cut in range(num_cuts + 1)]
+    return [
+        (
+            Part(entry.name, start * row, stop * row),
+            replace(entry, name=f"{entry.name}[{start}:{stop}]", shape=(stop - start, *rest)),
+        )
+        for start, stop in itertools.pairwise(edges)
+    ]
+
+
+def _fused(cuts: Sequence[tuple[Part, Entry]], limit: int) -> list[list[tuple[Part, Entry]]]:
+    """Neighbours of one dtype and device together, as far as they fit into one piece."""
+    groups: list[list[tuple[Part, Entry]]] = []
+    size, kind = 0, None
+    for part, entry in cuts:
+        if not groups or (entry.dtype, entry.device) != kind or size + entry.size_bytes > limit:
+            groups.append([])
+            size, kind = 0, (entry.dtype, entry.device)
+        groups[-1].append((part, entry))
+        size += entry.size_bytes
+    return groups
+
+
+def merged_state(states: Iterable[tuple[Piece, Mapping[str, Mapping[str, Tensor]]]]) -> dict[str, dict[str, Tensor]]:
+    """States of pieces, `{"error": {"fc.weight[0:600]": ...}}`, as flat tensors by whole parameters."""
+    parts: dict[str, dict[str, list[tuple[int, Tensor]]]] = {}
+    for piece, state in states:
+        for kind, named in state.items():
+            for part, tensor in piece.by_parameter(named):
+                parts.setdefault(kind, {}).setdefault(part.name, []).append((part.start, tensor.reshape(-1)))
+    return {
+        kind: {name: torch.cat([flat for _, flat in sorted(found, key=lambda at: at[0])]) for name, found in by.items()}
+        for kind, by in parts.items()
+    }
+
+
+def state_of_piece(piece: Piece, state: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]:
+    """What of a state by whole parameters belongs to a piece, under the names of its layout."""
+    return {
+        kind: {
+            name: named[part.name].reshape(-1)[part.start : part.stop]
+            for part, name in zip(piece.parts, piece.layout.names, strict=True)
+            if part.name in named
+        }
+        for kind, named in state.items()
+    }
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The bytes of a flat tensor, little-endian as it lies in memory; the tensor's own memory if it is on the host."""
+    # Numpy's stubs for Python 3.11 do not say that its arrays are buffers.
+    return memoryview(cast("Any", tensor.detach().contiguous().cpu().view(torch.uint8).numpy()))
+
+
+def tensor_of(data: memoryview | bytes, dtype: torch.dtype) -> Tensor:
+    """What `bytes_of` gave, as a flat tensor in memory of its own."""
+    return torch.frombuffer(bytearray(data), dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)

@@ -1,0 +1,133 @@
+"""`ParameterShard`: one server of a parameter server, as an ordinary object for `rw.Service`.
+
+    servers = program.add(rw.Service(ParameterShard), name="servers", replicas=2, restart="on_failure")
+    program.add(rw.Worker(train, servers), replicas=4)          # train(servers): ParameterServer(servers, "gd_sec")
+
+It needs no configuration: workers bring it along. Its state is saved now and then as that of any service, so a shard
+that was killed comes back with what it had, and workers push again what it lacks.
+
+Pushes take turns and are short. A pull waits in a thread of its own, at most for `wait_s`, for whichever of its pieces
+is ready first: so there is one such thread for each worker, however many pieces there are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ropewalk as rw
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.parameter_server.outcomes import (
+    Accepted,
+    Behind,
+    Enrolled,
+    Outdated,
+    Pulled,
+    ServerSettings,
+    Standing,
+)
+from ropewalk.exchange.parameter_server.pieces import tensor_of
+from ropewalk.exchange.parameter_server.shard import Shard
+
+#: Pulls that may wait at once: workers, and a few for what is repeated.
+MAX_PULLS = 4096
+
+
+class ParameterShard:
+    """Has some pieces of a model; see `Shard` for what its methods mean.
+
+    Tensors travel as bytes: `memories`, `errors` and `weights` are by piece, in the dtype of the piece.
+    """
+
+    def __init__(self) -> None:
+        self._shard = Shard()
+        self._layouts: dict[int, Layout] = {}
+        self._changed = threading.Condition()
+
+    @rw.idempotent
+    def introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
+        with self._changed:
+            self._shard.introduce(settings, layouts)
+            self._layouts = dict(layouts)
+
+    @rw.idempotent
+    def enrol(
+        self, worker: str, epoch: int, members: Sequence[str], step: int, memories: Mapping[int, bytes] | None = None
+    ) -> Enrolled | Outdated | Behind:
+        with self._changed:
+            outcome = self._shard.enrol(worker, epoch, members, step, memories and self._tensors(memories))
+            self._changed.notify_all()
+            return outcome
+
+    @rw.idempotent
+    def provide(self, weights: Mapping[int, bytes]) -> None:
+        with self._changed:
+            self._shard.provide(self._tensors(weights))
+            self._changed.notify_all()
+
+    @rw.idempotent
+    def push(
+        self, worker: str, epoch: int, step: int, key: int, data: bytes, samples: float
+    ) -> Accepted | Behind | Outdated:
+        with self._changed:
+            outcome = self._shard.push(worker, epoch, step, key, data, samples)
+            self._changed.notify_all()
+            return outcome
+
+    @rw.concurrent(MAX_PULLS)
+    @rw.idempotent
+    def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int], wait_s: float = 1.0) -> Pulled | Outdated:
+        """What is ready of these pieces; waits for the first of them, but not for ever."""
+        due = time.monotonic() + wait_s
+        with self._changed:
+            while True:
+                pulled = self._shard.pull(worker, epoch, step, keys)
+                left_s = due - time.monotonic()
+                if isinstance(pulled, Outdated) or pulled.answers or pulled.behind or left_s <= 0:
+                    return pulled
+                self._changed.wait(left_s)
+
+    @rw.concurrent(MAX_PULLS)
+    @rw.idempotent
+    def standing(self, keys: Sequence[int], wait_s: float = 1.0) -> dict[int, Standing] | None:
+        """What there is of these pieces; waits until all of it is there, but not for ever."""
+        due = time.monotonic() + wait_s
+        with self._changed:
+            while True:
+                found = self._shard.standing(keys)
+                left_s = due - time.monotonic()
+                if found is not None or left_s <= 0:
+                    return found
+                self._changed.wait(left_s)
+
+    @rw.idempotent
+    def leave(
+        self,
+        worker: str,
+        epoch: int,
+        step: int,
+        memories: Mapping[int, bytes] | None = None,
+        errors: Mapping[int, bytes] | None = None,
+    ) -> Accepted | Outdated:
+        with self._changed:
+            outcome = self._shard.leave(
+                worker, epoch, step, memories and self._tensors(memories), errors and self._tensors(errors)
+            )
+            self._changed.notify_all()
+            return outcome
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything; tensors in it are never changed in place."""
+        with self._changed:
+            return {"shard": self._shard.state_dict(), "layouts": dict(self._layouts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        with self._changed:
+            self._shard.load_state_dict(state["shard"])
+            self._layouts = dict(state["layouts"])
+
+    def _tensors(self, data: Mapping[int, bytes]) -> dict[int, Any]:
+        return {key: tensor_of(found, self._layouts[key].dtype) for key, found in data.items()}

@@ -1,0 +1,205 @@
+"""`Shard`: everything that a parameter server decides. Pure: events in, outcomes out.
+
+    introduce(settings, pieces)    what there is             first one wins, all others must agree
+    enrol(worker, epoch, ...)      who takes part            a new epoch takes back the rounds that not all have
+    push, pull                     rounds                    by (worker, step, epoch): twice is as once
+    leave                          and who does no more
+
+Each word of a worker carries its epoch. The word of an older epoch is answered `Outdated` and changes nothing, so
+whatever was on the way when members changed does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.parameter_server.outcomes import (
+    Accepted,
+    Answer,
+    Behind,
+    Enrolled,
+    Outdated,
+    Pulled,
+    ServerSettings,
+    Standing,
+)
+from ropewalk.exchange.parameter_server.piece_rounds import Contribution, PieceRounds
+
+#: One answer to a pull holds so much at most, beside its first piece, so that a more urgent piece can overtake.
+ANSWER_BYTES = 8 << 20
+
+
+class Shard:
+    """The pieces that one server has.
+
+    Attributes:
+        epoch: of the members; -1 before the first.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self._settings: ServerSettings | None = None
+        self._pieces: dict[int, PieceRounds] = {}
+        # What the last saved states held: by piece, the step of its slowest member. Newest last.
+        self._saved: list[dict[int, int]] = []
+
+    # Who takes part in what
+
+    def introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
+        """Say what the shard has and how it works; the same from every worker.
+
+        Raises:
+            ExchangeInvalid: other workers say otherwise.
+        """
+        if self._settings is None:
+            self._settings = settings
+            self._pieces = {key: PieceRounds(key, layout, settings) for key, layout in sorted(layouts.items())}
+            return
+        # By their text: settings may hold tensors, which compare component by component.
+        if repr(settings) != repr(self._settings):
+            raise ExchangeInvalid(
+                f"other workers of this parameter server use {self._settings!r}, this one {settings!r}"
+            )
+        here = {key: piece.layout for key, piece in self._pieces.items()}
+        if here != dict(layouts):
+            raise ExchangeInvalid(
+                f"other workers cut the model into pieces {_shown(here)}, this one into {_shown(layouts)}; "
+                "give all of them the same model and the same piece_bytes"
+            )
+
+    def enrol(
+        self,
+        worker: str,
+        epoch: int,
+        members: Sequence[str],
+        step: int,
+        memories: Mapping[int, Tensor] | None = None,
+    ) -> Enrolled | Outdated | Behind:
+        """Take part from this step on, as one of these members.
+
+        Args:
+            worker: its name, which outlives epochs.
+            epoch: of the group; a newer one than the shard's begins with these members.
+            members: names by rank.
+            step: the next one; every member says the same, unless rounds are not synchronous.
+            memories: of the worker's encoders by piece, those that are not zero; None: as the shard remembers them.
+        """
+        if epoch < self.epoch:
+            return Outdated(self.epoch)
+        if epoch > self.epoch:
+            for piece in self._pieces.values():
+                behind = piece.form(members, step)
+                if behind:
+                    return behind
+            self.epoch = epoch
+        elif not self._is_member(worker):
+            if self._synchronous:
+                return Outdated(self.epoch)
+            for piece in self._pieces.values():
+                piece.add(worker, step)
+        for key, piece in self._pieces.items():
+            if piece.awaits_memory or memories:
+                piece.remember(worker, (memories or {}).get(key))
+        lacking = tuple(key for key, piece in self._pieces.items() if piece.lacks_weights)
+        return Enrolled(lacking, min((piece.clocks[worker] for piece in self._pieces.values()), default=step))
+
+    def provide(self, weights: Mapping[int, Tensor]) -> None:
+        """Take the weights to begin with; pieces that have some keep theirs."""
+        for key, flat in weights.items():
+            self._pieces[key].provide(flat)
+
+    def standing(self, keys: Iterable[int]) -> dict[int, Standing] | None:
+        """What there is, for who takes part from now on; None while something of it is missing."""
+        found = {key: self._pieces[key].standing() for key in keys}
+        complete = {key: standing for key, standing in found.items() if standing is not None}
+        return complete if len(complete) == len(found) else None
+
+    def leave(
+        self,
+        worker: str,
+        epoch: int,
+        step: int,
+        memories: Mapping[int, Tensor] | None = None,
+        errors: Mapping[int, Tensor] | None = None,
+    ) -> Accepted | Outdated:
+        """Take part no more from this step on; see `PieceRounds.leave`."""
+        if epoch < self.epoch:
+            return Outdated(self.epoch)
+        for key, piece in self._pieces.items():
+            piece.leave(worker, step, (memories or {}).get(key), (errors or {}).get(key))
+        return Accepted()
+
+    # Rounds
+
+    def push(
+        self, worker: str, epoch: int, step: int, key: int, data: bytes, samples: float
+    ) -> Accepted | Behind | Outdated:
+        """Take what a worker says of one piece in one step."""
+        if epoch != self.epoch or not self._is_member(worker):
+            return Outdated(self.epoch)
+        outcome = self._pieces[key].push(worker, step, Contribution(data, samples))
+        return outcome if isinstance(outcome, Behind) else Accepted(self._durable(key))
+
+    def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int]) -> Pulled | Outdated:
+        """What is ready of these pieces after this step, the most urgent first; never waits."""
+        if epoch != self.epoch or not self._is_member(worker):
+            return Outdated(self.epoch)
+        answers: list[Answer] = []
+        missing: dict[str, None] = {}
+        behind: dict[int, int] = {}
+        corrupt: dict[int, str] = {}
+        size = 0
+        for key in sorted(keys):
+            piece = self._pieces[key]
+            if piece.clocks[worker] <= step:
+                behind[key] = piece.clocks[worker]
+                if worker in piece.corrupt:
+                    corrupt[key] = piece.corrupt[worker]
+                continue
+            answer = piece.pull(step)
+            if answer is None:
+                missing.update(dict.fromkeys(piece.missing(step)))
+            elif not answers or size + len(answer.data) <= ANSWER_BYTES:
+                answers.append(answer)
+                size += len(answer.data)
+        return Pulled(tuple(answers), () if answers else tuple(missing), behind, corrupt)
+
+    # Its state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything; whoever saves it may call again only when it is kept, or could not be."""
+        self._saved = [*self._saved[-2:], {key: piece.floor for key, piece in self._pieces.items()}]
+        return {
+            "epoch": self.epoch,
+            "settings": self._settings,
+            "pieces": {key: (piece.layout, piece.state_dict()) for key, piece in self._pieces.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self.epoch, self._settings = state["epoch"], state["settings"]
+        self._pieces = {}
+        for key, (layout, saved) in state["pieces"].items():
+            assert self._settings
+            self._pieces[key] = PieceRounds(key, layout, self._settings)
+            self._pieces[key].load_state_dict(saved)
+
+    def _durable(self, key: int) -> int:
+        """Pushes before this step need not come again: two later states were taken, so one of the three is kept."""
+        return self._saved[0][key] if len(self._saved) == 3 else 0
+
+    @property
+    def _synchronous(self) -> bool:
+        return self._settings is None or self._settings.synchronous
+
+    def _is_member(self, worker: str) -> bool:
+        return any(worker in piece.clocks for piece in self._pieces.values())
+
+
+def _shown(layouts: Mapping[int, Layout]) -> str:
+    return ", ".join(f"{key}: {'+'.join(layout.names)} ({layout.numel})" for key, layout in layouts.items())
