@@ -262,6 +262,8 @@ class Membership:
 
     def _gather(self) -> None:
         if self.phase is Phase.GATHERING and len(self._joining) >= self._founders:
+            # In the order of their numbers, not of arrival, so that another run does the same.
+            self._joining = dict.fromkeys(sorted(self._joining, key=lambda name: (len(name), name)))
             self._form((), [f"{len(self._joining)} workers begin"])
 
     def _commit(self) -> None:
@@ -271,8 +273,7 @@ class Membership:
         self._has_weights = set(self.members)
         self._votes = {}
         step, self.step = self.step, self.step + 1
-        last = self.history.pop()
-        self.history.append(dataclasses.replace(last, end=self.step))
+        self.history[-1] = dataclasses.replace(self.history[-1], end=self.step)
         parting = [name for name in self.members if name in self._leaving]
         if self._joining and len(parting) == len(self.members):
             del parting[0]  # somebody must stay until the weights are handed on

@@ -1,0 +1,223 @@
+"""The coordinator: a small service that hears of joins, votes, leaves and deaths, and tells members what follows.
+
+    worker ── vote, join, leave ──▶ queue ──▶ run: Membership decides ──▶ worker.hear(view | commit)
+    worker's process ends ──▶ its answer to `stay` will never come ──▶ queue
+
+Everything is decided in one thread, in the order of the queue, so members hear of things in one order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+from ropewalk.calls.client import Client
+from ropewalk.errors import MemberLost
+from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, Form, Instruction, Membership, Phase, Span
+from ropewalk.exchange.elastic.silence import Silence
+from ropewalk.program import node_context
+from ropewalk.transport.failures import Failure, rebuild_error
+
+_LOOK_S = 0.1
+#: Those who wait for a training that is over are told so for so long.
+_LAST_WORDS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long what is waited for.
+
+    Attributes:
+        start_s: until all founders have come; then training begins with those who are here.
+        quiet_s: a step may take so long before workers are asked whether they are there.
+        silent_s: a worker that has not answered that question after so long counts as dead.
+        stalled_s: a worker that is there may let the others wait for its gradients for so long.
+    """
+
+    start_s: float = 120.0
+    quiet_s: float = 1.0
+    silent_s: float = 10.0
+    stalled_s: float = 300.0
+
+
+Event = Callable[[], list[Instruction]]
+
+
+class Coordinator:
+    """The only one who decides who is a member.
+
+    Args:
+        workers: their service.
+        founders: how many begin together.
+        patience: how long it waits.
+    """
+
+    def __init__(self, workers: Client, founders: int, patience: Patience) -> None:
+        self._workers = workers
+        self._patience = patience
+        self._membership = Membership(founders)
+        self._silence = Silence(patience.quiet_s, patience.silent_s)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._clients: dict[str, Client] = {}
+        self._unfinished: set[str] = set()
+        """Workers that were taken for dead, and whose processes may live."""
+        self._wills: list[Any] = []
+        self._wills_lock = threading.Lock()
+        self._failure: tuple[str, Failure] | None = None
+        self._finish: Finish | None = None
+
+    # Called by workers; each only files an event
+
+    def hello(self, name: str, replica: int) -> None:
+        """A worker has started, and prepares."""
+        self._events.put(lambda: self._watch(name, replica))
+
+    def join(self, name: str) -> None:
+        """A worker is ready to take part."""
+        self._events.put(lambda: self._membership.joins(name))
+
+    def leave(self, name: str) -> None:
+        """A worker wants to leave after the step that is being done."""
+        self._events.put(lambda: self._membership.leaves(name))
+
+    def vote(self, name: str, epoch: int, step: int, loss: float, samples: float) -> None:
+        """A worker holds all gradients of a step; `loss` is the sum over its samples."""
+        self._events.put(lambda: self._membership.voted(name, epoch, step, loss, samples))
+
+    def left(self, name: str, will: Any) -> None:
+        """A worker has done its last step; `will` is what it had kept back, or None."""
+        if will is not None:
+            with self._wills_lock:
+                self._wills.append(will)
+        self._events.put(lambda: self._membership.left(name, has_will=will is not None))
+
+    def take_wills(self) -> list[Any]:
+        """What those who left had kept back: to be taken once, by rank 0."""
+        with self._wills_lock:
+            wills, self._wills = self._wills, []
+        self._events.put(self._wills_taken)
+        return wills
+
+    def finished(self, name: str) -> None:
+        """The code of a worker has come to its end."""
+        self._events.put(lambda: self._membership.finished(name))
+
+    def failed(self, name: str, failure: Failure) -> None:
+        """The code of a worker has raised: the training fails with it."""
+        self._events.put(lambda: self._fail(name, failure))
+
+    def history(self) -> list[Span]:
+        """Which steps were done by whom, so far."""
+        return list(self._membership.history)
+
+    # Its own thread
+
+    def run(self) -> None:
+        """Decide until the training is over.
+
+        Raises:
+            MemberLost: all who had the weights are gone.
+            Exception: what the code of a worker raised.
+        """
+        node_context.on_stop(lambda: self._events.put(lambda: [Finish("the program is stopping")]))
+        began = time.monotonic()
+        while self._finish is None:
+            said: list[Instruction] = []
+            with contextlib.suppress(queue.Empty):
+                said = self._events.get(timeout=_LOOK_S)()
+            for instruction in said:
+                self._do(instruction)
+            self._look(began)
+        self._conclude(self._finish)
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case Form(view):
+                self._silence.went_on(time.monotonic())
+                for name in view.members:
+                    self._tell(name, view)
+            case Commit():
+                self._silence.went_on(time.monotonic())
+                for name in instruction.members:
+                    self._tell(name, instruction)
+            case Expel(name):
+                self._tell(name, instruction)
+            case Finish():
+                self._finish = instruction
+
+    def _look(self, began: float) -> None:
+        """Now and then: has anybody fallen silent, or do founders not come?"""
+        now = time.monotonic()
+        if self._membership.phase is Phase.GATHERING:
+            if now - began > self._patience.start_s:
+                for instruction in self._membership.gathers_no_more():
+                    self._do(instruction)
+            return
+        for name in self._silence.to_ask(self._membership.awaited, now):
+            self._ask(name)
+        for name in self._silence.overdue(now):
+            self._unfinished.add(name)
+            why = f"has not answered for {self._patience.silent_s:g} s and counts as dead (is it stopped?)"
+            for instruction in self._gone(name, why):
+                self._do(instruction)
+
+    def _watch(self, name: str, replica: int) -> list[Instruction]:
+        client = self._clients[name] = self._workers[replica]
+        stays: Future[Any] = client.stay.future(name)
+        stays.add_done_callback(lambda future: self._events.put(lambda: self._has_gone(name, future)))
+        return []
+
+    def _has_gone(self, name: str, stays: Future[Any]) -> list[Instruction]:
+        self._unfinished.discard(name)
+        error = stays.exception() if not stays.cancelled() else None
+        return self._gone(name, f"died: {getattr(error, 'cause', '') or error or 'its node has ended'}")
+
+    def _gone(self, name: str, why: str) -> list[Instruction]:
+        self._silence.forget(name)
+        self._clients.pop(name, None)
+        return self._membership.died(name, why)
+
+    def _ask(self, name: str) -> None:
+        def answered(future: Future[Any]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                self._events.put(lambda: self._is_there(name))
+
+        client = self._clients.get(name)
+        if client is not None:
+            client.ping.future().add_done_callback(answered)
+
+    def _is_there(self, name: str) -> list[Instruction]:
+        if name in self._clients:
+            self._silence.answered(name, time.monotonic())
+        return []
+
+    def _tell(self, name: str, message: object) -> Future[Any] | None:
+        client = self._clients.get(name)
+        return None if client is None else client.hear.future(name, message)
+
+    def _wills_taken(self) -> list[Instruction]:
+        with self._wills_lock:
+            if not self._wills:
+                self._membership.wills_taken()
+        return []
+
+    def _fail(self, name: str, failure: Failure) -> list[Instruction]:
+        self._failure = self._failure or (name, failure)
+        return [Finish(f"{name} failed", failed=True)]
+
+    def _conclude(self, finish: Finish) -> None:
+        told: Mapping[str, Future[Any] | None] = {name: self._tell(name, finish) for name in list(self._clients)}
+        wait([future for future in told.values() if future], _LAST_WORDS_S)
+        if self._failure is not None:
+            name, failure = self._failure
+            raise rebuild_error(failure, name)
+        if finish.failed:
+            raise MemberLost(finish.why, epoch=self._membership.view.epoch if self._membership.view else 0)
+        if self._unfinished:  # they would never complete: it ends with them, and not when they do
+            node_context.stop(finish.why)

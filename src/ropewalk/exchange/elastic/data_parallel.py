@@ -1,0 +1,100 @@
+"""`data_parallel`: a training function as a program whose workers may die, leave and come.
+
+coordinator ◀── vote, join, leave ── workers.0 … workers.N-1 ◀── packets ──▶ each other
+            ── view, commit ──▶
+
+def train(worker):
+    model = make_model()
+    trainer = worker.trainer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for batch in worker.batches(len(x), batch_size=256, epochs=10):
+        trainer.step(batch, lambda indices: loss_fn(model(x[indices]), y[indices]))
+
+with data_parallel(train, workers=4).launch() as running:
+    running.scale("workers", 6)
+    running.wait()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.elastic.coordinator import Coordinator, Patience
+from ropewalk.exchange.elastic.elastic_member import ElasticMember, Training
+from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.program.nodes.service import Service
+from ropewalk.program.program import Program
+from ropewalk.program.restart_rule import Restart, restart_rule
+
+Redo = Literal["recompute", "keep"]
+
+
+def data_parallel(
+    train_fn: Callable[..., object],
+    workers: int = 4,
+    exchange: Any = "none",
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    name: str = "data-parallel",
+    program: Program | None = None,
+    resources: Resources | None = None,
+    environment: Mapping[str, str] | None = None,
+    restart: str | Restart | None = "on_failure",
+    redo: Redo = "recompute",
+    seed: int = 0,
+    patience: Patience = Patience(),
+    shaping: Shaping | None = None,
+) -> Program:
+    """A program that trains one model on several workers, and goes on when some of them die.
+
+    A step counts for all members or for none. When one dies the others do its samples, within a second; it is started
+    again and joins with the current weights. `running.scale("workers", n)` changes how many there are: who is to go
+    finishes its step and hands over what its exchange had kept back. An exception of `train_fn` ends the program.
+
+    Args:
+        train_fn: called in each worker as `train_fn(worker, *args, **kwargs)` with an `ElasticWorker`. A worker that
+            joins later calls it from its beginning.
+        workers: how many begin.
+        exchange: how gradients travel: an exchange, a compressor or the name of one.
+        args: further arguments; handles to nodes of `program` arrive as clients.
+        kwargs: the same by name.
+        name: of the program, if none is given.
+        program: the program that gets the nodes "coordinator" and "workers".
+        resources: what each worker asks for.
+        environment: variables for workers, such as OMP_NUM_THREADS.
+        restart: of workers; with "never" those that die are dropped, and training goes on without them.
+        redo: when a step is done again, "recompute" all gradients, which overlaps with sending them, or "keep" those
+            that were computed and add the dead one's share: less time lost in a death, a copy of all gradients held,
+            and no overlap.
+        seed: of what is random in losses.
+        patience: how long what is waited for.
+        shaping: makes links slower than they are, for experiments.
+
+    Returns:
+        The program; `launch` it.
+
+    Raises:
+        ExchangeInvalid: there are no workers, or `redo` is no such thing.
+    """
+    if isinstance(workers, bool) or workers < 1:
+        raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
+    if redo not in get_args(Redo):
+        raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")
+    program = program or Program(name)
+    rule = restart_rule(restart)
+    training = Training(train_fn, exchange, tuple(args), dict(kwargs or {}), redo, seed, patience, shaping)
+    peers = program.declare("workers")
+    coordinator = program.add(Service(Coordinator, peers, workers, patience), name="coordinator")
+    program.add(
+        Service(ElasticMember, training, coordinator, peers),
+        name="workers",
+        replicas=workers,
+        resources=resources,
+        environment=environment,
+        restart=rule,
+        essential=rule.policy != "never",
+    )
+    return program

@@ -1,0 +1,207 @@
+"""`ElasticMember`: the service that a worker is, to its peers and to the coordinator; and `run`, which is the user's code.
+
+peers ── deliver(packet) ──▶ inbox ──▶ collectives of the group          each call is quick,
+coordinator ── hear(view | commit) ──▶ mailbox ──▶ trainer               and runs in the loop's thread
+rank 0 ── take_state(bytes) ──▶ mailbox
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ropewalk.calls.client import Client
+from ropewalk.calls.markers import concurrent
+from ropewalk.errors import MemberLost, ProgramStopped, ServiceLost
+from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.elastic.coordinator import Patience
+from ropewalk.exchange.elastic.mailbox import Mailbox
+from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, View
+from ropewalk.exchange.elastic.worker import ElasticWorker
+from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.groups.inbox import Packet
+from ropewalk.exchange.groups.link_group import LinkGroup
+from ropewalk.exchange.groups.member import Member
+from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.program import node_context
+from ropewalk.transport.failures import failure_of
+
+#: A worker that is asked to stop is given so long for its last step; its calls are ended a moment later.
+_LAST_STEP_S = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What all workers of a training are told.
+
+    Attributes:
+        train_fn: is called as `train_fn(worker, *args, **kwargs)`.
+        exchange: an exchange, or what `exchange_for` makes one of.
+        args: of `train_fn`.
+        kwargs: of `train_fn`.
+        redo: "recompute" or "keep"; see `data_parallel`.
+        seed: of what is random in losses.
+        patience: how long what is waited for.
+        shaping: makes links slower than they are, for experiments.
+    """
+
+    train_fn: Callable[..., object]
+    exchange: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    redo: str = "recompute"
+    seed: int = 0
+    patience: Patience = Patience()
+    shaping: Shaping | None = None
+
+
+class ElasticMember(Member):
+    """One worker of an elastic training.
+
+    Args:
+        training: what it does.
+        coordinator: decides who is a member.
+        workers: all workers, this one too.
+    """
+
+    def __init__(self, training: Training, coordinator: Client, workers: Client) -> None:
+        super().__init__()
+        node = node_context.current_node()
+        # A process that comes back is somebody new.
+        self.name = f"{node.name}.{node.replica}#{node.generation}"
+        self.training = training
+        self.coordinator = coordinator
+        self._workers = workers
+        self._replica = node.replica
+        self._clients: dict[int, Client] = {}
+        self._group: Group | None = None
+        self._has_ended = threading.Event()
+        self._is_expelled = False
+        self.mailbox = Mailbox(self._break_off)
+
+    # Called by peers and the coordinator; the name is given where a call may reach a successor of whom it is for
+
+    def hear(self, name: str, message: View | Commit | Expel | Finish) -> None:
+        """What the coordinator has decided."""
+        if name != self.name:
+            return
+        match message:
+            case View():
+                self.mailbox.put_view(message)
+            case Commit():
+                self.mailbox.put_commit(message)
+            case Expel():
+                self._is_expelled = True
+                self._end(MemberLost(f"{message.why}: {name} ends here", members=(name,)))
+            case Finish():
+                self._end(ProgramStopped(f"the training is over: {message.why}"))
+
+    def take_state(self, name: str, epoch: int, state: bytes) -> None:
+        """Weights and all that belongs to them, from rank 0."""
+        if name == self.name:
+            self.mailbox.put_state(epoch, state)
+
+    def ping(self) -> None:
+        """Answered by whoever is there, whatever it computes."""
+
+    @concurrent(4)
+    def stay(self, name: str) -> None:
+        """Returns when this worker has ended; so a caller hears at once of its death."""
+        if name == self.name:
+            self._has_ended.wait()
+
+    # For the worker's own code
+
+    def make_group(self, view: View) -> Group:
+        """The members of a view, connected."""
+        sends = [self._send_to(_replica_of(name)) for name in view.members]
+        rank = view.members.index(self.name)
+        group = LinkGroup(
+            rank,
+            view.members,
+            view.epoch,
+            sends,
+            self.inbox,
+            timeout_s=self.training.patience.stalled_s,
+            shaping=self.training.shaping,
+        )
+        self._group = group
+        if self.mailbox.epoch > view.epoch:  # it came while this was made
+            group.abort()
+        return group
+
+    def send_state(self, names: Sequence[str], epoch: int, state: bytes) -> None:
+        """Hand weights to newcomers; does not wait."""
+        for name in names:
+            self._client(_replica_of(name)).take_state.future(name, epoch, state)
+
+    def new_exchange(self) -> Exchange:
+        """The exchange as it was configured, for this worker alone."""
+        configured = self.training.exchange
+        return copy.deepcopy(configured) if isinstance(configured, Exchange) else AllReduce(configured)
+
+    def run(self) -> None:
+        """Call the user's function, and see to it that the others hear how it ended."""
+        training = self.training
+        worker = ElasticWorker(self)
+        try:
+            self.coordinator.hello(self.name, self._replica)
+            node_context.on_stop(self._stop)
+            training.train_fn(worker, *training.args, **training.kwargs)
+            self.coordinator.finished(self.name)
+        except Exception as error:
+            if self._is_expelled:
+                raise  # and with the restart of this node somebody new joins
+            if self._is_of_the_end(error):
+                return
+            self.coordinator.failed(self.name, failure_of(error, __name__))
+            node_context.wait_for_stop()  # the program ends with it, and this is not to be started again
+        finally:
+            worker.close()
+            self._has_ended.set()
+
+    def _is_of_the_end(self, error: Exception) -> bool:
+        """Whether something was raised because this worker, or the whole training, is over."""
+        if isinstance(error, ServiceLost):
+            return error.service == "coordinator"
+        return isinstance(error, ProgramStopped)
+
+    def _stop(self) -> None:
+        """The program does not want this worker any more; in a thread of its own."""
+        try:
+            self.coordinator.leave(self.name)
+        except (ProgramStopped, ServiceLost):
+            pass
+        else:
+            if self._has_ended.wait(_LAST_STEP_S):
+                return
+        self._end(ProgramStopped(f"{self.name} was asked to stop, and its last step took over {_LAST_STEP_S:g} s"))
+
+    def _end(self, error: Exception) -> None:
+        self.mailbox.end(error)
+        if self._group is not None:
+            self._group.abort()
+
+    def _break_off(self, view: View) -> None:
+        """There are other members now: nobody is to wait for those of before."""
+        group = self._group
+        if group is not None and group.epoch < view.epoch:
+            group.abort()
+
+    def _send_to(self, replica: int) -> Callable[[Packet], object]:
+        # Not `send`, which waits for a service that is being started again: a future does not.
+        deliver = self._client(replica).deliver
+        return lambda packet: deliver.future(packet)
+
+    def _client(self, replica: int) -> Client:
+        if replica not in self._clients:
+            self._clients[replica] = self._workers[replica]
+        return self._clients[replica]
+
+
+def _replica_of(name: str) -> int:
+    return int(name.rpartition("#")[0].rpartition(".")[2])

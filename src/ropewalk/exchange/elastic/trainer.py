@@ -1,0 +1,297 @@
+"""`ElasticTrainer`: steps that all members of an epoch do, or none.
+
+    begin ─▶ own share: forward, backward ─▶ exchange ─▶ vote ─▶ all have voted: optimizer.step, next batch
+      ▲            │ a member died, whenever that is seen                  │
+      │            ▼                                                       ▼ members change
+      └── next epoch: what the dead one had is shared out ◀── regroup ◀── newcomers get weights, wills are taken over
+
+Weights, optimizer, buffers, random numbers and the exchange's state move on only after the vote.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeAborted, MemberLost
+from ropewalk.exchange.elastic.membership import Commit, View
+from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
+from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+
+if TYPE_CHECKING:
+    from ropewalk.exchange.elastic.elastic_member import ElasticMember
+
+#: What an exchange raises when the members have changed under it.
+_Interrupted = (MemberLost, ExchangeAborted)
+
+
+class ElasticTrainer:
+    """Trains a model together with whoever takes part; made by `worker.trainer`.
+
+    Attributes:
+        epoch: counts changes of the members.
+        members: names by rank.
+        num_steps: how many steps are done.
+        left: whether this worker has left as it wanted, or was asked to.
+    """
+
+    def __init__(
+        self, member: ElasticMember, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, carry: Sequence[Any]
+    ) -> None:
+        self._member = member
+        self._model = model
+        self._optimizer = optimizer
+        self._carry = carry
+        self._parameters = {name: part for name, part in model.named_parameters() if part.requires_grad}
+        self._exchange: Exchange = member.new_exchange()
+        self._is_bound = False
+        self._overlaps = member.training.redo == "recompute"
+        self._sends = False
+        """Gradients that autograd completes are final, and go at once."""
+        self._sent: set[str] = set()
+        self.epoch = -1
+        self.members: tuple[str, ...] = ()
+        self.num_steps = 0
+        self.left = False
+        for name, parameter in self._parameters.items():
+            parameter.register_post_accumulate_grad_hook(lambda part, name=name: self._made(name, part))
+        member.coordinator.join(member.name)
+        self._enter_next()
+
+    @property
+    def rank(self) -> int:
+        """Of this worker, in the present epoch."""
+        return self.members.index(self._member.name)
+
+    @property
+    def size(self) -> int:
+        """How many members the present epoch has."""
+        return len(self.members)
+
+    @property
+    def exchange(self) -> Exchange:
+        """By which gradients travel."""
+        return self._exchange
+
+    def step(self, batch: Tensor, loss_of: Callable[[Tensor], Tensor]) -> float:
+        """Do one step over a batch, together with all members; returns when all have done it.
+
+        Args:
+            batch: indices of all samples of the step, the same on every member; each computes its share.
+            loss_of: the mean loss over the samples of some indices, with its graph. It is called again with others if a
+                member dies, so it changes nothing but the gradients, the buffers of the model and torch's random
+                numbers, which are put back.
+
+        Returns:
+            The mean loss over the whole batch, the same on every member.
+
+        Raises:
+            RuntimeError: this worker has left.
+            ExchangeStalled: a member that is there does not come to the exchange.
+            GradientNotFinite: the exchange refuses a gradient.
+        """
+        if self.left:
+            raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
+        if self._member.mailbox.epoch > self.epoch:
+            self._enter_next()
+        attempt = _Attempt(share_out(batch, self.members), self._buffers())
+        while (commit := self._try(attempt, loss_of)) is None:
+            self._exchange.abort(self.epoch)
+            self._restore(attempt.buffers)
+            self._enter_next(self._member.training.patience.stalled_s)
+            self._share_anew(attempt, batch)
+        self._exchange.finish()
+        self._optimizer.step()
+        self.num_steps += 1
+        if self._member.name in commit.parting:
+            self._part()
+        elif commit.changes:
+            self._enter_next()
+        return commit.loss
+
+    def report(self) -> Report:
+        """What the exchange cost and did, in all steps that this worker took part in."""
+        return self._exchange.report()
+
+    # One attempt at a step
+
+    def _try(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> Commit | None:
+        """Compute, exchange and vote; None if the members have changed meanwhile."""
+        samples = sum(len(piece) for piece in attempt.shares[self._member.name])
+        try:
+            self._exchange.begin(StepRecord(self.num_steps, self.num_steps, float(samples)))
+            loss = self._compute(attempt, loss_of)
+            self._exchange.wait()
+        except _Interrupted:
+            return None
+        self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, float(samples))
+        return self._member.mailbox.wait_outcome(self.epoch, self.num_steps)
+
+    def _compute(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> float:
+        """Make the gradients of the own share ready; returns the sum of its losses."""
+        pieces = attempt.shares[self._member.name]
+        if self._overlaps:
+            self._forget_gradients()
+            self._sent.clear()
+            self._sends = True
+            try:
+                loss = self._backward(pieces[0], 0, loss_of)
+            finally:
+                self._sends = False
+            for name in self._parameters.keys() - self._sent:
+                self._send(name, None)
+            return loss
+        for number in range(attempt.num_computed, len(pieces)):
+            self._forget_gradients()
+            loss = self._backward(pieces[number], number, loss_of)
+            attempt.add({name: part.grad for name, part in self._parameters.items()}, loss, len(pieces[number]))
+        self._forget_gradients()
+        for name in reversed(self._parameters):
+            kept = attempt.sums.get(name)
+            self._send(name, None if kept is None else kept / max(attempt.samples, 1))
+        return attempt.loss
+
+    def _backward(self, piece: Tensor, number: int, loss_of: Callable[[Tensor], Tensor]) -> float:
+        """Gradients of the mean loss over a piece; returns the sum of losses."""
+        if not len(piece):
+            return 0.0
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with torch.random.fork_rng(devices):
+            # So that a step that is done again draws what it drew, and members do not draw the same.
+            torch.manual_seed(seed_of(self._member.training.seed, self.num_steps, self.rank, number))
+            loss = loss_of(piece)
+            loss.backward()  # pyright: ignore[reportUnknownMemberType]
+        return float(loss.detach()) * len(piece)
+
+    def _made(self, name: str, parameter: Tensor) -> None:
+        """Autograd has completed a gradient."""
+        if self._sends:
+            if self._member.mailbox.epoch > self.epoch:
+                raise ExchangeAborted("the members have changed in the middle of a backward", epoch=self.epoch)
+            self._sent.add(name)
+            self._send(name, parameter.grad)
+
+    def _send(self, name: str, gradient: Tensor | None) -> None:
+        parameter = self._parameters[name]
+        parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
+        self._exchange.ready(name, parameter.grad)
+
+    def _forget_gradients(self) -> None:
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def _share_anew(self, attempt: _Attempt, batch: Tensor) -> None:
+        if self._overlaps:
+            attempt.shares = share_out(batch, self.members)
+        else:
+            attempt.shares = pass_on(attempt.shares, self.members)
+
+    # Changes of members
+
+    def _enter_next(self, timeout_s: float | None = None) -> None:
+        """Become a member of the latest epoch, of a later one if it ends meanwhile."""
+        while True:
+            view = self._member.mailbox.wait_view(self.epoch, timeout_s)
+            try:
+                self._enter(view)
+                return
+            except _Interrupted:
+                continue
+
+    def _enter(self, view: View) -> None:
+        member = self._member
+        is_first = not self._is_bound
+        self.epoch, self.members = view.epoch, view.members
+        group = member.make_group(view)
+        if member.name in view.newcomers:
+            self._load(member.mailbox.wait_state(view.epoch, member.training.patience.stalled_s))
+        elif self.rank == 0 and view.newcomers:
+            member.send_state(view.newcomers, view.epoch, self._state())
+        self.num_steps = view.step
+        if is_first:
+            self._exchange.bind(self._parameters.items(), group)
+            self._is_bound = True
+        if view.has_wills and self.rank == 0:
+            for will in member.coordinator.take_wills():
+                self._exchange.take_errors(_unpacked(will))
+        if view.epoch > 0:
+            self._exchange.regroup(group)
+
+    def _part(self) -> None:
+        """Hand over what the exchange has kept back, and be a member no more."""
+        errors: Mapping[str, Tensor] = self._exchange.errors()
+        self._member.coordinator.left(self._member.name, _packed(dict(errors)) if errors else None)
+        self.left = True
+        self._exchange.close()
+
+    def close(self) -> None:
+        """End the threads of the exchange; may be called twice."""
+        self._exchange.close()
+
+    # What newcomers are given
+
+    def _state(self) -> bytes:
+        return _packed(
+            {
+                "model": self._model.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "carry": [part.state_dict() for part in self._carry],
+                "random": torch.get_rng_state(),
+            }
+        )
+
+    def _load(self, packed: bytes) -> None:
+        state = _unpacked(packed)
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        for part, its_state in zip(self._carry, state["carry"], strict=True):
+            part.load_state_dict(its_state)
+        torch.set_rng_state(state["random"])
+
+    def _buffers(self) -> dict[str, Tensor]:
+        return {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+
+    def _restore(self, buffers: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, buffer in self._model.named_buffers():
+                buffer.copy_(buffers[name])
+
+
+class _Attempt:
+    """What is known of a step that may have to be done again."""
+
+    def __init__(self, shares: dict[str, list[Tensor]], buffers: dict[str, Tensor]) -> None:
+        self.shares = shares
+        self.buffers = buffers
+        # With redo="keep", what was computed so far.
+        self.sums: dict[str, Tensor] = {}
+        self.loss = 0.0
+        self.samples = 0
+        self.num_computed = 0
+
+    def add(self, gradients: Mapping[str, Tensor | None], loss: float, samples: int) -> None:
+        """One more piece was computed: its mean gradients, its summed loss, its number of samples."""
+        for name, gradient in gradients.items():
+            if gradient is None:
+                continue
+            if name in self.sums:
+                self.sums[name].add_(gradient, alpha=samples)
+            else:
+                self.sums[name] = gradient * samples
+        self.loss += loss
+        self.samples += samples
+        self.num_computed += 1
+
+
+def _packed(state: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def _unpacked(packed: bytes) -> Any:
+    return torch.load(io.BytesIO(packed), weights_only=False)
