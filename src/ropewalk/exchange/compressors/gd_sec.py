@@ -81,8 +81,6 @@ class GDSECEncoder(Encoder):
         # Gradients of 16 bits are not sent in 32, although the state has them.
         halves = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
         self._codec = halves.get(layout.dtype, "same") if config.values == "same" else config.values
-        # So that buckets do not round alike.
-        self._salt = zlib.crc32(layout.names[0].encode())
         self._said: _Said | None = None
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
@@ -90,7 +88,7 @@ class GDSECEncoder(Encoder):
         if not self._config.speaks(round_):
             return self._silent(gradient)
         found = self._select(gradient, round_)
-        seed = (round_.step, round_.rank, self._salt)
+        seed = value_seed(round_, self.layout)
         message = pack_sparse(self.layout, found.indices, found.values, self._codec, seed)
         if self._codec != "same" and len(found.values):
             heard = value_codec(self._codec).heard(found.values, seed)
@@ -275,6 +273,11 @@ class GDSECDecoder(Decoder):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self._memory is not None:
             self.layout.fill(self._memory, state.get("memory", {}))
+
+
+def value_seed(round_: Round, layout: Layout) -> tuple[int, ...]:
+    """What decides how values of a message are rounded: another for each round, member and bucket."""
+    return round_.step, round_.rank, zlib.crc32(layout.names[0].encode())
 
 
 def _state_dtype(layout: Layout) -> torch.dtype:

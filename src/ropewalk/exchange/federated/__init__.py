@@ -1,0 +1,1 @@
+"""Thousands of workers with data of their own, simulated on one machine."""

@@ -1,0 +1,209 @@
+"""Federated learning with GD-SEC or one of its presets: every worker is a row, and a round is a few operations.
+
+    g, h, e: (workers, weights)      D = g - h + e ──▶ S by row ──▶ packed as it would travel, for its length
+                                     ghat = h + sum of S ──▶ theta <- theta - alpha ghat
+
+The same numbers as encoders and a decoder give for each worker (gd_sec.py), in the server's form: the server owns
+plain SGD. Workers that are not asked in a round, or drop out of it, are silent; a worker whose compressor "rests" is
+represented by its memory meanwhile. Bytes are those of the messages, as `wire.sparse` packs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.compressors.compressor import Round
+from ropewalk.exchange.compressors.gd_sec import GDSEC, value_seed
+from ropewalk.exchange.federated.problems import Problem
+from ropewalk.exchange.wire.sparse import pack_sparse
+from ropewalk.exchange.wire.values import value_codec
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """What one round did.
+
+    Attributes:
+        step: counts rounds, from 0.
+        num_asked: workers that took part.
+        num_speaking: those of them that had something to say.
+        uplink_bytes: messages of all workers.
+        downlink_bytes: what each worker receives: the sum of what was said, which is all that it needs.
+    """
+
+    step: int
+    num_asked: int
+    num_speaking: int
+    uplink_bytes: int
+    downlink_bytes: int
+
+
+@dataclass(slots=True)
+class Run:
+    """Rounds until the objective error was small enough, or until there were enough of them.
+
+    Attributes:
+        num_rounds: how many.
+        objective_error: `f(theta) - f*` after the last one.
+        reached: whether it is as small as was asked for.
+        uplink_bytes: of all workers and rounds.
+        downlink_bytes: to one worker, in all rounds.
+        trace: after each round, the objective error and all uplink bytes until then.
+    """
+
+    num_rounds: int = 0
+    objective_error: float = float("inf")
+    reached: bool = False
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    trace: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+
+
+class Federation:
+    """Workers of a problem, and their server."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        compressor: GDSEC,
+        *,
+        alpha: float | None = None,
+        participation: float = 1.0,
+        drop_out: float = 0.0,
+        batch: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Make workers with empty memories, and weights of zero.
+
+        Args:
+            problem: what they learn.
+            compressor: GD-SEC, or a preset.
+            alpha: step size in the sum convention; None for 1 / L.
+            participation: share of the workers that is asked in each round, drawn anew.
+            drop_out: chance of each of them not to answer.
+            batch: rows that a worker draws for a gradient; None for all it has.
+            seed: of all that is drawn.
+
+        Raises:
+            ExchangeInvalid: a share is not between 0 and 1, or the compressor has factors.
+        """
+        if not 0 < participation <= 1 or not 0 <= drop_out < 1:
+            raise ExchangeInvalid(
+                f"participation is over 0 and up to 1, and drop_out from 0 and below 1; not {participation}, {drop_out}"
+            )
+        if compressor.factors:
+            raise ExchangeInvalid("a federation has one threshold for all weights; leave out factors")
+        self.problem = problem
+        self.compressor = compressor
+        self.alpha = 1 / problem.smoothness if alpha is None else alpha
+        self.theta = problem.start()
+        #: h_m and e_m by row, and h.
+        self.memories, self.errors = torch.zeros(2, problem.num_workers, problem.num_weights, dtype=torch.float64)
+        self.memory = torch.zeros_like(self.theta)
+        self.step = 0
+        #: What was applied last, and how far weights moved by that; None before the first round.
+        self.applied: Tensor | None = None
+        self.moved: Tensor | None = None
+        self._participation, self._drop_out, self._batch = participation, drop_out, batch
+        self._random = torch.Generator().manual_seed(seed)
+        self._layout = Layout((Entry("theta", (problem.num_weights,), torch.float64),))
+
+    def run(self, max_rounds: int, objective_error: float = 0.0) -> Run:
+        """Go on for some rounds, or until `f(theta) - f*` is small enough."""
+        least = self.problem.value(self.problem.optimum)
+        run = Run()
+        while run.num_rounds < max_rounds and not run.reached:
+            record = self.round()
+            run.num_rounds += 1
+            run.uplink_bytes += record.uplink_bytes
+            run.downlink_bytes += record.downlink_bytes
+            run.objective_error = self.problem.value(self.theta) - least
+            run.reached = run.objective_error <= objective_error
+            run.trace.append((run.objective_error, run.uplink_bytes))
+            # Also for NaN: it diverged.
+            if not run.objective_error < 1e9:
+                break
+        return run
+
+    def round(self, asked: Tensor | None = None) -> RoundRecord:
+        """Ask workers, apply what they say, and move the weights.
+
+        Args:
+            asked: who takes part, booleans by worker; drawn if None.
+        """
+        if asked is None:
+            asked = self.asked()
+        said, uplink_bytes = self._say(asked)
+        total = said.sum(0)
+        self.applied = self.memory + total
+        self.memory += self.compressor.memory_rate * total
+        self.moved = -self.alpha * self.applied
+        self.theta = self.theta + self.moved
+        places = total.nonzero()[:, 0]
+        down = pack_sparse(self._layout, places.numpy(), total[places].numpy())
+        record = RoundRecord(self.step, int(asked.sum()), int(said.any(1).sum()), uplink_bytes, len(down.data))
+        self.step += 1
+        return record
+
+    def asked(self) -> Tensor:
+        """Draw who takes part in the next round: (workers,), booleans."""
+        size = self.problem.num_workers
+        order = torch.randperm(size, generator=self._random)
+        asked = torch.zeros(size, dtype=torch.bool)
+        asked[order[: max(1, round(self._participation * size))]] = True
+        asked &= torch.rand(size, generator=self._random) >= self._drop_out
+        turns = [self.compressor.speaks(Round(self.step, rank, size)) for rank in range(size)]
+        return asked & torch.tensor(turns)
+
+    def _say(self, asked: Tensor) -> tuple[Tensor, int]:
+        """S of all workers, and the bytes that it takes; memories and errors move on."""
+        compressor = self.compressor
+        gradients = self.problem.gradients(self.theta, self._batch, self._random)
+        difference = gradients - self.memories + self.errors
+        loud = self._loud(difference) & asked[:, None]
+        said = torch.where(loud, difference, 0.0)
+        num_bytes = self._send(loud, said)
+        if compressor.error_correction:
+            computed = asked if compressor.silent == "rests" else torch.ones_like(asked)
+            self.errors = torch.where(computed[:, None], difference - said, self.errors)
+        self.memories += compressor.memory_rate * said
+        return said, num_bytes
+
+    def _loud(self, difference: Tensor) -> Tensor:
+        """The test, by row: where D is sent."""
+        compressor = self.compressor
+        if compressor.density is not None:
+            num = max(1, round(compressor.density * self.problem.num_weights))
+            places = difference.abs().topk(num, dim=1, sorted=False).indices
+            return torch.zeros_like(difference, dtype=torch.bool).scatter_(1, places, value=True)
+        in_paper_form = compressor.xi is not None
+        reference = self.moved if in_paper_form else self.applied
+        factor = (compressor.xi if compressor.xi is not None else compressor.c) / self.problem.num_workers
+        if reference is None:
+            return difference != 0
+        if compressor.per == "component":
+            return difference.abs() > factor * reference.abs()
+        # All weights are one layer and one bucket.
+        limit = factor * float(reference.square().sum().sqrt())
+        return (difference.square().sum(1).sqrt() > limit)[:, None] & (difference != 0)
+
+    def _send(self, loud: Tensor, said: Tensor) -> int:
+        """Pack what each worker says; where values are rounded, `said` becomes what is heard."""
+        codec = self.compressor.values
+        num_bytes = 0
+        # Arrays over the memory of the tensors: thousands of small operations, which numpy begins sooner.
+        sent, rows = loud.numpy(), said.numpy()
+        for rank in np.flatnonzero(sent.any(1)):
+            places = np.flatnonzero(sent[rank])
+            values = rows[rank, places]
+            seed = value_seed(Round(self.step, int(rank)), self._layout)
+            num_bytes += len(pack_sparse(self._layout, places, values, codec, seed).data)
+            if codec != "same":
+                rows[rank, places] = value_codec(codec).heard(values, seed)
+        return num_bytes
