@@ -52,6 +52,15 @@ def _groups(values: np.ndarray, group: int) -> list[np.ndarray]:
     return [values[start : start + group] for start in range(0, values.size, group)]
 
 
+@pytest.mark.parametrize("norm", ["max", "l2"])
+def test_without_chance_levels_are_the_nearest(norm: Any) -> None:
+    values = np.random.default_rng(0).standard_normal(600).astype(np.float32)
+    codec = Levels(3, group=0, norm=norm, stochastic=False)
+    assert codec.encode(values, (1,)).tobytes() == codec.encode(values, (2,)).tobytes()
+    step = (np.abs(values).max() if norm == "max" else np.linalg.norm(values)) / 3
+    assert (np.abs(codec.heard(values, ()) - values) <= 0.50001 * step).all()
+
+
 def test_levels_depend_on_the_seed_and_on_nothing_else() -> None:
     values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
     codec = Levels(3)

@@ -59,13 +59,13 @@ class AsFloats(ValueCodec):
         return count * np.dtype(self.dtype).itemsize
 
     def encode(self, values: Floats, seed: Sequence[int]) -> Bytes:
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             wide = np.ascontiguousarray(values, np.dtype(self.dtype).newbyteorder("<"))
         return wide.view(np.uint8)
 
     def decode(self, data: Bytes, count: int, dtype: np.dtype[np.floating]) -> Floats:
         read = np.frombuffer(data, np.dtype(self.dtype).newbyteorder("<"), count)
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             return read.astype(dtype)  # A copy, because messages are not aligned.
 
 
@@ -77,7 +77,7 @@ class AsBfloat16(ValueCodec):
         return 2 * count
 
     def encode(self, values: Floats, seed: Sequence[int]) -> Bytes:
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             words = np.ascontiguousarray(values, np.float32).view(np.uint32)
         rounded = words + np.uint32(0x7FFF) + (words >> 16 & 1) >> 16
         is_nan = (words & 0x7FFFFFFF) > 0x7F800000
@@ -96,11 +96,14 @@ class Levels(ValueCodec):
         levels: at least 1; with 2^b - 1 of them, a value takes b + 1 bits.
         group: how many values share a norm (4 bytes); 0 for all.
         norm: "max", or "l2" as in the paper.
+        stochastic: False rounds to the nearest level: no longer unbiased, but never farther than half a step, which is
+            what error feedback needs where levels are few.
     """
 
     levels: int = 7
     group: int = 512
     norm: Literal["max", "l2"] = "max"
+    stochastic: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels < 1 << 15:
@@ -119,7 +122,7 @@ class Levels(ValueCodec):
         return 4 * self._num_groups(count) + packed_size(count, self.width)
 
     def encode(self, values: Floats, seed: Sequence[int]) -> Bytes:
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             values = np.asarray(values, np.float32)
         starts = np.arange(self._num_groups(values.size)) * (self.group or values.size)
         with np.errstate(all="ignore"):
@@ -129,7 +132,7 @@ class Levels(ValueCodec):
                 norms = np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)).astype(np.float32)
             scales = np.where(norms > 0, np.float32(self.levels) / norms, np.float32(0))
             levels = np.abs(values) * self._spread(scales, values.size)
-            levels += np.random.default_rng(list(seed)).random(values.size, np.float32)
+            levels += np.random.default_rng(list(seed)).random(values.size, np.float32) if self.stochastic else 0.5
         # Where a norm is not finite, it says so for the whole group. Rounding may lead beyond the highest level.
         levels = np.nan_to_num(levels, nan=0, posinf=0).clip(0, self.levels).astype(np.uint32)
         codes = levels << 1 | np.signbit(values)
@@ -142,9 +145,9 @@ class Levels(ValueCodec):
         levels = codes >> 1
         if levels.size and levels.max() > self.levels:
             raise ValueError(f"a value has level {levels.max()} of {self.levels}")
-        steps = norms / np.float32(self.levels)
         signed = np.where(codes & 1, -levels.astype(np.float32), levels.astype(np.float32))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(all="ignore"):
+            steps = norms / np.float32(self.levels)
             return (signed * self._spread(steps, count)).astype(dtype, copy=False)
 
     def _num_groups(self, count: int) -> int:
