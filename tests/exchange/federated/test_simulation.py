@@ -40,7 +40,7 @@ def test_a_row_is_what_an_encoder_would_be(name: str) -> None:
     fleet = Fleet(compressor, problem.num_workers, layout)
     federation = Federation(problem, compressor, drop_out=0.2)
     theta = problem.start()
-    for _ in range(30):
+    for _ in range(20):
         asked = federation.asked()
         silent = frozenset(rank for rank in range(problem.num_workers) if not asked[rank])
         ghat = fleet.exchange(list(problem.gradients(theta)), silent)
@@ -73,11 +73,12 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_and_its_rou
     dense_bytes = descent.num_rounds * problem.num_workers * problem.num_weights * 8
     assert descent.uplink_bytes >= dense_bytes, "what we compare with is what a dense vector takes"
     assert sparse.uplink_bytes <= 0.05 * dense_bytes
-    without = _run(problem, no_error_correction(c=100, beta=0.01), 2 * descent.num_rounds)
+    without = _run(problem, no_error_correction(c=100, beta=0.01), int(1.1 * descent.num_rounds))
     assert without.objective_error > 1e-2
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 def test_it_holds_for_softmax_too_and_for_workers_that_are_quite_unlike() -> None:
     for unlike, share in ((0.0, 0.02), (1.0, 0.05)):
         problem = digits_softmax(unlike=unlike)
@@ -90,16 +91,16 @@ def test_it_holds_for_softmax_too_and_for_workers_that_are_quite_unlike() -> Non
 def test_thousands_of_workers_of_which_few_are_asked_and_some_drop_out() -> None:
     """Who is not asked is represented by its memory; the weights come near the optimum all the same."""
     made = torch.Generator().manual_seed(0)
-    features = torch.randn(4000, 20, generator=made, dtype=torch.float64)
+    features = torch.randn(2000, 20, generator=made, dtype=torch.float64)
     truth = torch.randn(20, generator=made, dtype=torch.float64)
-    targets = features @ truth + 0.1 * torch.randn(4000, generator=made, dtype=torch.float64)
-    problem = LinearRegression(shard(features, targets, 2000, unlike=1.0), 0.01)
+    targets = features @ truth + 0.1 * torch.randn(2000, generator=made, dtype=torch.float64)
+    problem = LinearRegression(shard(features, targets, 1000, unlike=1.0), 0.01)
     compressor = GDSEC(c=1, beta=0.5, silent="rests")
     federation = Federation(problem, compressor, participation=0.25, drop_out=0.1, alpha=0.2 / problem.smoothness)
     first = federation.round()
-    assert first.num_asked == pytest.approx(0.25 * 0.9 * 2000, abs=60)
+    assert first.num_asked == pytest.approx(0.25 * 0.9 * 1000, abs=50)
     start = problem.value(problem.start()) - problem.value(problem.optimum)
-    run = federation.run(80)
+    run = federation.run(60)
     assert run.objective_error < 1e-2 * start
     torch.testing.assert_close(federation.memory, federation.memories.sum(0), rtol=0, atol=1e-10)
 
