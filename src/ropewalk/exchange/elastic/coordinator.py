@@ -162,9 +162,11 @@ class Coordinator:
         for name in self._silence.to_ask(self._membership.awaited, now):
             self._ask(name)
         for name in self._silence.overdue(now):
+            self._silence.forget(name)
             self._unfinished.add(name)
             why = f"has not answered for {self._patience.silent_s:g} s and counts as dead (is it stopped?)"
-            for instruction in self._gone(name, why):
+            self._tell(name, Expel(name, f"{name} {why}"))  # it hears of it when it wakes up
+            for instruction in self._membership.died(name, why):
                 self._do(instruction)
 
     def _watch(self, name: str, replica: int) -> list[Instruction]:
@@ -175,13 +177,10 @@ class Coordinator:
 
     def _has_gone(self, name: str, stays: Future[Any]) -> list[Instruction]:
         self._unfinished.discard(name)
-        error = stays.exception() if not stays.cancelled() else None
-        return self._gone(name, f"died: {getattr(error, 'cause', '') or error or 'its node has ended'}")
-
-    def _gone(self, name: str, why: str) -> list[Instruction]:
         self._silence.forget(name)
         self._clients.pop(name, None)
-        return self._membership.died(name, why)
+        error = stays.exception() if not stays.cancelled() else None
+        return self._membership.died(name, f"died: {getattr(error, 'cause', '') or error or 'its node has ended'}")
 
     def _ask(self, name: str) -> None:
         def answered(future: Future[Any]) -> None:

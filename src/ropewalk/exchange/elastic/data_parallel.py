@@ -45,7 +45,7 @@ def data_parallel(
     restart: str | Restart | None = "on_failure",
     redo: Redo = "recompute",
     seed: int = 0,
-    patience: Patience = Patience(),
+    patience: Patience | None = None,
     shaping: Shaping | None = None,
 ) -> Program:
     """A program that trains one model on several workers, and goes on when some of them die.
@@ -85,6 +85,7 @@ def data_parallel(
         raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")
     program = program or Program(name)
     rule = restart_rule(restart)
+    patience = patience or Patience()
     training = Training(train_fn, exchange, tuple(args), dict(kwargs or {}), redo, seed, patience, shaping)
     peers = program.declare("workers")
     coordinator = program.add(Service(Coordinator, peers, workers, patience), name="coordinator")

@@ -1,4 +1,4 @@
-"""`ElasticMember`: the service that a worker is, to its peers and to the coordinator; and `run`, which is the user's code.
+"""`ElasticMember`: the service that a worker is, to its peers and to the coordinator; its `run` is the user's code.
 
 peers ── deliver(packet) ──▶ inbox ──▶ collectives of the group          each call is quick,
 coordinator ── hear(view | commit) ──▶ mailbox ──▶ trainer               and runs in the loop's thread
@@ -55,7 +55,7 @@ class Training:
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     redo: str = "recompute"
     seed: int = 0
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
     shaping: Shaping | None = None
 
 
@@ -96,7 +96,11 @@ class ElasticMember(Member):
                 self.mailbox.put_commit(message)
             case Expel():
                 self._is_expelled = True
-                self._end(MemberLost(f"{message.why}: {name} ends here", members=(name,)))
+                self._end(
+                    MemberLost(
+                        f"{message.why}, and the others went on without it: it ends, and may join anew", members=(name,)
+                    )
+                )
             case Finish():
                 self._end(ProgramStopped(f"the training is over: {message.why}"))
 

@@ -338,7 +338,7 @@ class Membership:
         self._said.append(Finish(why, failed))
 
     def _expel(self, name: str) -> None:
-        self._said.append(Expel(name, f"{name} was taken for dead, or had left; a new process may join in its place"))
+        self._said.append(Expel(name, f"{name} was taken for dead, or had left"))
 
     def _settle(self) -> list[Instruction]:
         said, self._said = self._said, []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,7 +59,8 @@ class ElasticTrainer:
         self.num_steps = 0
         self.left = False
         for name, parameter in self._parameters.items():
-            parameter.register_post_accumulate_grad_hook(lambda part, name=name: self._made(name, part))
+            hook: Callable[[Tensor], None] = partial(self._made, name)
+            parameter.register_post_accumulate_grad_hook(hook)  # pyright: ignore[reportUnknownMemberType]
         member.coordinator.join(member.name)
         self._enter_next()
 
@@ -160,9 +162,10 @@ class ElasticTrainer:
         if not len(piece):
             return 0.0
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
             # So that a step that is done again draws what it drew, and members do not draw the same.
-            torch.manual_seed(seed_of(self._member.training.seed, self.num_steps, self.rank, number))
+            seed = seed_of(self._member.training.seed, self.num_steps, self.rank, number)
+            torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
             loss = loss_of(piece)
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
         return float(loss.detach()) * len(piece)
