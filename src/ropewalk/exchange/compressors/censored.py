@@ -21,7 +21,7 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.components import add_said, say_all
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
 from ropewalk.exchange.compressors.hearing import hear_all
-from ropewalk.exchange.compressors.memoryless import SILENCE, is_silent, state_dtype
+from ropewalk.exchange.compressors.memoryless import SILENCE, state_dtype
 from ropewalk.exchange.compressors.pending import Pending
 from ropewalk.exchange.message import Message
 
@@ -79,7 +79,7 @@ class _CensoredEncoder(Encoder):
         limit = self._compressor.c / round_.size * (window.sum().item() / self._compressor.history) ** 0.5
         difference = self._difference(gradient)
         # A norm that is NaN is said, too.
-        if is_silent(round_) or _norm(difference) <= limit:
+        if not round_.participates or _norm(difference) <= limit:
             self._prepare(self._said.memory, window)
             return SILENCE
         self._prepare(self._said.memory + difference, window)
@@ -87,7 +87,7 @@ class _CensoredEncoder(Encoder):
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor:
         self._next.check()
-        difference = torch.zeros_like(gradient) if is_silent(round_) else self._difference(gradient)
+        difference = self._difference(gradient) if round_.participates else torch.zeros_like(gradient)
         self._prepare(self._said.memory + difference, self._window(round_))
         return difference
 

@@ -72,7 +72,7 @@ class _CorrectingEncoder(Encoder):
         message = self._inner.encode(corrected.to(self.layout.dtype), round_)
         said = torch.empty_like(gradient)
         self._hears.decode({round_.rank: message.data.data}, said)
-        self._prepare(corrected, said, round_)
+        self._next.prepare(_difference(corrected, said))
         return message
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor:
@@ -84,7 +84,7 @@ class _CorrectingEncoder(Encoder):
             whole = travelling
         said = torch.empty_like(gradient)
         self._hears.decode_whole(whole, said)
-        self._prepare(corrected, said, round_)
+        self._next.prepare(_difference(corrected, said))
         return whole
 
     def commit(self) -> None:
@@ -123,10 +123,6 @@ class _CorrectingEncoder(Encoder):
         self._inner.load_state_dict(_below("inner.", state))
         self._hears.load_state_dict(_below("heard.", state))
 
-    def _prepare(self, corrected: Tensor, said: Tensor, round_: Round) -> None:
-        # Who has no samples has computed nothing: a memory goes on speaking for it, and its error waits.
-        self._next.prepare(self._error if round_.samples == 0 else corrected.sub_(said))
-
 
 class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
     def __init__(self, layout: Layout, inner: SummableEncoder, hears: Decoder) -> None:
@@ -163,6 +159,11 @@ class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
     def abort(self) -> None:
         super().abort()
         self._corrected = self._own = None
+
+
+def _difference(corrected: Tensor, said: Tensor) -> Tensor:
+    """In the memory of `said` where it has the right dtype; that of `corrected` may be what is being sent."""
+    return torch.sub(corrected, said, out=said if said.dtype == corrected.dtype else None)
 
 
 def _below(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:

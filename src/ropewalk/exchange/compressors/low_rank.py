@@ -21,7 +21,7 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid, MessageCorrupt
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Round, SummableEncoder
-from ropewalk.exchange.compressors.memoryless import SILENCE, MemorylessDecoder, is_silent, state_dtype
+from ropewalk.exchange.compressors.memoryless import SILENCE, MemorylessDecoder, state_dtype
 from ropewalk.exchange.compressors.pending import Pending
 from ropewalk.exchange.message import Message
 
@@ -167,7 +167,7 @@ class _LowRankEncoder(SummableEncoder):
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._next.check()
         self._next.prepare(self._all_Q)
-        if is_silent(round_) or not gradient.any():
+        if not round_.participates or not gradient.any():
             return SILENCE
         all_M = self._pieces.all_M(gradient)
         all_P = [_orthonormal(M @ Q) for M, Q in zip(all_M, self._all_Q.values(), strict=True)]
@@ -179,7 +179,7 @@ class _LowRankEncoder(SummableEncoder):
     def summand(self, gradient: Tensor, round_: Round) -> Tensor:
         self._next.check()
         self._next.prepare(self._all_Q)
-        self._gradient = torch.zeros_like(gradient) if is_silent(round_) else gradient
+        self._gradient = gradient if round_.participates else torch.zeros_like(gradient)
         if not self._all_Q:
             self._all_P = []
             return self._pieces.second([], self._gradient)

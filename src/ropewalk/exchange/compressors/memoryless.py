@@ -31,9 +31,9 @@ def state_dtype(layout: Layout) -> torch.dtype:
     return torch.promote_types(layout.dtype, torch.float32)
 
 
-def is_silent(round_: Round) -> bool:
-    """Whether a member says nothing in this round, whatever its gradient."""
-    return not round_.participates or round_.samples == 0
+def is_silent(gradient: Tensor, round_: Round) -> bool:
+    """Whether a member has nothing to say: it is to be silent, or has no samples and nothing is left from before."""
+    return not round_.participates or (round_.samples == 0 and not gradient.any())
 
 
 class Memoryless(Compressor):
@@ -85,12 +85,12 @@ class MemorylessEncoder(Encoder):
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._round.check()
-        message = SILENCE if is_silent(round_) else self._compressor.say(gradient, self.layout, round_)
+        message = SILENCE if is_silent(gradient, round_) else self._compressor.say(gradient, self.layout, round_)
         self._round.prepare(round_)
         return message
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor | None:
-        return torch.zeros_like(gradient) if is_silent(round_) else None
+        return torch.zeros_like(gradient) if is_silent(gradient, round_) else None
 
     def commit(self) -> None:
         self._round.drop()
@@ -118,7 +118,7 @@ class SummableMemorylessEncoder(MemorylessEncoder, SummableEncoder):
         summand = self._summable.summand(gradient, self.layout, round_)
         self._round.prepare(round_)
         self._sums = round_
-        return torch.zeros_like(summand) if is_silent(round_) else summand
+        return torch.zeros_like(summand) if is_silent(gradient, round_) else summand
 
     def decode_sum(self, total: Tensor, out: Tensor) -> None:
         if self._sums is None:

@@ -1,19 +1,19 @@
 """QSGD: every component, rounded at random to a few levels (Alistarh et al., QSGD, 1610.02132, section 3.1).
 
-The rounding is unbiased. Levels, signs and norms travel as `wire.values.Levels` writes them: a norm for each group of
+Levels, signs and norms travel as `wire.values.Levels` writes them: a norm for each group of
 components, and a fixed number of bits for each of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.components import add_said, say_all
-from ropewalk.exchange.compressors.compressor import Round
+from ropewalk.exchange.compressors.compressor import Compressor, Round
 from ropewalk.exchange.compressors.memoryless import SILENCE, Memoryless
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.values import Levels
@@ -27,6 +27,8 @@ class Quantized(Memoryless):
         levels: above zero, of which 2^b - 1 take b + 1 bits with their sign.
         group: how many components share a norm; 0 for all of the bucket.
         norm: which one, "max" or, as in the paper, "l2".
+        stochastic: round at random, which is unbiased; under error feedback to the nearest level, because only then
+            what is kept back stays small with few levels.
         seed: of the rounding, with step and rank.
     """
 
@@ -35,6 +37,7 @@ class Quantized(Memoryless):
     levels: int = 7
     group: int = 512
     norm: Literal["max", "l2"] = "max"
+    stochastic: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -48,5 +51,8 @@ class Quantized(Memoryless):
     def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)
 
+    def under_error_feedback(self) -> Compressor:
+        return replace(self, stochastic=False)
+
     def _codec(self) -> Levels:
-        return Levels(self.levels, self.group, self.norm)
+        return Levels(self.levels, self.group, self.norm, self.stochastic)
