@@ -23,7 +23,7 @@ from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 __all__ = ["Selection", "gd_sec_select", "scatter_add", "select_above"]
 
-#: Below, numpy takes about a millisecond, which does not repay the loading of compiled code (half a second).
+#: Below, numpy takes about a millisecond; numba takes more than one second, once, to load compiled code.
 COMPILED_FROM = 1 << 20
 
 
