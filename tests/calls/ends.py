@@ -19,6 +19,7 @@ from ropewalk.calls.directory import Place
 from ropewalk.calls.markers import methods_of
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer, Served
+from ropewalk.processes.bell import Bell
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import TokenList, token_of
 from ropewalk.transport.loop import Loop
@@ -35,24 +36,21 @@ class Places:
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], Place] = {}
-        self._changed = threading.Condition()
+        self._news = Bell()
 
     def put(self, name: str, place: Place, replica: int = 0) -> None:
-        with self._changed:
-            self._places[name, replica] = place
-            self._changed.notify_all()
+        self._places[name, replica] = place
+        self._news.ring()
 
     def find(self, name: str, replica: int) -> Place:
-        with self._changed:
-            return self._places[name, replica]
+        return self._places[name, replica]
 
     def replicas(self, name: str) -> int:
         return sum(known == name for known, _ in self._places)
 
     def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
-        with self._changed:
-            self._changed.wait_for(lambda: self._places[name, replica] != seen, timeout_s)
-            return self._places[name, replica]
+        self._news.wait_until(lambda: self._places[name, replica] != seen, timeout_s)
+        return self._places[name, replica]
 
 
 class End:

@@ -18,12 +18,15 @@ import psutil
 import pytest
 
 from ropewalk.calls import frame
+from ropewalk.calls.client import Client
 from ropewalk.calls.conversation import MAX_IN_FLIGHT
 from ropewalk.calls.directory import Place
+from ropewalk.calls.markers import methods_of
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
-from tests.calls.ends import FarProcess, ends, far, num_memory_files, until
+from tests.calls.ends import DEADLINE_S, FarProcess, ends, far, num_memory_files, until
 from tests.calls.objects import Target
+from tests.interrupting import interrupts_at_each_step
 
 KILLED = Place("failed", cause="killed by SIGKILL")
 
@@ -383,10 +386,48 @@ def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> N
 
 # An interrupt in the middle of dialling leaves the socket to the collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_step_of_a_call_leaves_those_of_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.0)  # a link is given up, and the service stays
+    with far(tmp_path) as (_process, end, client):
+        client.empty()
+        num_done, over, methods = [0], threading.Event(), methods_of(Target)
+
+        def call() -> None:
+            fresh: Any = Client(end.caller, "far", "any", methods)  # it has to find the service, too
+            with contextlib.suppress(ServiceLost):
+                assert fresh.echo("one") == "one"
+                assert fresh.echo.future("two").result() == "two"
+
+        def beside() -> None:
+            while not over.is_set():
+                call()
+                num_done[0] += 1
+
+        thread = threading.Thread(target=beside, daemon=True)
+        thread.start()
+        num_steps = 0
+        for step in interrupts_at_each_step(call):
+            num_steps += 1
+            before = num_done[0]
+            until(lambda before=before: num_done[0] > before + 1, f"a call hangs after an interrupt in {step}")
+        over.set()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive() and num_steps > 50
+
+
+# An interrupt in the middle of dialling leaves the socket to the collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("kind", ["call", "futures", "beside"])
 # An interrupt may strike in a callback of a weak reference, too, where Python can only report it.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-def test_interrupts_at_any_moment_leave_the_client_usable(tmp_path: Path, kind: str) -> None:
+def test_interrupts_at_any_moment_leave_the_client_usable(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A link is given up and the service stays: the thread beside shall call, and not wait for news that never come.
+    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.0)
     with far(tmp_path) as (_process, _end, client):
         client.empty()
         stop, failures = threading.Event(), list[BaseException]()

@@ -17,6 +17,7 @@ from ropewalk.program import directory
 from ropewalk.program.directory import Table, View
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
+from tests.interrupting import interrupts_at_each_step
 from tests.transport.ends import DEADLINE_S
 
 READY, WAITING, ENDING = ReplicaState.READY, ReplicaState.WAITING, ReplicaState.ENDING
@@ -261,3 +262,29 @@ def test_a_launcher_that_does_not_answer_is_not_waited_for_without_end(
     with pytest.raises(ServiceLost, match="has not said where a is") as caught:
         asking.view.find("a", 0)
     assert caught.value.service == "a"
+
+
+def test_an_interrupt_at_any_step_of_a_look_leaves_the_view_to_others(aside: Callable[..., Any]) -> None:
+    # One that struck while the main thread entered the condition that was here left it locked: every other thread that
+    # looked then, and the loop with the next news, waited for ever.
+    def answer(name: str) -> None:
+        view.hear(Sizes(name, 1))
+
+    view = View(answer, lambda: None)
+    view.hear(up("a", 0))
+
+    def look() -> None:
+        view._sizes.clear()
+        view._asked.clear()
+        view.replicas("a")
+        view.wait_for_news("a", 0, view.find("a", 0), 0.0)
+
+    num_steps = 0
+    for step in interrupts_at_each_step(look):
+        num_steps += 1
+        waits = aside(view.wait_for_news, "a", 0, view.find("a", 0), DEADLINE_S)
+        told_of = aside(view.hear, told("a", 0, "waiting", num_steps))
+        size = aside(view.replicas, "a")
+        assert [told_of.result(DEADLINE_S), size.result(DEADLINE_S)] == ["unix:/a0" if num_steps == 1 else "", 1], step
+        assert waits.result(DEADLINE_S).generation == num_steps, step
+    assert num_steps > 20

@@ -253,7 +253,7 @@ class Conversation:
                 raise Lost(self.closed or str(error), sent=False) from None
             raise
         if self.closed:
-            self._fail(self.closed)  # it ended while this was on its way
+            self._end(self.closed)  # while this was on its way
 
     def wait(self, pending: Pending, due: float | None) -> bool:
         """Wait until a call is answered, or an item of its stream is there; False if `due` comes first."""
@@ -377,6 +377,7 @@ class Conversation:
 
     def _abandon(self, reader: int, sent: bool, torn_by: str) -> None:
         """A thread that had the role, or was about to lay it down, cannot go on."""
+        self._pending.pop(reader, None)
         if torn_by:  # nobody knows how much of a frame is through: the next call dials anew
             self._end(torn_by)
         elif sent:
@@ -434,7 +435,8 @@ class Conversation:
                 if received is None:
                     raise LinkClosed("the peer closed the link")
                 if received.message.number != number:
-                    self._hear(received)
+                    with interrupts_deferred:  # whose answer this is waits for it, or is called back
+                        self._hear(received)
                 else:
                     found = received
                     if received.fds:
@@ -488,11 +490,12 @@ class Conversation:
 
     def _end(self, why: str) -> None:
         """The link has ended."""
-        self.closed = self.closed or why
-        self.link.close()
-        if self._page:
-            self._page.close()
-        self._fail(self.closed)
+        with interrupts_deferred:
+            self.closed = self.closed or why
+            self.link.close()
+            if self._page:
+                self._page.close()
+            self._fail(self.closed)
 
     def _lose(self, pending: Pending) -> None:
         """The link has ended, perhaps because an interrupt struck whoever was just handing over this very answer."""
@@ -512,11 +515,12 @@ class Conversation:
     def _settle_all(self) -> None:
         """Give futures their answers. Their callbacks are user code, to which the loop must not be lost."""
         entered = self._loop.enter() if self._loop.is_here and not self._loop.is_entered_here else None
-        while self._settled:
-            try:
-                self._settled.popleft().settle()
-            except IndexError:  # another thread was quicker
-                break
+        with interrupts_deferred:  # they may be the futures of other threads
+            while self._settled:
+                try:
+                    self._settled.popleft().settle()
+                except IndexError:  # another thread was quicker
+                    break
         if entered is not None:
             self._loop.leave(entered)
 

@@ -7,7 +7,6 @@ hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import ProgramFailed
+from ropewalk.processes.bell import Bell
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.directory import View
 from ropewalk.program.endings import Endings
@@ -77,8 +77,8 @@ class Conductor:
         """By question that somebody waits for: how many hosts have answered."""
         self.error: ProgramFailed | None = None
         self.session_error: Exception | None = None
-        self.changed = threading.Condition()
-        """Notified after each change, for threads that wait for one."""
+        self.changed = Bell()
+        """Rung after each change, for threads that wait for one."""
         self.hosting: Hosting
         self.checkpoints: Path
         """The folder of this run's checkpoints."""
@@ -155,7 +155,7 @@ class Conductor:
                     self.calls[calls.node, calls.unit.replica] = calls
                 if message.number in self.answers:  # else nobody waits for it any more
                     self.answers[message.number] += 1
-                    self._notify()
+                    self.changed.ring()
             case Note():
                 self.happened(message.text)
             case SaveState() | FindState():
@@ -237,7 +237,7 @@ class Conductor:
         self.endings.settle()
         self.announcer.publish(self.supervisor)
         self._arm_timer()
-        self._notify()
+        self.changed.ring()
         if self.supervisor.done and not self._is_over:
             self._is_over = True
             self._call_when_over()
@@ -317,10 +317,6 @@ class Conductor:
             self._timer = self.hosting.loop.call_later(
                 max(0.0, due - time.monotonic()), lambda: self._do(self.supervisor.tick(time.monotonic()))
             )
-
-    def _notify(self) -> None:
-        with self.changed:
-            self.changed.notify_all()
 
 
 def _cause(ending: UnitEnded | None, record: DeathRecord | None, problem: str) -> str:

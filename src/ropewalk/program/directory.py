@@ -9,11 +9,12 @@ was told and wakes those who wait for news.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ropewalk.calls.directory import Place
 from ropewalk.errors import ServiceLost
+from ropewalk.processes.bell import Bell
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 
@@ -100,10 +101,11 @@ class View:
         """`ask` asks the launcher for a name; `before_waiting` is called by a thread that is going to wait."""
         self._ask = ask
         self._before_waiting = before_waiting
-        self._news = threading.Condition()
+        self._news = Bell()
         self._places: dict[tuple[str, int], Place] = {}
         self._sizes: dict[str, int] = {}
         self._asked: set[str] = set()
+        self._asking = threading.Lock()
         self._ended = ""
 
     # Told by the launcher
@@ -111,28 +113,26 @@ class View:
     def hear(self, message: Placed | Sizes) -> str:
         """Take over news; returns the address of a process that is gone by them, empty if none is."""
         gone = ""
-        with self._news:
-            if isinstance(message, Sizes):
-                self._sizes[message.name] = message.replicas
-            else:
-                known = self._places.get((message.name, message.replica))
-                gone = known.address if known and known.address != message.address else ""
-                self._places[message.name, message.replica] = Place(
-                    message.state,
-                    message.address,
-                    message.target,
-                    message.token,
-                    message.generation,
-                    message.cause,
-                )
-            self._news.notify_all()
+        if isinstance(message, Sizes):
+            self._sizes[message.name] = message.replicas
+        else:
+            known = self._places.get((message.name, message.replica))
+            gone = known.address if known and known.address != message.address else ""
+            self._places[message.name, message.replica] = Place(
+                message.state,
+                message.address,
+                message.target,
+                message.token,
+                message.generation,
+                message.cause,
+            )
+        self._news.ring()
         return gone
 
     def end(self, why: str) -> None:
         """No news will come any more: for all that is known, everything has stopped."""
-        with self._news:
-            self._ended = why
-            self._news.notify_all()
+        self._ended = why
+        self._news.ring()
 
     # Asked by clients
 
@@ -159,27 +159,18 @@ class View:
     def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
         """Wait until a place differs from what was seen, or for so long."""
         self._before_waiting()
-        due = time.monotonic() + timeout_s
-        with self._news:
-            while not self._ended and self._places.get((name, replica), seen) == seen:
-                left_s = due - time.monotonic()
-                if left_s <= 0:
-                    return seen
-                self._news.wait(left_s)
-            return Place("stopped", cause=self._ended) if self._ended else self._places[name, replica]
+        self._news.wait_until(lambda: self._ended or self._places.get((name, replica), seen) != seen, timeout_s)
+        return Place("stopped", cause=self._ended) if self._ended else self._places.get((name, replica), seen)
 
     def _wait_until(self, name: str, known: Callable[[], bool]) -> None:
         """Wait for the first answer about a service."""
         self._before_waiting()
-        due = time.monotonic() + _FIRST_ANSWER_S
-        with self._news:
+        with interrupts_deferred, self._asking:
             if name not in self._asked:
                 self._asked.add(name)
                 self._ask(name)
-            while not known() and not self._ended:
-                if not self._news.wait(max(0.0, due - time.monotonic())):
-                    raise ServiceLost(
-                        f"the launcher has not said where {name} is for {_FIRST_ANSWER_S:.0f} s; "
-                        "is it stopped, or very busy?",
-                        service=name,
-                    )
+        if not self._news.wait_until(lambda: known() or self._ended, _FIRST_ANSWER_S):
+            raise ServiceLost(
+                f"the launcher has not said where {name} is for {_FIRST_ANSWER_S:.0f} s; is it stopped, or very busy?",
+                service=name,
+            )

@@ -19,6 +19,7 @@ from ropewalk.calls import frame
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import MethodFacts
+from ropewalk.processes.bell import Bell
 from ropewalk.program.handle import Handle, replace_handles
 from ropewalk.program.messages import NodeStart, UnitName
 
@@ -57,7 +58,8 @@ class NodeContext:
         self._callbacks: list[Callable[[], object]] = []
         self._num_called = 0
         """Callbacks that run."""
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
+        self._called = Bell()
 
     def __repr__(self) -> str:
         return f"<node {self.label}, generation {self.generation}>"
@@ -116,16 +118,15 @@ class NodeContext:
     def ask_to_stop(self) -> None:
         """The launcher wants this node to end; may be called twice."""
         with self._lock:
-            self._stopped.set()
             callbacks, self._callbacks = self._callbacks, []
-            self._num_called += len(callbacks)
+            self._num_called += len(callbacks)  # before the node can hear that it shall end, and wait for them
+            self._stopped.set()
         for callback in callbacks:
             self._host.run_aside(lambda callback=callback: self._call(callback))
 
     def wait_for_callbacks(self, timeout_s: float) -> bool:
         """Wait until all stop callbacks have returned, which may be slower than the node itself."""
-        with self._lock:
-            return self._lock.wait_for(lambda: not self._num_called, timeout_s)
+        return self._called.wait_until(lambda: not self._num_called, timeout_s)
 
     def _call(self, callback: Callable[[], object]) -> None:
         try:
@@ -135,7 +136,7 @@ class NodeContext:
         finally:
             with self._lock:
                 self._num_called -= 1
-                self._lock.notify_all()
+            self._called.ring()
 
     def _client(self, handle: Handle[Any]) -> Client:
         return Client(self._caller, handle.name, handle.address, handle.methods or {})

@@ -28,6 +28,7 @@ from ropewalk.calls.payloads import Handover
 from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped, StartFailed
+from ropewalk.processes.bell import Bell
 from ropewalk.program import node_context
 from ropewalk.program.directory import View
 from ropewalk.program.kept_state import KeptState, has_state
@@ -122,7 +123,8 @@ class NodeHost:
         self._units: dict[UnitName, RunningUnit] = {}
         self._early_wishes: dict[UnitName, StopUnit] = {}
         self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
-        self._news = threading.Condition()
+        self._lock = threading.Lock()  # units and the wishes that came before them
+        self._news = Bell()
         self._listener = HostListener(
             self.loop,
             os.path.join(folder, socket_name),
@@ -168,12 +170,11 @@ class NodeHost:
                 ip = ip or _LOOPBACK
                 port = until_met.enter_context(held_port(ip))
                 self.say(OfferRendezvous(RendezvousAt(unit.unit, unit.generation, here, ip, port)))
-            with self._news:
-                while (unit.unit, unit.generation) not in self._rendezvous:
-                    if self._units[unit].stopping:
-                        raise ProgramStopped(f"{unit.unit} is ended before its ranks have met")
-                    self._news.wait()
-                at = self._rendezvous[unit.unit, unit.generation]
+            running, met = self._units[unit], (unit.unit, unit.generation)
+            self._news.wait_until(lambda: met in self._rendezvous or running.stopping)
+            if met not in self._rendezvous:
+                raise ProgramStopped(f"{unit.unit} is ended before its ranks have met")
+            at = self._rendezvous[met]
         if at.address == _LOOPBACK and at.host != here:
             raise StartFailed(
                 f"the ranks of {unit.unit} are on several hosts ({at.host} and {here}) and cannot meet: with this "
@@ -198,9 +199,8 @@ class NodeHost:
             case StateAnswer():
                 self._launcher_store.hear(message, parts or [])
             case RendezvousAt():
-                with self._news:
-                    self._rendezvous[message.unit, message.generation] = message
-                    self._news.notify_all()
+                self._rendezvous[message.unit, message.generation] = message
+                self._news.ring()
             case _:
                 raise RuntimeError(f"a host cannot do anything with {message!r}")
 
@@ -215,7 +215,7 @@ class NodeHost:
             RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))
             for node, facts in zip(nodes, start.nodes, strict=True)
         ]
-        with self._news:
+        with self._lock:
             self._units[start.name] = unit
             wish = self._early_wishes.pop(start.name, None)
         if wish:
@@ -258,7 +258,7 @@ class NodeHost:
         self.say(UnitEnded(unit.name, first.context.name if first else "", first.failure if first else None))
 
     def _told_to_stop(self, wish: StopUnit) -> None:
-        with self._news:
+        with self._lock:
             unit = self._units.get(wish.name)
             if unit is None:
                 self._early_wishes[wish.name] = wish
@@ -350,8 +350,7 @@ class NodeHost:
     def _stop_unit(self, unit: RunningUnit, why: str, grace_s: float) -> None:
         """Ask the nodes of a unit to end; in a thread of its own."""
         unit.stopping = True
-        with self._news:
-            self._news.notify_all()  # ranks that wait for the first one
+        self._news.ring()  # for ranks that wait for the first one
         for running in unit.nodes:
             running.context.ask_to_stop()
         if unit.over.wait(min(grace_s * _CALLS_PART, _CALLS_S)):

@@ -52,14 +52,10 @@ def put_question(conductor: Conductor, number: int) -> int:
 
 def await_answers(conductor: Conductor, number: int, num_asked: int) -> None:
     """Wait until the hosts have answered, or long enough; from any thread but the loop's."""
-    due = time.monotonic() + _ANSWER_S
-    with conductor.changed:
-        while conductor.answers.get(number, 0) < num_asked and not conductor.supervisor.done:
-            left_s = due - time.monotonic()
-            if left_s <= 0:
-                break
-            conductor.changed.wait(left_s)
-        conductor.answers.pop(number, None)
+    conductor.changed.wait_until(
+        lambda: conductor.answers.get(number, 0) >= num_asked or conductor.supervisor.done, _ANSWER_S
+    )
+    conductor.answers.pop(number, None)
 
 
 def report(conductor: Conductor, run_id: str, started: float) -> ProgramStatus:

@@ -124,9 +124,7 @@ class RunningProgram:
             left_s = _LOOK_S if due is None else min(due - time.monotonic(), _LOOK_S)
             if left_s <= 0:
                 return False
-            with self._conductor.changed:
-                if not self._is_ready_or_over:
-                    self._conductor.changed.wait(left_s)
+            self._conductor.changed.wait_until(lambda: self._is_ready_or_over, left_s)
             self._look_at_loop()
         self._raise_failure()
         return True
@@ -348,9 +346,9 @@ class RunningProgram:
         return self._conductor.is_ready or self._over.is_set()
 
     def _wait_over(self, timeout_s: float | None) -> bool:
-        due = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._over.wait(_LOOK_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_S))):
-            if due is not None and time.monotonic() >= due:
+        due = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        while not self._conductor.changed.wait_until(self._over.is_set, min(due - time.monotonic(), _LOOK_S)):
+            if time.monotonic() >= due:
                 return False
             self._look_at_loop()
         return True
@@ -404,8 +402,7 @@ class RunningProgram:
             with contextlib.suppress(ValueError):
                 _running.remove(self)
             self._over.set()
-            with self._conductor.changed:
-                self._conductor.changed.notify_all()
+            self._conductor.changed.ring()
 
 
 def _stop_all() -> None:

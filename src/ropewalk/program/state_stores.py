@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ropewalk.errors import LinkClosed, RopewalkError
+from ropewalk.processes.bell import Bell
 from ropewalk.program import checkpoints
 from ropewalk.program.checkpoints import Saved
 from ropewalk.program.messages import FindState, SaveState, StateAnswer, UnitName
@@ -85,7 +86,7 @@ class LauncherStore:
         self._say = say
         self._numbers = itertools.count(1)
         self._answers: dict[int, tuple[StateAnswer, list[Part]]] = {}
-        self._news = threading.Condition()
+        self._news = Bell()
         self._ended = ""
 
     def save(self, context: NodeContext, payload: Payload, facts: dict[str, Any]) -> None:
@@ -111,23 +112,20 @@ class LauncherStore:
 
     def hear(self, answer: StateAnswer, parts: list[Part]) -> None:
         """The launcher answers."""
-        with self._news:
-            self._answers[answer.number] = answer, parts
-            self._news.notify_all()
+        self._answers[answer.number] = answer, parts
+        self._news.ring()
 
     def end(self, why: str) -> None:
         """No answers will come any more."""
-        with self._news:
-            self._ended = why
-            self._news.notify_all()
+        self._ended = why
+        self._news.ring()
 
     def _ask(self, question: msgspec.Struct, number: int, parts: Sequence[Part] = ()) -> tuple[StateAnswer, list[Part]]:
         self._say(question, parts)
-        with self._news:
-            self._news.wait_for(lambda: number in self._answers or self._ended)
-            if number not in self._answers:
-                raise LinkClosed(f"the launcher, which keeps states, is gone: {self._ended}")
-            answer, found = self._answers.pop(number)
+        self._news.wait_until(lambda: number in self._answers or self._ended)
+        if number not in self._answers:
+            raise LinkClosed(f"the launcher, which keeps states, is gone: {self._ended}")
+        answer, found = self._answers.pop(number)
         if answer.failure is not None:
             raise rebuild_error(answer.failure, "the launcher")
         return answer, found
