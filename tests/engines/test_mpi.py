@@ -55,10 +55,10 @@ def _end_job(folder: Path, id: str) -> None:
     """Kill the program that writes to the log of a job."""
     run, request, rank = id.split(".")
     log = folder / f"ropewalk-{run}" / request / f"{rank}.log"
-    for output in Path("/proc").glob("[0-9]*/fd/1"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if output.readlink() == log:
-                os.kill(int(output.parts[2]), signal.SIGKILL)
+            if (folder / "fd" / "1").readlink() == log:
+                os.kill(int(folder.name), signal.SIGKILL)
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
@@ -128,11 +128,11 @@ def test_signals_for_a_rank_reach_its_program(engine: MpiEngine) -> None:
     )
     [id] = engine.submit(python(code), 1, "f00d", "a")
     wait_for(lambda: "up" in engine.logs(id))
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = line.read_bytes().split(b"\0")
+            words = (folder / "cmdline").read_bytes().split(b"\0")
             if words[1:3] == [b"-m", b"ropewalk.engines.mpi_rank"] and os.fsencode(engine._folder.path) in words[3]:
-                os.kill(int(line.parts[2]), signal.SIGTERM)
+                os.kill(int(folder.name), signal.SIGTERM)
     wait_for(lambda: "heard" in engine.logs(id))
 
 

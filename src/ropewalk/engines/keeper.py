@@ -313,11 +313,11 @@ def _kill_marked(job: str) -> None:
 
 def _descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = collections.defaultdict(list)
-    for facts in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent = facts.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state not in "ZX":
-                children[int(parent)].append(int(facts.parent.name))
+                children[int(parent)].append(int(folder.name))
     found: list[int] = []
     ask = [pid]
     while ask:

@@ -264,9 +264,10 @@ def _marked() -> dict[str, str]:
 
 def _environments() -> Iterator[tuple[int, list[bytes]]]:
     """The environments of this user's processes; empty where there is no /proc."""
-    for environ in Path("/proc").glob("[0-9]*/environ"):
+    # Not "[0-9]*/environ", which looks at each file and fails over a process that ends in this moment.
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is gone, or somebody else's
-            yield int(environ.parent.name), environ.read_bytes().split(b"\0")
+            yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
 
 
 def _signal_name(number: int) -> str:
