@@ -63,10 +63,10 @@ class Piece:
         """The same layout in the memory of a server."""
         return Layout(tuple(replace(entry, device="cpu") for entry in self.layout.entries))
 
-    def by_parameter(self, named: Mapping[str, Tensor]) -> list[tuple[Part, Tensor]]:
-        """A state by the names of the layout, such as encoders give it, as parts of parameters."""
+    def by_part(self, named: Mapping[str, Tensor]) -> list[tuple[Part, str, Tensor]]:
+        """A state by the names of the layout, such as encoders give it, with the parts that these names stand for."""
         pairs = zip(self.parts, self.layout.names, strict=True)
-        return [(part, named[name]) for part, name in pairs if name in named]
+        return [(part, name, named[name]) for part, name in pairs if name in named]
 
 
 def cut_pieces(entries: Iterable[Entry], num_shards: int, piece_bytes: int = PIECE_BYTES) -> tuple[Piece, ...]:
@@ -147,28 +147,39 @@ def _fused(cuts: Sequence[tuple[Part, Entry]], limit: int) -> list[list[tuple[Pa
 
 
 def merged_state(states: Iterable[tuple[Piece, Mapping[str, Mapping[str, Tensor]]]]) -> dict[str, dict[str, Tensor]]:
-    """States of pieces, `{"error": {"fc.weight[0:600]": ...}}`, as flat tensors by whole parameters."""
+    """States of pieces, `{"error": {"fc.weight[0:600]": ...}}`, as flat tensors by whole parameters.
+
+    What has another number of components than its part of the parameter (the factors of `LowRank`) stays with the
+    part's own name, and so outlives no other cut.
+    """
     parts: dict[str, dict[str, list[tuple[int, Tensor]]]] = {}
     for piece, state in states:
         for kind, named in state.items():
-            for part, tensor in piece.by_parameter(named):
-                parts.setdefault(kind, {}).setdefault(part.name, []).append((part.start, tensor.reshape(-1)))
-    return {
-        kind: {name: torch.cat([flat for _, flat in sorted(found, key=lambda at: at[0])]) for name, found in by.items()}
-        for kind, by in parts.items()
-    }
+            for part, cut_name, tensor in piece.by_part(named):
+                whole = tensor.numel() == part.stop - part.start
+                name, start = (part.name, part.start) if whole else (cut_name, 0)
+                parts.setdefault(kind, {}).setdefault(name, []).append((start, tensor))
+    return {kind: {name: _joined(found) for name, found in by.items()} for kind, by in parts.items()}
 
 
-def state_of_piece(piece: Piece, state: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]:
+def _joined(found: list[tuple[int, Tensor]]) -> Tensor:
+    if len(found) == 1:
+        return found[0][1]
+    return torch.cat([tensor.reshape(-1) for _, tensor in sorted(found, key=lambda at: at[0])])
+
+
+def state_of_piece(piece: Piece, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
     """What of a state by whole parameters belongs to a piece, under the names of its layout."""
-    return {
-        kind: {
-            name: named[part.name].reshape(-1)[part.start : part.stop]
-            for part, name in zip(piece.parts, piece.layout.names, strict=True)
-            if part.name in named
-        }
-        for kind, named in state.items()
-    }
+    found: dict[str, dict[str, Tensor]] = {}
+    for kind, named in state.items():
+        found[kind] = {}
+        for part, cut_name in zip(piece.parts, piece.layout.names, strict=True):
+            if part.name in named:
+                tensor = named[part.name]
+                found[kind][cut_name] = tensor if cut_name == part.name else tensor.reshape(-1)[part.start : part.stop]
+            elif cut_name in named:
+                found[kind][cut_name] = named[cut_name]
+    return found
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

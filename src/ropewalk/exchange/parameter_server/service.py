@@ -17,6 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 import ropewalk as rw
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.parameter_server.outcomes import (
@@ -57,7 +59,7 @@ class ParameterShard:
         self, worker: str, epoch: int, members: Sequence[str], step: int, memories: Mapping[int, bytes] | None = None
     ) -> Enrolled | Outdated | Behind:
         with self._changed:
-            outcome = self._shard.enrol(worker, epoch, members, step, memories and self._tensors(memories))
+            outcome = self._shard.enrol(worker, epoch, members, step, self._tensors(memories))
             self._changed.notify_all()
             return outcome
 
@@ -112,9 +114,7 @@ class ParameterShard:
         errors: Mapping[int, bytes] | None = None,
     ) -> Accepted | Outdated:
         with self._changed:
-            outcome = self._shard.leave(
-                worker, epoch, step, memories and self._tensors(memories), errors and self._tensors(errors)
-            )
+            outcome = self._shard.leave(worker, epoch, step, self._tensors(memories), self._tensors(errors))
             self._changed.notify_all()
             return outcome
 
@@ -129,5 +129,5 @@ class ParameterShard:
             self._shard.load_state_dict(state["shard"])
             self._layouts = dict(state["layouts"])
 
-    def _tensors(self, data: Mapping[int, bytes]) -> dict[int, Any]:
-        return {key: tensor_of(found, self._layouts[key].dtype) for key, found in data.items()}
+    def _tensors(self, data: Mapping[int, bytes] | None) -> dict[int, Tensor]:
+        return {key: tensor_of(found, self._layouts[key].dtype) for key, found in (data or {}).items()}
