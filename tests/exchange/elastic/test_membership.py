@@ -114,6 +114,14 @@ def test_training_is_over_when_all_have_finished() -> None:
     assert membership.joins("c") == []
 
 
+def test_training_is_over_when_all_who_have_the_weights_have_finished() -> None:
+    membership = begun("a")
+    membership.joins("b")
+    vote_of_all(membership)
+    [said] = membership.finished("a")  # it was the last step: b has nothing to do
+    assert said == Finish("no worker is left after 1 steps: a has finished")
+
+
 def test_who_was_taken_for_dead_is_told_so() -> None:
     membership = begun("a", "b")
     membership.died("b")

@@ -308,13 +308,13 @@ class Membership:
         have_weights = not self._has_weights or bool(self._has_weights & set(stay))
         if stay and have_weights:
             self._form(stay, reasons, admit=admit)
-        elif by_death or stay or (admit and self._joining):
+        elif by_death:
             self._finish(
                 f"{', '.join(reasons)}, and nobody is left who has the weights of step {self.step}; begin again from a "
                 "checkpoint, and use more workers, or machines that fail one at a time",
                 failed=True,
             )
-        else:
+        else:  # those who have just come do not begin anew what the others have finished
             self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
 
     def _form(self, stay: tuple[str, ...], reasons: list[str], *, admit: bool = True) -> None:

@@ -1,0 +1,139 @@
+"""Steps are done by all members or by none, wherever somebody dies; compared with the same training in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk.errors import MemberLost
+from ropewalk.exchange.elastic.shares import batches
+from ropewalk.exchange.elastic.worker import ElasticWorker
+from tests.exchange.elastic.society import (
+    BATCH,
+    SAMPLES,
+    STEPS,
+    Data,
+    Death,
+    Society,
+    make_model,
+    make_optimizer,
+    weights_of,
+)
+
+PLACES = st.sampled_from(["loss", "packet", "vote", "voted", "commit"])
+
+
+def plain_training(seed: int = 0) -> tuple[torch.Tensor, list[float]]:
+    """What one process comes to: its weights, and the loss of each step."""
+    data, model = Data(), make_model(seed)
+    optimizer = make_optimizer(model)
+    losses: list[float] = []
+    for batch in batches(SAMPLES, BATCH, epochs=STEPS * BATCH // SAMPLES, seed=5):
+        optimizer.zero_grad()
+        loss = data.loss(model, batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return weights_of(model), losses
+
+
+def check(society: Society, weights: torch.Tensor) -> None:
+    for model in society.models.values():
+        torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-12)
+    done = [step for span in society.coordinator.history() for step in range(span.begin, span.end)]
+    assert done == list(range(STEPS))
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_undisturbed_training_is_that_of_one_process(size: int) -> None:
+    society = Society(size).wait()
+    weights, losses = plain_training()
+    assert len(society.models) == size
+    check(society, weights)
+    for of_member in society.losses.values():
+        assert of_member == pytest.approx(losses, abs=1e-12)
+
+
+def test_all_members_hold_the_same_bits() -> None:
+    first, *others = [weights_of(model) for model in Society(3).wait().models.values()]
+    assert all(torch.equal(first, other) for other in others)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.integers(2, 4),
+    places=st.lists(st.tuples(PLACES, st.integers(1, 12)), max_size=2),
+    redo=st.sampled_from(["recompute", "keep"]),
+    joins_at=st.integers(0, STEPS),
+)
+def test_whoever_dies_wherever_the_steps_are_those_of_one_process(
+    size: int, places: list[tuple[Any, int]], redo: str, joins_at: int
+) -> None:
+    # Not the one with replica 0, whose weights are those that all begin with.
+    deaths = tuple(Death(1 + at, place, number) for at, (place, number) in enumerate(places[: size - 1]))
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == joins_at:
+            society.start(size)
+
+    society = Society(size, deaths=deaths, on_step=on_step, redo=redo).wait()
+    assert "workers.0#0" in society.models
+    check(society, plain_training()[0])
+
+
+def test_rank_0_may_die_as_well() -> None:
+    society = Society(3, deaths=(Death(0, "packet", 9),)).wait()
+    assert sorted(society.models) == ["workers.1#0", "workers.2#0"]
+    check(society, plain_training()[0])
+
+
+def test_who_joins_begins_with_the_weights_of_the_others() -> None:
+    joined: list[int] = []
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 2 and worker.rank == 0:
+            society.start(2)
+            while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                pass  # the joiner needs no help of this thread
+        if worker.name == "workers.2#0":
+            joined.append(step)
+
+    society = Society(2, on_step=on_step).wait()
+    assert joined == list(range(4, STEPS + 1))  # it asked before step 2 was done, counted from 0
+    assert len(society.models) == 3
+    check(society, plain_training()[0])
+
+
+def test_with_keep_only_what_the_dead_one_had_is_computed_again() -> None:
+    society = Society(3, deaths=(Death(2, "vote", 1),), redo="keep", steps=4).wait()
+    of_first_step = [(name[8], samples) for name, step, samples in society.computed if step == 0]
+    assert sorted(of_first_step) == [("0", 2), ("0", 4), ("1", 2), ("1", 4), ("2", 4)]
+    society = Society(3, deaths=(Death(2, "vote", 1),), redo="recompute", steps=4).wait()
+    of_first_step = [(name[8], samples) for name, step, samples in society.computed if step == 0]
+    assert sorted(of_first_step) == [("0", 4), ("0", 6), ("1", 4), ("1", 6), ("2", 4)]
+
+
+def test_who_leaves_does_no_more_steps_and_the_others_go_on() -> None:
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 3 and worker.name == "workers.1#0":
+            worker.leave()
+
+    society = Society(3, on_step=on_step).wait()
+    assert len(society.losses["workers.1#0"]) == 4
+    assert sorted(society.models) == ["workers.0#0", "workers.2#0"]
+    check(society, plain_training()[0])
+
+
+def test_training_fails_when_all_are_dead() -> None:
+    society = Society(2, deaths=(Death(0, "packet", 9), Death(1, "loss", 5)))
+    with pytest.raises(MemberLost, match="nobody is left who has the weights of step"):
+        society.wait()
+
+
+def test_more_members_than_samples_are_no_trouble() -> None:
+    society = Society(BATCH + 2, steps=4).wait()
+    assert len(society.models) == BATCH + 2
