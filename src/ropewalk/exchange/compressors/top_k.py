@@ -19,6 +19,7 @@ from ropewalk.exchange.compressors.compressor import Round
 from ropewalk.exchange.compressors.memoryless import Memoryless
 from ropewalk.exchange.kernels import Selection, select_above
 from ropewalk.exchange.message import Message
+from ropewalk.exchange.wire.values import value_codec
 
 #: How many components are looked at to guess from which magnitude on a component is among the largest.
 _SAMPLE = 1 << 16
@@ -41,6 +42,7 @@ class TopK(Memoryless):
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:
             raise ExchangeInvalid(f"density is a part of all components, above 0 and at most 1, not {self.density}")
+        value_codec(self.values)
 
     def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         found = largest(gradient, max(1, round(self.density * layout.numel)))
