@@ -29,7 +29,7 @@ def require_same_parameters(group: Group, entries: Sequence[Entry]) -> None:
     said = group.all_gather(memoryview(text), [0], "names of parameters")
     lists = [msgspec.json.decode(message, type=dict[str, str]) for message, _ in said]
     raise ExchangeInvalid(
-        "members do not exchange the same parameters: " + "; ".join(_differences(lists)) + ". Every member must build the "
+        f"members do not exchange the same parameters: {'; '.join(_differences(lists))}. Every member must build the "
         "same model, in the same order; a parameter that one member does not use counts as zeros there"
     )
 

@@ -1,0 +1,96 @@
+"""Bringing all members to the same weights before the first step, and after a member has joined.
+
+Tensors are fused into buffers of bytes, so that a model of many small layers takes few broadcasts. Called between
+steps, by every member, with the same model.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.buckets import BUCKET_BYTES
+from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
+from ropewalk.exchange.groups.group import Group
+
+
+def broadcast_parameters(
+    tensors: nn.Module | Iterable[tuple[str, Tensor]], group: Group, root: int = 0, *, fused_bytes: int = BUCKET_BYTES
+) -> None:
+    """Replace parameters and buffers by those of one member.
+
+    Args:
+        tensors: a module, or names and tensors such as `model.named_parameters()` or `model.state_dict().items()`.
+        group: whose members call this.
+        root: rank of the member whose values all get.
+        fused_bytes: tensors travel together up to this size.
+
+    Raises:
+        ExchangeInvalid: there is no such rank.
+    """
+    _check_root(group, root)
+    module = isinstance(tensors, nn.Module)
+    pairs = cast(Iterable[tuple[str, Tensor]], tensors.state_dict(keep_vars=True).items()) if module else tensors
+    with torch.no_grad():
+        for together in _fused([tensor.detach() for _, tensor in pairs if tensor.numel()], fused_bytes):
+            flat = torch.cat([tensor.contiguous().view(-1).view(torch.uint8) for tensor in together])
+            group.broadcast(flat, root, "parameters")
+            start = 0
+            for tensor in together:
+                part = flat[start : start + tensor.nbytes]
+                # A part may begin where its dtype may not; a copy begins where any may.
+                tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+                start += tensor.nbytes
+
+
+def broadcast_optimizer_state(optimizer: Optimizer, group: Group, root: int = 0) -> None:
+    """Replace an optimizer's state (momenta, counts, learning rates) by that of one member, which may have none yet.
+
+    Of a `DistributedOptimizer`, what its exchange keeps is each member's own and stays.
+
+    Args:
+        optimizer: of parameters in the same order on every member.
+        group: whose members call this.
+        root: rank of the member whose state all get.
+
+    Raises:
+        ExchangeInvalid: there is no such rank.
+    """
+    _check_root(group, root)
+    distributed = isinstance(optimizer, DistributedOptimizer)
+    written = io.BytesIO()
+    if group.rank == root:
+        torch.save(optimizer.replicated_state() if distributed else optimizer.state_dict(), written)
+    ((_, (size,)), *_) = group.all_gather(memoryview(b""), [written.tell()], "size of optimizer state")[root:]
+    flat = torch.zeros(size, dtype=torch.uint8)
+    if group.rank == root:
+        flat.copy_(torch.frombuffer(bytearray(written.getbuffer()), dtype=torch.uint8))
+    group.broadcast(flat, root, "optimizer state")
+    if group.rank != root:
+        # Members are trusted with gradients, not with code: only tensors and plain values are read.
+        state: dict[str, Any] = torch.load(io.BytesIO(bytes(flat.numpy())), weights_only=True, map_location="cpu")
+        optimizer.load_state_dict(state)
+
+
+def _check_root(group: Group, root: int) -> None:
+    if not 0 <= root < group.size:
+        raise ExchangeInvalid(f"there is no rank {root} to broadcast from in a group of {group.size}")
+
+
+def _fused(tensors: Sequence[Tensor], fused_bytes: int) -> Iterator[list[Tensor]]:
+    """Neighbours of one device, together up to a size."""
+    together: list[Tensor] = []
+    for tensor in tensors:
+        full = together and sum(one.nbytes for one in together) + tensor.nbytes > fused_bytes
+        if full or (together and together[0].device != tensor.device):
+            yield together
+            together = []
+        together.append(tensor)
+    if together:
+        yield together

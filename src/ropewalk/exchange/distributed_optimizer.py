@@ -1,0 +1,340 @@
+"""`DistributedOptimizer`: any optimizer of torch, stepping with gradients averaged over the members of a group.
+
+    optimizer = DistributedOptimizer(SGD(model.parameters(), lr=0.1), AllReduce(), model.named_parameters())
+    broadcast_parameters(model, optimizer.group)
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss_fn(model(x), y).backward()     buckets travel while it runs, and it returns with averaged gradients
+        optimizer.step()
+    optimizer.join()                        where others have more batches
+
+The shape is Horovod's (Sergeev and Del Balso, Horovod: fast and easy distributed deep learning in TensorFlow, 2018,
+https://arxiv.org/abs/1802.05799). It departs where that surprised people: gradients are averaged when `backward`
+returns, so clipping and a GradScaler need no `synchronize` before them; and joined members take the same steps as the
+others, so all end with the same weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.backward_passes import BackwardPasses
+from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.groups.torch_group import TorchGroup
+
+
+class GradScaler(Protocol):
+    """What is asked of `torch.amp.GradScaler`."""
+
+    def scale(self, outputs: Tensor, /) -> Tensor: ...
+
+    def get_scale(self) -> float: ...
+
+    def step(self, optimizer: Optimizer, /) -> Any: ...
+
+    def update(self) -> None: ...
+
+
+class DistributedOptimizer(Optimizer):
+    """An optimizer of torch whose gradients are averaged over a group before each step.
+
+    It is an `Optimizer` itself: schedulers, GradScaler and hooks take it, and what it does not do itself the wrapped
+    one does. A parameter without a gradient here takes part with zeros, and gets the mean of the others' all the same.
+
+    Args:
+        optimizer: of torch, on parameters of this process.
+        exchange: how gradients travel; bound to the parameters at the first step.
+        named_parameters: the parameters and their names, the same on every member, such as
+            `model.named_parameters()`. None: the names that the optimizer knows, else "group.position".
+        group: who takes part: some of the processes (a process set) or all; None: all of torch.distributed.
+        backward_passes_per_step: gradients are added up over as many passes here before they travel. As in plain
+            torch, divide the loss by as many for a mean.
+        grad_scaler: the scaler that scales the loss, so that compressors keep their state in unscaled gradients.
+        partial: leave parameters without a name alone: they stay local, or belong to another DistributedOptimizer
+            round this one, such as experts that are averaged over a smaller group.
+
+    Attributes:
+        samples: weight of this member's gradients in the mean; set it before `backward` where batches differ in size.
+        last_report: of the last exchange; None before.
+        group: who takes part.
+
+    Raises:
+        ExchangeInvalid: names do not fit the parameters of the optimizer, or a count is below 1.
+    """
+
+    # The scaler divides gradients itself then: the flags of fused optimizers would be set on this object, not theirs.
+    _step_supports_amp_scaling = False
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        exchange: Exchange,
+        named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+        group: Group | None = None,
+        *,
+        backward_passes_per_step: int = 1,
+        grad_scaler: GradScaler | None = None,
+        partial: bool = False,
+    ) -> None:
+        # Not super().__init__: all it would make, such as `param_groups`, `state` and hooks, is the wrapped one's.
+        if backward_passes_per_step < 1:
+            raise ExchangeInvalid(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
+        self._optimizer = optimizer
+        self._exchange = exchange
+        self._passes_per_step = backward_passes_per_step
+        self._grad_scaler = grad_scaler
+        self._partial = partial
+        self._named = _named_parameters(optimizer, named_parameters, partial=partial)
+        self.group = group or TorchGroup()
+        self._backward = BackwardPasses(self._pass_began, self._accumulated, self._pass_ended)
+        for name, parameter in self._named.items():
+            self._backward.watch(name, parameter)
+        self._bound = False
+        self._step = 0
+        self._passes = 0  # since gradients travelled last
+        self._syncs = True  # False within no_sync
+        self._open: set[str] | None = None  # names that are ready in a step under way
+        self._local = False  # gradients were computed that have not travelled
+        self._averaged = False  # gradients are those of an exchange, and no step was taken with them
+        self.samples = 1.0
+        self.last_report: Report | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_optimizer":
+            raise AttributeError(name)  # a copy that is being made has none yet
+        return getattr(self._optimizer, name)
+
+    def __repr__(self) -> str:
+        exchange = type(self._exchange).__name__
+        return f"DistributedOptimizer({exchange}, rank {self.group.rank} of {self.group.size}, {self._optimizer!r})"
+
+    # A step.
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Take a step with averaged gradients; one that NaN made void on any member (`nan="skip"`) is left out.
+
+        Args:
+            closure: computes the loss again; it travels too, so that all members take the same decisions.
+        """
+        if closure is not None:
+            return self._optimizer.step(lambda: self._averaged_loss(closure))
+        self.synchronize()
+        return self._take_step()
+
+    def synchronize(self) -> None:
+        """Let gradients travel that have not yet: those of `no_sync`, of too few passes, or of no backward at all."""
+        if self._backward.active and self._open is None:
+            raise RuntimeError("the backward before ended with an error; call zero_grad() before the next one")
+        if self._open is not None:
+            self._finish()
+        elif self._local or not self._averaged:
+            has_gradients = any(parameter.grad is not None for parameter in self._named.values())
+            self._begin(self.samples if has_gradients else 0.0)
+            self._finish()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._abort()  # of a backward that ended with an error; else there is nothing to abort
+        self._optimizer.zero_grad(set_to_none)
+        self._local = self._averaged = False
+        self._passes = 0
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Generator[None]:
+        """Within this, gradients add up here and do not travel; the next backward outside sends the sum."""
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def join(self, after_step: Callable[[], Any] | None = None) -> int:
+        """Take part in the steps of members that have more batches, until nobody has any.
+
+        Every member calls this after its last batch. It adds nothing to the mean and takes the same steps as the
+        others, so that weights stay the same everywhere.
+
+        Args:
+            after_step: called after each of those steps, such as the `step` of a learning-rate scheduler.
+
+        Returns:
+            The rank that had batches longest, the highest one of several: whose buffers to broadcast, for example.
+        """
+        own_steps = self._step
+        while True:
+            self.zero_grad()
+            self._begin(0.0)
+            if self._finish().samples == 0.0:
+                break
+            if self._grad_scaler is None:
+                self._take_step()
+            else:
+                self._grad_scaler.scale(torch.zeros((), device=next(iter(self._named.values())).device))
+                self._grad_scaler.step(self)
+                self._grad_scaler.update()
+            if after_step is not None:
+                after_step()
+        self.zero_grad()
+        told = self.group.all_gather(memoryview(b""), [own_steps], "join")
+        return max((steps, rank) for rank, (_, (steps,)) in enumerate(told))[1]
+
+    # What schedulers, checkpoints and reports ask.
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters; every member does so at the same step. The exchange's state is kept."""
+        self._optimizer.add_param_group(param_group)
+        if self._partial:
+            return
+        for name, parameter in _names_of_group(self._optimizer, len(self._optimizer.param_groups) - 1):
+            if name in self._named:
+                raise ExchangeInvalid(f"a parameter of the name {name!r} is there already; give (name, tensor) pairs")
+            self._named[name] = parameter
+            self._backward.watch(name, parameter)
+        if self._bound:
+            self._exchange.close()
+            self._bound = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimizer's, with what the exchange of this member keeps under "exchange"."""
+        self._bind()
+        return {**self._optimizer.state_dict(), "exchange": self._exchange.state_dict(), "exchange_step": self._step}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a state, of this class or of a plain optimizer."""
+        state = dict(state_dict)
+        exchange = state.pop("exchange", None)
+        self._step = int(state.pop("exchange_step", self._step))
+        self._optimizer.load_state_dict(state)
+        if exchange is not None:
+            self._bind()
+            self._exchange.load_state_dict(exchange)
+
+    def replicated_state(self) -> dict[str, Any]:
+        """What is the same on every member, and what a member that begins later needs."""
+        return {**self._optimizer.state_dict(), "exchange_step": self._step}
+
+    def report(self) -> Report:
+        """What all exchanges so far cost and did."""
+        return self._exchange.report()
+
+    def close(self) -> None:
+        """Take no more part, and close the exchange; the group stays open. May be called twice."""
+        self._abort()
+        self._backward.close()
+        self._exchange.close()
+
+    # How gradients travel.
+
+    def _pass_began(self) -> None:
+        self._local = True
+        if self._syncs:
+            self._passes += 1
+            if self._passes >= self._passes_per_step and self._open is None:
+                self._begin(self.samples)
+
+    def _accumulated(self, name: str, parameter: Tensor) -> None:
+        if self._open is not None:
+            self._ready(name, parameter)
+
+    def _pass_ended(self, inside: bool) -> bool:
+        if self._open is not None:
+            if inside and len(self._open) < len(self._named):
+                return False
+            self._finish()
+        return True
+
+    def _bind(self) -> None:
+        if not self._bound:
+            self._exchange.bind(self._named.items(), self.group)
+            self._bound = True
+
+    def _begin(self, samples: float) -> None:
+        self._bind()
+        scale = self._grad_scaler.get_scale() if self._grad_scaler is not None else 1.0
+        self._exchange.begin(StepRecord(self._step, version=self._step, samples=samples, scale=scale))
+        self._open = set()
+
+    def _ready(self, name: str, parameter: Tensor) -> None:
+        assert self._open is not None
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        self._exchange.ready(name, parameter.grad)
+        self._open.add(name)
+
+    def _finish(self) -> Report:
+        """Send what is not ready as it is, and wait for the mean of everything."""
+        assert self._open is not None
+        try:
+            for name in [name for name in reversed(self._named) if name not in self._open]:
+                self._ready(name, self._named[name])
+            report = self._exchange.finish()
+        except BaseException:
+            self._abort()
+            raise
+        self._open = None
+        self._step += 1
+        self._passes = 0
+        self._local, self._averaged = False, True
+        self.last_report = report
+        return report
+
+    def _abort(self) -> None:
+        self._backward.reset()
+        if self._open is not None:
+            self._open = None
+            self._exchange.abort(self.group.epoch)
+
+    def _take_step(self) -> Any:
+        self._averaged = False
+        if self.last_report is not None and self.last_report.skipped:
+            return None
+        return self._optimizer.step()
+
+    def _averaged_loss(self, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        self.synchronize()
+        self._averaged = False
+        own = struct.pack("<2d", float(loss), self.samples)
+        told = [struct.unpack("<2d", data) for data, _ in self.group.all_gather(memoryview(own), [], "loss")]
+        return sum(value * samples for value, samples in told) / (sum(samples for _, samples in told) or 1.0)
+
+
+def _named_parameters(
+    optimizer: Optimizer, named_parameters: Iterable[tuple[str, Tensor]] | None, *, partial: bool
+) -> dict[str, Tensor]:
+    """The parameters to exchange, by name, in the order of the model.
+
+    Raises:
+        ExchangeInvalid: a name is there twice, or a parameter of the optimizer has none.
+    """
+    groups = range(len(optimizer.param_groups))
+    pairs = list(named_parameters or (pair for index in groups for pair in _names_of_group(optimizer, index)))
+    named = {name: parameter for name, parameter in pairs if parameter.requires_grad}
+    if len({name for name, _ in pairs}) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ExchangeInvalid(f"two parameters have the same name: {sorted({n for n in names if names.count(n) > 1})}")
+    known = {id(parameter) for _, parameter in pairs}
+    for number, group in enumerate(optimizer.param_groups):
+        for position, parameter in enumerate(cast(list[Tensor], group["params"])):
+            if parameter.requires_grad and id(parameter) not in known and not partial:
+                raise ExchangeInvalid(
+                    f"parameter {position} of group {number} of the optimizer, of shape {tuple(parameter.shape)}, is "
+                    "not in named_parameters and would differ between members; name it, or say partial=True"
+                )
+    return named
+
+
+def _names_of_group(optimizer: Optimizer, index: int) -> list[tuple[str, Tensor]]:
+    """Names and tensors of one group of an optimizer: its own names where it has any."""
+    group = optimizer.param_groups[index]
+    tensors = cast(list[Tensor], group["params"])
+    names = cast(list[str], group.get("param_names") or [f"{index}.{position}" for position in range(len(tensors))])
+    return [(name, tensor) for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad]
