@@ -19,7 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -35,9 +36,22 @@ from ropewalk.exchange.not_finite import NanPolicy
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, findings, pack_facts
 from ropewalk.exchange.reporting import Ledger
+from ropewalk.exchange.stalls import Stalls
+from ropewalk.exchange.timeline import Timeline
 
 #: State by its kind and then by parameter; a kind that is no mapping is the same for all parameters.
 State = dict[str, Any]
+
+
+class BucketOptions(TypedDict, total=False):
+    """What every `BucketedExchange` can be told; see there."""
+
+    bucket_bytes: int
+    first_bucket_bytes: int
+    nan: NanPolicy
+    observers: Sequence[Observer]
+    timeline: Timeline | str | Path | None
+    stall_warning_s: float | None
 
 
 class BucketedExchange(Exchange):
@@ -49,6 +63,8 @@ class BucketedExchange(Exchange):
         nan: what happens when a member's gradient is NaN or infinite: "raise", "skip" the step, "zero" the components,
             or "pass" it on to everybody, which is what a GradScaler needs.
         observers: who is told what happens.
+        timeline: where to write a trace; a path, or a `Timeline`.
+        stall_warning_s: after so many seconds of waiting a warning names who and what is missing; None for never.
 
     Attributes:
         uniform: every member has one sample in every step, so that weights need not be agreed. Set before `bind`.
@@ -65,12 +81,18 @@ class BucketedExchange(Exchange):
         first_bucket_bytes: int = FIRST_BUCKET_BYTES,
         nan: NanPolicy = "pass",
         observers: Sequence[Observer] = (),
+        timeline: Timeline | str | Path | None = None,
+        stall_warning_s: float | None = 30.0,
     ) -> None:
         self._bucket_bytes = bucket_bytes
         self._first_bucket_bytes = first_bucket_bytes
         self._nan: NanPolicy = not_finite.check_policy(nan)
         self._ledger = Ledger()
-        self._observers: tuple[Observer, ...] = (self._ledger, *observers)
+        self._observers: list[Observer] = [self._ledger, *observers]
+        if timeline is not None:
+            self._observers.append(timeline if isinstance(timeline, Timeline) else Timeline(timeline))
+        if stall_warning_s is not None:
+            self._observers.append(Stalls(stall_warning_s))
         self._entries: tuple[Entry, ...] = ()
         self._layouts: tuple[Layout, ...] = ()
         self._buckets: list[Bucket] = []
@@ -138,6 +160,11 @@ class BucketedExchange(Exchange):
         """Tell all members where NaN or infinity was found, and hear theirs; on the communication thread."""
         message = memoryview("\0".join(names).encode())
         return findings(self.group.all_gather(message, [], "not finite"))
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step after the last one that was done."""
+        return self._next_step
 
     # Binding.
 
@@ -255,6 +282,8 @@ class BucketedExchange(Exchange):
             self._thread.drain()
             for bucket in self._buckets:
                 self.abort_bucket(bucket)
+                # What was begun may still write to the old memory, when a slow member comes after all.
+                bucket.replace_flat(torch.zeros_like(bucket.flat))
             self._step = self._order = None
 
     def carry(
@@ -280,8 +309,13 @@ class BucketedExchange(Exchange):
             self._make_bucket(index, layout, flat)
             self._tell_bound()
         bucket = self._buckets[index]
-        bucket.flat = flat
+        bucket.replace_flat(flat)
         step.arrivals[index] = threading.Event()
+        for observer in self._observers:
+            for name in layout.names:
+                observer.ready(name)
+            if last:
+                observer.waiting(0.0)
         self._enqueue(step, bucket, last, done)
 
     def open_carried(self, record: StepRecord) -> None:
@@ -350,7 +384,7 @@ class BucketedExchange(Exchange):
         assert self._thread is not None
         self._next_step = record.step
         self.skipped = False
-        step = OpenStep(record, self.group.epoch)
+        step = OpenStep(record, self.group.epoch, screens=self._nan != "pass" or self.keeps_state)
         step.arrivals = {bucket.index: threading.Event() for bucket in self._buckets}
         self._step = step
         for observer in self._observers:
@@ -392,14 +426,14 @@ class BucketedExchange(Exchange):
                 step.agreement = self.agree(step.record)
         if step.agreement.syncs:
             self.sync_bucket(bucket, step.agreement)
-        if self._screens:
+        if step.screens:
             names = not_finite.screen(self._nan, bucket.layout, bucket.flat)
             step.found += names
             if names and self._nan != "zero":
                 # All gradients of this step are overwritten below; no encoder shall see what is not finite.
                 bucket.flat.zero_()
         rest = self.reduce_bucket(bucket, step)
-        if last and self._screens:
+        if last and step.screens:
             found = self.tell_findings(step.found)
             record = step.record
             step.verdict = not_finite.verdict(self._nan, record.step, found, scale=record.scale)
@@ -424,14 +458,10 @@ class BucketedExchange(Exchange):
         if done is not None:
             step.held.append(done)
             # What was found in a later bucket may change the gradients of this one.
-            if not last and not self._screens:
+            if not last and not step.screens:
                 step.release()
         if last:
             self._settle(step)
-
-    @property
-    def _screens(self) -> bool:
-        return self._nan != "pass" or self.keeps_state
 
     def _copy_back(self, step: OpenStep, bucket: Bucket) -> None:
         if step.grads:
@@ -472,7 +502,7 @@ class BucketedExchange(Exchange):
 
     def tell_sent(self, bucket: Bucket, mode: str, num_values: int) -> None:
         for observer in self._observers:
-            observer.sent(bucket.index, mode, num_values)
+            observer.sent(bucket.index, str(mode), num_values)
 
     def _fail(self, step: OpenStep, error: BaseException) -> None:
         for observer in self._observers:

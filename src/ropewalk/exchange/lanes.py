@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.bucketed import BucketedExchange, State
+from ropewalk.exchange.bucketed import BucketedExchange, BucketOptions, State
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
 from ropewalk.exchange.exchange import Report
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
+from ropewalk.exchange.traffic import ring_bytes
 
 #: Compressors whose buckets keep nothing from one step to the next, so that there is nothing for NaN to spoil.
 STATELESS = ("none", "half")
@@ -31,6 +32,11 @@ class Lane:
     Args:
         encoder: the worker's half.
         decoder: the receiver's half; None where sums are decoded by the encoder.
+
+    Attributes:
+        applied: the sum of the last round; None if there was none, or it went past this lane.
+        applied_samples: of that round, over all members.
+        holds: whether there may be errors or memories that are not zero.
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder | None = None) -> None:
@@ -39,11 +45,14 @@ class Lane:
         self.layout: Layout = encoder.layout
         self.applied: Tensor | None = None
         self.applied_samples = 1.0
+        self.holds = False
         self._spare: Tensor | None = None
         self._next: tuple[Tensor, float] | None = None
+        self._begun = self._flushes = False
 
     def round_of(self, step: OpenStep, group: Group) -> Round:
-        """What the encoder is told in this step."""
+        """What the encoder is told in the step that it begins."""
+        self._begun = True
         return Round(
             step=step.record.step,
             rank=group.rank,
@@ -63,20 +72,35 @@ class Lane:
         """Prepare `total`, which lies in `sum_buffer`, as what was applied."""
         self._next = (total, samples)
 
+    def flush_at_commit(self) -> None:
+        """From now on gradients travel past this lane: what was kept back goes with the first of them."""
+        self._flushes = True
+
     def commit(self) -> None:
-        self.encoder.commit()
-        if self.decoder is not None:
-            self.decoder.commit()
-        if self._next is not None:
-            self._spare = self.applied
-            self.applied, self.applied_samples = self._next
-            self._next = None
+        if self._begun:
+            self.encoder.commit()
+            if self.decoder is not None:
+                self.decoder.commit()
+            if self._next is not None:
+                self._spare = self.applied
+                self.applied, self.applied_samples = self._next
+            self.holds = True
+        elif self._flushes:
+            self.encoder.flush()
+            if self.decoder is not None:
+                self.decoder.flush()
+            self.applied, self.holds = None, False
+        self._settle()
 
     def abort(self) -> None:
-        self.encoder.abort()
-        if self.decoder is not None:
-            self.decoder.abort()
-        self._next = None
+        if self._begun:
+            self.encoder.abort()
+            if self.decoder is not None:
+                self.decoder.abort()
+        self._settle()
+
+    def _settle(self) -> None:
+        self._next, self._begun, self._flushes = None, False, False
 
     def state(self) -> State:
         """Everything, by kind and then by parameter."""
@@ -85,6 +109,7 @@ class Lane:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over what concerns this lane's parameters."""
+        self.holds = True
         self.encoder.load_state_dict(_unprefixed(state, "encoder."))
         if self.decoder is not None:
             self.decoder.load_state_dict(_unprefixed(state, "decoder."))
@@ -115,10 +140,17 @@ def _unprefixed(state: Mapping[str, Any], prefix: str) -> State:
 
 
 class LanedExchange(BucketedExchange):
-    """An exchange whose buckets have lanes, if there is a compressor."""
+    """An exchange whose buckets have lanes.
 
-    _lanes: dict[int, Lane]
-    _compressor: Compressor
+    Args:
+        compressor: of all buckets.
+        options: see `BucketedExchange`.
+    """
+
+    def __init__(self, compressor: Compressor, **options: Unpack[BucketOptions]) -> None:
+        super().__init__(**options)
+        self._compressor = compressor
+        self._lanes: dict[int, Lane] = {}
 
     def make_lane(self, layout: Layout) -> Lane:
         """The lane of a new bucket."""
@@ -190,6 +222,23 @@ class LanedExchange(BucketedExchange):
     def report(self) -> Report:
         return replace(super().report(), error_norm=self.error_norm())
 
+    def begin_sum(self, bucket: Bucket, summand: Tensor) -> Callable[[], None]:
+        """Begin to sum something of a bucket over all members; what is returned waits for it."""
+        self.count_layers(shares(bucket.layout, ring_bytes(summand.nbytes, self.group.size)))
+        work = self.group.all_reduce(summand, f"bucket {bucket.index}")
+
+        def arrive() -> None:
+            with self.timed("transfer", bucket.index):
+                work.wait()
+
+        return arrive
+
     def count_layers(self, layers: Mapping[str, int], factor: float = 1) -> None:
         """Note payload bytes by parameter."""
         self.group.traffic.add_layers({name: round(factor * size) for name, size in layers.items()})
+
+
+def shares(layout: Layout, size_bytes: int) -> dict[str, int]:
+    """Bytes by parameter, as its components are; they add up."""
+    ends = [round(part.stop / layout.numel * size_bytes) for part in layout.slices.values()]
+    return {name: end - start for name, start, end in zip(layout.names, [0, *ends[:-1]], ends, strict=True)}

@@ -36,6 +36,11 @@ class Bucket:
         """Each parameter's part of `flat`, in its shape."""
         return dict(self.layout.views(self.flat))
 
+    def replace_flat(self, flat: Tensor) -> None:
+        """Go on in other memory."""
+        self.flat = flat
+        self.__dict__.pop("views", None)
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -117,6 +122,7 @@ class OpenStep:
     Attributes:
         record: as given to `begin`.
         epoch: of the group in which it began.
+        screens: whether members look for NaN and infinity, and tell each other.
         arrivals: one event per bucket, set when its gradients are the mean or the step has failed.
         grads: where results are copied to, by name.
         agreement: made on the communication thread before the first bucket.
@@ -129,6 +135,7 @@ class OpenStep:
 
     record: StepRecord
     epoch: int
+    screens: bool = False
     arrivals: dict[int, threading.Event] = field(default_factory=dict[int, threading.Event])
     grads: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     agreement: Agreement | None = None
@@ -150,6 +157,16 @@ class OpenStep:
         """The agreement, once the communication thread is past it."""
         assert self.agreement is not None, "a bucket is reduced after the members have agreed"
         return self.agreement
+
+    def own_factor(self, rank: int) -> float:
+        """What this member's gradients are multiplied by before they are compressed: unscaled, weighted by samples."""
+        return self.agreed.samples[rank] / self.record.scale
+
+    @property
+    def mean_factor(self) -> float:
+        """What makes the mean of a sum of such gradients; 0 where nobody has any samples."""
+        total = self.agreed.total_samples
+        return self.record.scale / total if total else 0.0
 
     def arrival(self, index: int) -> Arrival:
         return Arrival(self, self.arrivals[index])

@@ -1,0 +1,215 @@
+"""`attach`: gradients of a DistributedDataParallel model travel through an exchange, as a communication hook.
+
+    backward ─▶ DDP fills a bucket ─▶ hook: enqueue, return a Future ─▶ backward goes on
+                                          └▶ communication thread ─▶ exchange ─▶ Future is done ─▶ DDP copies back
+
+The hook only enqueues. Chains of `.then` on Futures would begin collectives in another order on every rank, and hang.
+DDP makes other buckets after the first iteration; state goes by the names that parameters have when the hook is
+attached, so it is carried over exactly. Not divided by the world size by DDP, which leaves that to the hook.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Protocol, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.bucketed import BucketedExchange
+from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.compressors.compressor import Compressor
+from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.groups.torch_group import TorchGroup
+
+
+class GradScaler(Protocol):
+    """What is asked of `torch.amp.GradScaler`."""
+
+    def get_scale(self) -> float: ...
+
+
+class GradBucket(Protocol):
+    """What is asked of DDP's bucket, which torch does not export."""
+
+    def index(self) -> int: ...
+
+    def is_last(self) -> bool: ...
+
+    def buffer(self) -> Tensor: ...
+
+    def parameters(self) -> list[Tensor]: ...
+
+
+class Attached:
+    """What `attach` gives: the exchange of a DDP model, until `detach`.
+
+    Attributes:
+        error: what the last backward failed with, as it was raised; DDP makes a RuntimeError of its text.
+    """
+
+    def __init__(
+        self, model: DistributedDataParallel, exchange: BucketedExchange, timeout_s: float, scaler: GradScaler | None
+    ) -> None:
+        named = _parameters_of(model)
+        self._names = {id(parameter): name for name, parameter in named}
+        self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._scaler = scaler
+        self._process_group: Any = cast(Any, model).process_group
+        self._group = TorchGroup(self._process_group, timeout_s=timeout_s)
+        self._exchange: BucketedExchange | None = exchange
+        self.error: BaseException | None = None
+        exchange.uniform = True
+        exchange.bind(named, self._group)
+
+    @property
+    def exchange(self) -> BucketedExchange:
+        """The exchange; its step runs from the first bucket of a backward to its last."""
+        if self._exchange is None:
+            raise RuntimeError("the exchange was detached from this model; attach() another one")
+        return self._exchange
+
+    @property
+    def attached(self) -> bool:
+        """Whether `detach` has not been called."""
+        return self._exchange is not None
+
+    @property
+    def skipped(self) -> bool:
+        """Whether all members left out the last step, because of NaN or infinity; its gradients are zeros."""
+        return self.exchange.skipped
+
+    def report(self) -> Report:
+        """All steps so far."""
+        return self.exchange.report()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank must keep to go on later, by parameter name; each rank has its own."""
+        return self.exchange.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, on all ranks."""
+        self.exchange.load_state_dict(state)
+
+    def detach(self) -> None:
+        """Go on with plain averages by DDP's own process group, on all ranks; may be called twice."""
+        if self._exchange is not None:
+            self._exchange.close()
+            self._exchange = None
+            self._group.close()
+
+    def carry(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        """Begin to exchange a bucket of DDP; what the hook does."""
+        if self._exchange is None:
+            return _average(self._process_group, bucket)
+        flat = bucket.buffer()
+        if bucket.index() == 0:
+            scale = 1.0 if self._scaler is None else self._scaler.get_scale()
+            self._exchange.open_carried(StepRecord(self._exchange.next_step, scale=scale))
+        future: torch.futures.Future[Tensor] = torch.futures.Future(
+            devices=[flat.device] if flat.device.type == "cuda" else None
+        )
+
+        def done(error: BaseException | None) -> None:
+            self.error = error
+            if error is None:
+                future.set_result(flat)
+            else:
+                future.set_exception(cast(Any, error))
+
+        self._exchange.carry(bucket.index(), self._layout_of(bucket, flat), flat, last=bucket.is_last(), done=done)
+        return future
+
+    def _layout_of(self, bucket: GradBucket, flat: Tensor) -> Layout:
+        parameters = bucket.parameters()
+        key = tuple(map(id, parameters))
+        if key not in self._layouts:
+            # Of the buffer, because mixed precision reduces in another dtype than the parameters'.
+            self._layouts[key] = Layout(
+                tuple(
+                    Entry(self._names[id(parameter)], tuple(parameter.shape), flat.dtype, str(flat.device))
+                    for parameter in parameters
+                )
+            )
+        return self._layouts[key]
+
+
+#: DDP takes one hook and never another one, so that of a model calls whatever is attached to it now.
+_ATTACHED: weakref.WeakKeyDictionary[DistributedDataParallel, list[Attached]] = weakref.WeakKeyDictionary()
+
+
+def attach(
+    ddp_model: DistributedDataParallel,
+    exchange: str | Compressor | Exchange,
+    *,
+    timeout_s: float = 300.0,
+    grad_scaler: GradScaler | None = None,
+) -> Attached:
+    """Let gradients of a DDP model travel through an exchange.
+
+        model = DistributedDataParallel(net)
+        attached = attach(model, GDSEC(c=100, beta=0.01))
+        ...                                                  the training loop as it is
+        print(attached.report())
+
+    Called on every rank, before the first backward. no_sync, unused parameters, static graphs, gradients as bucket
+    views and join work as without; a rank that has joined takes part with zeros.
+
+    Args:
+        ddp_model: the model.
+        exchange: an `AllReduce` or `AllGather`, or a compressor, or its name.
+        timeout_s: how long a rank may let the others wait.
+        grad_scaler: whose scale gradients have; what the exchange keeps is without it.
+
+    Raises:
+        ExchangeInvalid: the exchange cannot be used by a hook, or the model has one already.
+    """
+    made = exchange_for(exchange)
+    if not isinstance(made, BucketedExchange):
+        raise ExchangeInvalid(
+            f"{type(made).__name__} cannot be called by a hook of DDP; use AllReduce or AllGather, or "
+            "DistributedOptimizer(optimizer, exchange) with the model itself"
+        )
+    slot = _ATTACHED.get(ddp_model)
+    if slot and slot[0].attached:
+        raise ExchangeInvalid("this model has an exchange already; detach() that one first")
+    attached = Attached(ddp_model, made, timeout_s, grad_scaler)
+    if slot is None:
+        slot = _ATTACHED.setdefault(ddp_model, [])
+        cast(Any, ddp_model).register_comm_hook(slot, _hook)
+    slot[:] = [attached]
+    return attached
+
+
+def _hook(slot: list[Attached], bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    return slot[0].carry(bucket)
+
+
+# DDP compares annotations with classes, and cannot read them as text.
+_hook.__annotations__.clear()
+
+
+def _average(process_group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """The mean, as DDP computes it by itself."""
+    flat = bucket.buffer().mul_(1.0 / process_group.size())
+    work: Any = cast(Any, dist).all_reduce(flat, group=process_group, async_op=True)
+    return work.get_future().then(_first)
+
+
+def _first(future: Any) -> Tensor:
+    return future.value()[0]
+
+
+def _parameters_of(model: DistributedDataParallel) -> list[tuple[str, Tensor]]:
+    """Those that DDP puts into buckets, by their names in the user's module."""
+    ignored: set[str] = cast(Any, model).parameters_to_ignore
+    module: torch.nn.Module = cast(Any, model).module
+    return [
+        (name, parameter)
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    ]
