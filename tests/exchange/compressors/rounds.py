@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ def heard(compressor: Compressor, layout: Layout, gradients: list[Tensor], step:
     return out
 
 
-def summed(encoders: list[Encoder], gradients: list[Tensor], step: int = 0) -> Tensor:
+def summed(encoders: Sequence[Encoder], gradients: list[Tensor], step: int = 0) -> Tensor:
     """A round of sums, committed; what the first member decodes."""
     members = [encoder for encoder in encoders if isinstance(encoder, SummableEncoder)]
     total = sum_of([
