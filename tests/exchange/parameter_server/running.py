@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 import ropewalk as rw
-from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.exchange import Exchange, StepRecord
+from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.service import ParameterShard
@@ -23,7 +24,7 @@ R = TypeVar("R")
 @contextlib.contextmanager
 def servers(
     num_shards: int = 2, mode: Literal["threads", "processes"] = "threads", **options: Any
-) -> Iterator[RunningProgram]:
+) -> Generator[RunningProgram]:
     """A program of nothing but shards, called "servers"."""
     program = rw.Program("parameter-server")
     program.add(rw.Service(ParameterShard), name="servers", replicas=num_shards, **options)
@@ -67,7 +68,7 @@ def gradients(rank: int, step: int) -> dict[str, Tensor]:
 
 
 def run_steps(
-    exchange: ParameterServer, rank: int, steps: Sequence[int], samples: Callable[[int], float] = lambda _rank: 1.0
+    exchange: Exchange, rank: int, steps: Sequence[int], samples: Callable[[int], float] = lambda _rank: 1.0
 ) -> list[dict[str, Tensor]]:
     """The means of these steps, with gradients made ready as a backward does."""
     means: list[dict[str, Tensor]] = []
@@ -83,3 +84,16 @@ def run_steps(
 
 def groups(size: int, epoch: int = 0) -> list[ThreadGroup]:
     return ThreadGroup.make(size, epoch)
+
+
+@contextlib.contextmanager
+def member(
+    client: Any, group: Group, parameters: dict[str, Tensor] | None = None, **options: Any
+) -> Generator[ParameterServer]:
+    """An exchange that is bound to the test's model, in small pieces."""
+    exchange = ParameterServer(client, **{"piece_bytes": 256, **options})  # pyright: ignore[reportArgumentType]
+    exchange.bind((model() if parameters is None else parameters).items(), group)
+    try:
+        yield exchange
+    finally:
+        exchange.close()

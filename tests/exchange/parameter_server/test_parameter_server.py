@@ -2,56 +2,434 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeInvalid, ExchangeStalled
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled
+from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.compressors import COMPRESSORS, Compressor, ErrorFeedback, TopK
+from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.server_sgd import SGD
-from tests.exchange.parameter_server.running import by_members, gradients, groups, model, run_steps, servers
+from tests.exchange.parameter_server.running import (
+    by_members,
+    gradients,
+    groups,
+    member,
+    model,
+    run_steps,
+    servers,
+)
 
 pytestmark = pytest.mark.timeout(60)
 
 SIZE = 3
+Means = list[list[dict[str, Tensor]]]
 
 
 def exchanged(
-    client: Any, num_steps: int = 3, samples: Any = lambda _rank: 1.0, **options: Any
-) -> list[list[dict[str, Tensor]]]:
+    num_shards: int = 2,
+    num_steps: int = 3,
+    samples: Callable[[int], float] = lambda _rank: 1.0,
+    **options: Any,
+) -> Means:
+    """The means of each step, by rank, through servers of their own."""
     members = groups(SIZE)
 
     def body(rank: int) -> list[dict[str, Tensor]]:
-        exchange = ParameterServer(client, **{"piece_bytes": 256, **options})
-        exchange.bind(model().items(), members[rank])
-        try:
+        with member(client, members[rank], **options) as exchange:
             return run_steps(exchange, rank, range(num_steps), samples)
-        finally:
-            exchange.close()
 
-    return by_members(body, SIZE)
+    with servers(num_shards) as running:
+        client = running.client("servers")
+        return by_members(body, SIZE)
 
 
-def weighted_mean(step: int, weights: list[float]) -> dict[str, Tensor]:
-    found = [gradients(rank, step) for rank in range(SIZE)]
-    return {
-        name: sum((weight * one[name].double() for weight, one in zip(weights, found, strict=True)), torch.zeros(()))
-        / sum(weights)
-        for name in found[0]
-    }
+def trained(num_steps: int = 4, **options: Any) -> list[dict[str, Tensor]]:
+    """The weights of each member after so many steps with servers that own them."""
+    members = groups(SIZE)
+
+    def body(rank: int) -> dict[str, Tensor]:
+        # Only rank 0 has the right weights; the others get them from the servers.
+        mine = model() if rank == 0 else {name: torch.zeros_like(value) for name, value in model().items()}
+        with member(client, members[rank], mine, **options) as exchange:
+            run_steps(exchange, rank, range(num_steps))
+        return mine
+
+    with servers() as running:
+        client = running.client("servers")
+        return by_members(body, SIZE)
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], relative: float) -> None:
+    """Differences are at most so much of the largest magnitude."""
+    largest = max(float(value.abs().max()) for value in expected.values())
+    for name, value in expected.items():
+        assert float((found[name] - value).abs().max()) <= relative * largest, name
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+# --- the server averages gradients ---
 
 
 @pytest.mark.parametrize("num_shards", [1, 3])
-def test_a_synchronous_reduction_is_the_mean_weighted_by_samples_to_1e_6_of_the_largest(num_shards: int) -> None:
-    with servers(num_shards) as running:
-        means = exchanged(running.client("servers"), samples=lambda rank: rank + 1.0)
-    for step in range(3):
-        expected = weighted_mean(step, [1.0, 2.0, 3.0])
-        largest = max(float(value.abs().max()) for value in expected.values())
+def test_a_synchronous_reduction_equals_all_reduce_to_1e_6_of_the_largest_magnitude(num_shards: int) -> None:
+    members = groups(SIZE)
+
+    def reduce(rank: int) -> list[dict[str, Tensor]]:
+        exchange = AllReduce()
+        exchange.bind(model().items(), members[rank])
+        try:
+            return run_steps(exchange, rank, range(3), lambda rank: rank + 1.0)
+        finally:
+            exchange.close()
+
+    expected = by_members(reduce, SIZE)
+    means = exchanged(num_shards, samples=lambda rank: rank + 1.0)
+    for rank in range(SIZE):
+        for step in range(3):
+            assert_close(means[rank][step], expected[rank][step], 1e-6)
+            assert_same(means[rank][step], means[0][step])
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_every_compressor_says_through_servers_what_it_says_to_a_decoder(kind: str) -> None:
+    """The members of the family are tried as they are made by default, with state over two rounds."""
+    compressor: Compressor = COMPRESSORS[kind]() if kind != "error_feedback" else ErrorFeedback(TopK(0.1))
+    means = exchanged(num_steps=2, compressor=compressor, sparse_answers=False)
+    for step in range(2):
+        for rank in range(1, SIZE):
+            assert_same(means[rank][step], means[0][step])
+        assert any(value.any() for value in means[0][step].values())
+
+
+@pytest.mark.parametrize("compressor", [GDSEC(c=3.0, beta=0.1), ErrorFeedback(TopK(0.1)), TopK(0.2)])
+def test_sparse_answers_give_the_means_of_dense_ones(compressor: Compressor) -> None:
+    dense = exchanged(num_steps=4, compressor=compressor, sparse_answers=False)
+    sparse = exchanged(num_steps=4, compressor=compressor, sparse_answers=True)
+    for step in range(4):
+        assert_close(sparse[0][step], dense[0][step], 1e-6)
+        assert_same(sparse[2][step], sparse[0][step])
+
+
+def test_gd_sec_through_servers_loses_nothing_but_delays() -> None:
+    """ghat = grad + e^k - e^{k+1}: all that was applied and what is kept are all that was computed."""
+    members = groups(SIZE)
+
+    def body(rank: int) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], Any]:
+        with member(client, members[rank], compressor=GDSEC(c=5.0, beta=0.1)) as exchange:
+            return run_steps(exchange, rank, range(6)), exchange.errors(), exchange.report()
+
+    with servers() as running:
+        client = running.client("servers")
+        found = by_members(body, SIZE)
+    for name in model():
+        applied = sum(SIZE * found[0][0][step][name].double() for step in range(6))
+        kept = sum(errors[name].double() for _, errors, _ in found)
+        computed = sum(gradients(rank, step)[name].double() for rank in range(SIZE) for step in range(6))
+        torch.testing.assert_close(applied + kept, computed, rtol=1e-5, atol=1e-5)
+    report = found[0][2]
+    assert report.steps == 6 and 0 < report.density < 1 and report.error_norm > 0
+    assert report.sent_bytes == sum(report.layers.values())
+    assert set(report.layers) <= set(model())
+
+
+def test_what_is_not_ready_and_who_has_no_samples_take_part_with_nothing() -> None:
+    members = groups(2)
+
+    def body(rank: int) -> dict[str, Tensor]:
+        with member(client, members[rank]) as exchange:
+            found = gradients(rank, 0)
+            exchange.begin(StepRecord(0, samples=[0.0, 4.0][rank], scale=8.0))
+            for name in found:
+                if (rank, name) != (1, "scale"):
+                    exchange.ready(name, found[name])
+            exchange.finish()
+            return found
+
+    with servers() as running:
+        client = running.client("servers")
+        means = by_members(body, 2)
+    expected = {**gradients(1, 0), "scale": torch.zeros(())}
+    means[1]["scale"] = torch.zeros(())  # nobody gave it a place to be written to
+    for rank in range(2):
+        assert_close(means[rank], expected, 1e-6)
+
+
+def test_works_wait_for_their_own_parameter_and_strange_words_are_refused() -> None:
+    members = groups(1)
+    with servers() as running, member(running.client("servers"), members[0]) as exchange:
+        found = gradients(0, 0)
+        with pytest.raises(RuntimeError, match="outside of a step"):
+            exchange.ready("scale", found["scale"])
+        exchange.begin(StepRecord(0))
+        with pytest.raises(KeyError, match="no parameter is called 'scales'"):
+            exchange.ready("scales", found["scale"])
+        works = [exchange.ready(name, found[name]) for name in found]
+        with pytest.raises(RuntimeError, match="ready already in step 0"):
+            exchange.ready("scale", found["scale"])
+        for work in works:
+            work.wait()
+            assert work.done
+        exchange.finish()
+        with pytest.raises(RuntimeError, match="bound already"):
+            exchange.bind(model().items(), members[0])
+
+
+def test_gradients_that_do_not_lie_in_one_piece_of_memory_get_their_mean_too() -> None:
+    members = groups(1)
+    with servers(1) as running, member(running.client("servers"), members[0], piece_bytes=100) as exchange:
+        grad = torch.arange(280.0).reshape(7, 40).t()
+        exchange.begin(StepRecord(0, samples=2.0))
+        exchange.ready("embedding", grad)
+        exchange.finish()
+        assert torch.equal(grad, torch.arange(280.0).reshape(7, 40).t())
+
+
+# --- the server owns the weights ---
+
+
+def test_servers_that_own_the_weights_do_what_the_optimizer_does() -> None:
+    weights = trained(optimizer=SGD(0.1, momentum=0.9, weight_decay=0.01))
+    parameters = {name: torch.nn.Parameter(value.double()) for name, value in model().items()}
+    optimizer = torch.optim.SGD(parameters.values(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    for step in range(4):
+        for name, parameter in parameters.items():
+            parameter.grad = sum((gradients(rank, step)[name].double() for rank in range(SIZE)), torch.zeros(())) / SIZE
+        optimizer.step()
+    for rank in range(SIZE):
+        assert_close(weights[rank], {name: value.detach() for name, value in parameters.items()}, 1e-6)
+        assert_same(weights[rank], weights[0])
+
+
+@pytest.mark.parametrize("chosen", ["none", GDSEC(xi=3.0, beta=0.1)])
+def test_asynchronous_with_staleness_0_equals_synchronous(chosen: str | Compressor) -> None:
+    optimizer = SGD(0.1, momentum=0.5)
+    expected = trained(compressor=chosen, optimizer=optimizer)
+    for mode in ("bounded", "asynchronous"):
+        found = trained(compressor=chosen, optimizer=optimizer, mode=mode, staleness=0)
         for rank in range(SIZE):
-            for name, value in expected.items():
-                assert float((means[rank][step][name] - value).abs().max()) <= 1e-6 * largest
-                assert torch.equal(means[rank][step][name], means[0][step][name])
+            assert_same(found[rank], expected[rank])
+
+
+@pytest.mark.parametrize("options", [{"mode": "bounded", "staleness": 1}, {"mode": "asynchronous"}])
+def test_without_rounds_every_gradient_is_applied_once(options: dict[str, Any]) -> None:
+    """Plain SGD is a sum, whatever the order; nobody knows the last weights but who asks when all are done."""
+    members = groups(SIZE)
+    optimizer = SGD(0.1, reduction="sum")
+
+    def body(rank: int) -> None:
+        with member(client, members[rank], optimizer=optimizer, **options) as exchange:
+            run_steps(exchange, rank, range(5))
+
+    with servers() as running:
+        client = running.client("servers")
+        by_members(body, SIZE)
+        last = model()
+        with member(client, groups(1)[0], last, optimizer=optimizer, **options):
+            pass
+    expected = {
+        name: value.double()
+        - 0.1 * sum(gradients(rank, step)[name].double() for rank in range(SIZE) for step in range(5))
+        for name, value in model().items()
+    }
+    assert_close(last, expected, 1e-6)
+
+
+@pytest.mark.parametrize("sparse_answers", [False, True])
+def test_gd_sec_in_the_papers_form_equals_plain_numpy_to_the_bit(sparse_answers: bool) -> None:
+    """Algorithm 1 of the paper, with its own weights at every worker, on least squares."""
+    size, rounds, alpha, xi, beta = 4, 30, 0.002, 40_000.0, 0.01
+    generator = np.random.default_rng(5)
+    parts = [(generator.standard_normal((20, 12)), generator.standard_normal(20)) for _ in range(size)]
+
+    def slope(rank: int, theta: np.ndarray) -> np.ndarray:
+        x, y = parts[rank]
+        return x.T @ (x @ theta - y)
+
+    members = groups(size)
+    compressor = GDSEC(xi=xi, alpha=alpha, beta=beta)
+
+    def body(rank: int) -> tuple[list[np.ndarray], int]:
+        theta = torch.zeros(12, dtype=torch.float64)
+        path: list[np.ndarray] = []
+        options = {"optimizer": SGD(alpha, reduction="sum"), "sparse_answers": sparse_answers}
+        with member(client, members[rank], {"theta": theta}, compressor=compressor, **options) as exchange:
+            for step in range(rounds):
+                exchange.begin(StepRecord(step))
+                exchange.ready("theta", torch.from_numpy(slope(rank, theta.numpy())))
+                exchange.finish()
+                path.append(theta.numpy().copy())
+            return path, exchange.report().sent_bytes
+
+    with servers(1) as running:
+        client = running.client("servers")
+        found = by_members(body, size)
+
+    theta = before = np.zeros(12)
+    h, errors, memories = np.zeros(12), np.zeros((size, 12)), np.zeros((size, 12))
+    silent = 0
+    for step in range(rounds):
+        threshold = xi / size * np.abs(theta - before)
+        said = np.zeros((size, 12))
+        for rank in range(size):
+            difference = slope(rank, theta) - memories[rank] + errors[rank]
+            said[rank] = np.where(np.abs(difference) > threshold, difference, 0)
+            errors[rank] = difference - said[rank]
+            memories[rank] = memories[rank] + beta * said[rank]
+        silent += int((said == 0).sum())
+        if sparse_answers:
+            ghat = h + (((said[0] + said[1]) + said[2]) + said[3])
+            h = h + beta * (((said[0] + said[1]) + said[2]) + said[3])
+        else:
+            ghat = (((h + said[0]) + said[1]) + said[2]) + said[3]
+            for one in said:
+                h = h + beta * one
+        theta, before = theta - alpha * ghat, theta
+        for path, _ in found:
+            assert np.array_equal(path[step], theta), step
+    assert rounds * size * 12 // 4 < silent < rounds * size * 12
+    assert found[0][1] < rounds * 12 * 8
+
+
+# --- faults that members see ---
+
+
+def test_a_stall_names_who_is_missing_and_what() -> None:
+    members = groups(2)
+    with servers() as running:
+        client = running.client("servers")
+        with member(client, members[0], timeout_s=0.4) as exchange:
+            found = gradients(0, 0)
+            exchange.begin(StepRecord(0))
+            for name in found:
+                exchange.ready(name, found[name])
+            with pytest.raises(ExchangeStalled, match=r"for member 1; missing are embedding, first\.bias") as caught:
+                exchange.finish()
+            assert caught.value.ranks == (1,)
+            assert (0, "last.weight") in caught.value.tensors
+
+
+def test_a_step_that_was_taken_back_leaves_no_trace_and_survivors_go_on() -> None:
+    """Rank 2 has pushed half of its step when it goes; the others redo the step without it."""
+    compressor = GDSEC(c=3.0, beta=0.1)
+    first, second = groups(3), groups(2, epoch=1)
+
+    def body(rank: int) -> list[dict[str, Tensor]]:
+        with member(client, first[rank], compressor=compressor) as exchange:
+            run_steps(exchange, rank, range(2))
+            found = gradients(rank, 2)
+            exchange.begin(StepRecord(2))
+            for name in list(found)[: 2 if rank == 2 else None]:
+                exchange.ready(name, found[name])
+            if rank == 2:
+                return []
+            exchange.abort(0)
+            with pytest.raises((ExchangeAborted, RuntimeError)):
+                exchange.finish()
+            with pytest.raises(ExchangeAborted, match="call regroup first"):
+                exchange.begin(StepRecord(2))
+            exchange.regroup(second[rank])
+            return run_steps(exchange, rank, range(2, 4))
+
+    def undisturbed(rank: int) -> list[dict[str, Tensor]]:
+        with member(client, first[rank], compressor=compressor) as exchange:
+            run_steps(exchange, rank, range(2))
+            if rank == 2:
+                return []
+            exchange.regroup(second[rank])
+            return run_steps(exchange, rank, range(2, 4))
+
+    with servers() as running:
+        client = running.client("servers")
+        found = by_members(body, 3)
+    with servers() as running:
+        client = running.client("servers")
+        expected = by_members(undisturbed, 3)
+    for rank in range(2):
+        for step in range(2):
+            assert_same(found[rank][step], expected[rank][step])
+
+
+def test_a_state_goes_on_the_same_with_other_pieces_and_other_servers() -> None:
+    compressor = GDSEC(c=4.0, beta=0.1)
+    members = groups(SIZE)
+
+    def whole(rank: int) -> list[dict[str, Tensor]]:
+        with member(client, members[rank], compressor=compressor) as exchange:
+            return run_steps(exchange, rank, range(5))
+
+    def first(rank: int) -> dict[str, Any]:
+        with member(client, members[rank], compressor=compressor) as exchange:
+            run_steps(exchange, rank, range(3))
+            return exchange.state_dict()
+
+    def second(rank: int) -> list[dict[str, Tensor]]:
+        with member(client, members[rank], compressor=compressor, piece_bytes=90) as exchange:
+            exchange.load_state_dict(states[rank])
+            return run_steps(exchange, rank, range(3, 5))
+
+    results: list[Any] = []
+    for num_shards, body in ((2, whole), (2, first), (3, second)):
+        with servers(num_shards) as running:
+            client = running.client("servers")
+            states = results[-1] if results else []
+            results.append(by_members(body, SIZE))
+    for rank in range(SIZE):
+        for at in range(2):
+            # The sum of the memories is made anew, and so rounds a little differently.
+            assert_close(results[2][rank][at], results[0][rank][3 + at], 1e-6)
+
+
+def test_who_leaves_is_not_waited_for_and_nothing_of_it_is_lost() -> None:
+    members = groups(SIZE)
+    compressor = GDSEC(c=5.0, beta=0.1)
+
+    def body(rank: int) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        with member(client, members[rank], compressor=compressor, sparse_answers=False) as exchange:
+            means = run_steps(exchange, rank, range(3))
+            if rank == 1:
+                exchange.leave()
+                return means, {}
+            return means + run_steps(exchange, rank, range(3, 7)), exchange.errors()
+
+    with servers() as running:
+        client = running.client("servers")
+        found = by_members(body, SIZE)
+    for name in model():
+        means = [one[name].double() for one in found[0][0]]
+        applied = sum(mean * (3 if step < 3 else 2) for step, mean in enumerate(means))
+        kept = sum(found[rank][1][name].double() for rank in (0, 2))
+        rounds = {0: 7, 1: 3, 2: 7}
+        computed = sum(gradients(r, step)[name].double() for r, n in rounds.items() for step in range(n))
+        torch.testing.assert_close(applied + kept, computed, rtol=1e-5, atol=1e-5)
+
+
+# --- what does not fit ---
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"mode": "asynchronous"}, r"optimizer=SGD\(lr\)"),
+        ({"mode": "bounded", "optimizer": SGD(0.1)}, "staleness=2"),
+        ({"mode": "synchronous", "staleness": 3}, 'mode="bounded"'),
+        ({"mode": "eventual"}, '"synchronous", "bounded" or "asynchronous"'),
+        ({"compressor": GDSEC(), "mode": "asynchronous", "optimizer": SGD(0.1)}, r"GDSEC\(xi=...\)"),
+        ({"compressor": GDSEC(xi=1.0)}, "reduction='sum'"),
+        ({"optimizer": SGD(0.1), "mode": "asynchronous", "sparse_answers": True}, "staleness=0"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_with_what_to_use(options: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ExchangeInvalid, match=hint):
+        ParameterServer(None, **options)

@@ -24,7 +24,7 @@ from ropewalk.errors import ExchangeAborted, ExchangeError, MemberLost, MessageC
 from ropewalk.exchange.groups.shaping import ShapedPort
 from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer, Behind, Outdated, Pulled
 
-#: A pull waits at the shard for so long, and then asks again.
+#: So long, if nobody says otherwise, a pull waits at the shard.
 WAIT_S = 1.0
 #: Before everything that is new: what a shard lacks.
 _AT_ONCE = -1
@@ -90,6 +90,7 @@ class Courier:
         replay_bytes: so much of what was pushed is kept at most; the oldest goes first.
         keeps_all: whether more than the last step's is worth keeping.
         port: a slow link, if one is to be simulated.
+        wait_s: a pull waits at the shard for so long, and then asks again.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Courier:
         replay_bytes: int,
         keeps_all: bool,
         port: ShapedPort | None = None,
+        wait_s: float = WAIT_S,
     ) -> None:
         self.index = index
         self.missing: tuple[str, ...] = ()
@@ -114,6 +116,7 @@ class Courier:
         self._replay_limit = replay_bytes
         self._keeps_all = keeps_all
         self._port = port
+        self._wait_s = wait_s
         self._news = threading.Condition()
         self._outbox: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -154,7 +157,7 @@ class Courier:
             self._closed = True
             self._news.notify_all()
         for thread in self._threads:
-            thread.join(timeout=2 * WAIT_S)
+            thread.join(timeout=2 * self._wait_s)
 
     # Pushing
 
@@ -300,7 +303,7 @@ class Courier:
                     return
                 attempt, keys = self._attempt, sorted(self._awaited)
             try:
-                self._heard(self._shard.pull(self._worker, attempt.epoch, attempt.step, keys, WAIT_S), attempt)
+                self._heard(self._shard.pull(self._worker, attempt.epoch, attempt.step, keys, self._wait_s), attempt)
             except BaseException as error:  # whatever it is, the worker that waits has to know
                 self._lost(attempt, error)
 

@@ -29,7 +29,7 @@ from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
 from ropewalk.exchange.observer import Observer
-from ropewalk.exchange.parameter_server.courier import Attempt, Courier, Letter
+from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter
 from ropewalk.exchange.parameter_server.outcomes import Answer, Behind, Enrolled, Mode, Outdated, ServerSettings
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES, Part, bytes_of, cut_pieces, merged_state
 from ropewalk.exchange.parameter_server.server_sgd import SGD
@@ -156,6 +156,7 @@ class ParameterServer(Exchange):
                 replay_bytes=self._replay_bytes,
                 keeps_all=not self.settings.owns_nothing,
                 port=self._port,
+                wait_s=min(WAIT_S, self._timeout_s / 4),
             )
             for at in range(len(self._keys))
         ]
@@ -203,17 +204,17 @@ class ParameterServer(Exchange):
             for at, keys in enumerate(self._keys):
                 self._first_weights[at] = {key: self._of_model(key) for key in keys}
             self._ask_all("provide", lambda at: (self._first_weights[at],))
-        self._take_over()
+        self._take_over(with_memory=False)  # others may be members already, and wait for our memory
         self._write_weights()
 
     def _layouts(self, at: int) -> dict[int, Any]:
         return {key: self._pieces[key].piece.on_host for key in self._keys[at]}
 
-    def _take_over(self) -> None:
+    def _take_over(self, with_memory: bool) -> None:
         """Begin with what the servers have, as soon as they have all of it."""
         due = time.monotonic() + self._timeout_s
         for at, keys in enumerate(self._keys):
-            while (standing := self._servers[at].standing(keys)) is None:
+            while (standing := self._servers[at].standing(keys, with_memory)) is None:
                 if time.monotonic() > due:
                     raise ExchangeStalled(
                         f"server {at} still waits for weights or memories of other members after {self._timeout_s} s",
@@ -233,7 +234,7 @@ class ParameterServer(Exchange):
         for at, outcome in enumerate(self._ask_all("enrol", self._enrolment)):
             self._check_enrolled(at, outcome)
         if self.settings.sparse_answers:
-            self._take_over()
+            self._take_over(with_memory=True)
 
     def _enrolment(self, at: int) -> tuple[Any, ...]:
         group = self._bound()
@@ -465,13 +466,14 @@ class ParameterServer(Exchange):
     # What is kept
 
     def errors(self) -> dict[str, Tensor]:
-        """What compression has kept back, by parameter, flat; between two steps."""
+        """What compression has kept back, by parameter; between two steps."""
         found = [
             (piece.piece, {"": piece.piece.layout.by_name(error)})
             for piece in self._pieces.values()
             if (error := piece.encoder.error) is not None
         ]
-        return merged_state(found).get("", {})
+        flat = merged_state(found).get("", {})
+        return {name: error.reshape(self._parameters[name].shape) for name, error in flat.items()}
 
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:
         """Take over what a member that leaves had kept back; added to the own."""

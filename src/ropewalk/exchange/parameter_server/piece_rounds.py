@@ -331,12 +331,12 @@ class PieceRounds:
             self._weights = weights
             self._advance()
 
-    def standing(self) -> Standing | None:
-        """All that counts; None if memories or weights are not complete yet."""
-        if self.lacks_weights or self._memories is not None:
+    def standing(self, with_memory: bool) -> Standing | None:
+        """All that counts; None if weights, or memories where these are asked for, are not complete yet."""
+        if self.lacks_weights or (with_memory and self._memories is not None):
             return None
         memory = None
-        if self._settings.compressor.keeps_memory and self._settings.synchronous:
+        if with_memory and self._settings.compressor.keeps_memory and self._settings.synchronous:
             memory = _portable(self._remembered())
             self._advance()
         weights, velocity = (None if one is None else _portable(one) for one in (self._weights, self._velocity))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
@@ -59,7 +58,8 @@ class SGD:
         if self.momentum:
             velocity = direction.clone() if velocity is None else self.momentum * velocity + direction
             direction = velocity
-        return torch.sub(weights, direction, alpha=self.lr), velocity
+        # Not `torch.sub(..., alpha=lr)`: that may fuse the product, and differs in the last bit from plain arithmetic.
+        return weights - self.lr * direction, velocity
 
     def applied(self, moved: Tensor, samples: float) -> Tensor:
         """The sum over members that plain SGD would have applied to move weights so far."""

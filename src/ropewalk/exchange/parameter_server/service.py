@@ -93,12 +93,14 @@ class ParameterShard:
 
     @rw.concurrent(MAX_PULLS)
     @rw.idempotent
-    def standing(self, keys: Sequence[int], wait_s: float = 1.0) -> dict[int, Standing] | None:
+    def standing(
+        self, keys: Sequence[int], with_memory: bool = True, wait_s: float = 1.0
+    ) -> dict[int, Standing] | None:
         """What there is of these pieces; waits until all of it is there, but not for ever."""
         due = time.monotonic() + wait_s
         with self._changed:
             while True:
-                found = self._shard.standing(keys)
+                found = self._shard.standing(keys, with_memory)
                 left_s = due - time.monotonic()
                 if found is not None or left_s <= 0:
                     return found

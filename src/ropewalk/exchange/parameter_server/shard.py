@@ -113,9 +113,9 @@ class Shard:
         for key, flat in weights.items():
             self._pieces[key].provide(flat)
 
-    def standing(self, keys: Iterable[int]) -> dict[int, Standing] | None:
+    def standing(self, keys: Iterable[int], with_memory: bool = True) -> dict[int, Standing] | None:
         """What there is, for who takes part from now on; None while something of it is missing."""
-        found = {key: self._pieces[key].standing() for key in keys}
+        found = {key: self._pieces[key].standing(with_memory) for key in keys}
         complete = {key: standing for key, standing in found.items() if standing is not None}
         return complete if len(complete) == len(found) else None
 
