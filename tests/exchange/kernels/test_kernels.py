@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.exchange import kernels
-from ropewalk.exchange.kernels import numpy_kernels
+from ropewalk.exchange.kernels import numpy_bits, numpy_kernels
 from ropewalk.exchange.kernels.selection import Rule, Selection
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -54,7 +54,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The public functions with one backend for whatever tensors come."""
     chosen = {
         "numpy": lambda _: numpy_kernels,
-        "numba": lambda _: kernels._numba_kernels(),
+        "numba": lambda _: kernels._compiled("numba_kernels"),
         "torch": lambda _: None,
     }[request.param]
     monkeypatch.setattr(kernels, "_kernels", chosen)
@@ -173,8 +173,9 @@ def test_without_numba_there_is_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(f"no {name}")
 
     monkeypatch.setattr(kernels.importlib, "import_module", missing)
-    monkeypatch.setattr(kernels, "_numba_kernels", functools.cache(kernels._numba_kernels.__wrapped__))
+    monkeypatch.setattr(kernels, "_compiled", functools.cache(kernels._compiled.__wrapped__))
     assert kernels._kernels(torch.empty(1).expand(1 << 30)) is numpy_kernels
+    assert kernels.bit_kernels(1 << 30) is numpy_bits
 
 
 def test_a_rule_of_arrays_and_one_of_tensors_are_read_the_same() -> None:

@@ -18,13 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.kernels import numpy_kernels, torch_kernels
+from ropewalk.exchange.kernels import numpy_bits, numpy_kernels, torch_kernels
 from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
-__all__ = ["Selection", "gd_sec_select", "scatter_add", "select_above"]
+__all__ = ["Selection", "bit_kernels", "gd_sec_select", "scatter_add", "select_above"]
 
 #: Below, numpy takes about a millisecond; numba takes more than one second, once, to load compiled code.
 COMPILED_FROM = 1 << 20
+#: The same, of numbers that are packed into bits: so many are rarely chosen of a smaller vector.
+NUMBERS_COMPILED_FROM = 1 << 15
 
 
 def gd_sec_select(
@@ -76,6 +78,11 @@ def scatter_add(out: Tensor, indices: Indices, values: Floats, scale: float = 1.
         kernels.scatter_add(array, indices, values.astype(array.dtype, copy=False), scale)
 
 
+def bit_kernels(count: int) -> Any:
+    """The module that packs and unpacks so many numbers."""
+    return (_compiled("numba_bits") if count >= NUMBERS_COMPILED_FROM else None) or numpy_bits
+
+
 def _rule(reference: Tensor | float | None, factor: float | Tensor) -> tuple[Tensor | None, Tensor | float]:
     if isinstance(reference, Tensor):
         return reference, factor
@@ -89,15 +96,15 @@ def _kernels(tensor: Tensor) -> Any:
     """The module for this tensor; None for torch's own operations."""
     if tensor.device.type != "cpu" or tensor.dtype not in (torch.float32, torch.float64):
         return None
-    return (_numba_kernels() if tensor.numel() >= COMPILED_FROM else None) or numpy_kernels
+    return (_compiled("numba_kernels") if tensor.numel() >= COMPILED_FROM else None) or numpy_kernels
 
 
 @functools.cache
-def _numba_kernels() -> ModuleType | None:
+def _compiled(module: str) -> ModuleType | None:
     try:
-        return importlib.import_module("ropewalk.exchange.kernels.numba_kernels")
+        return importlib.import_module(f"{__name__}.{module}")
     except ImportError:
-        # Not installed, or refuses this version of numpy.
+        # Numba is not installed, or refuses this version of numpy.
         return None
 
 

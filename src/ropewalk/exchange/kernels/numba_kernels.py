@@ -6,39 +6,25 @@
            2. marks          one byte per component, whether it is sent; vectorised
            3. collect        looks at 8 marks at a time, and at single ones only where one is set
 
-Compiled at the first use, in about a second, and kept on disk beside this file (or where numba keeps its caches).
-Without fast-math: NaN has to stay NaN, and results must not depend on who compiled. Blocks are slices because an index
-that numba cannot prove to be positive costs it the vectorised loop (measured: 3 x).
+Blocks are slices because an index that numba cannot prove to be positive costs the vectorised loop (measured: 3 x).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 
-import numba  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.exchange.kernels.compiling import compiled
 from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 CHUNK = 1 << 18
 BLOCK = 1 << 12
 #: Marks of a block, and the same memory as words of 8 marks.
 _Marks = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
-
-
-def _compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    compiler = cast(Any, numba)
-    try:
-        return compiler.njit(function, cache=True, nogil=True)
-    except RuntimeError:
-        # There is no folder that its cache could be written to.
-        return compiler.njit(function, nogil=True)
 
 
 def gd_sec_select(
@@ -99,7 +85,7 @@ def _in_chunks(select_between: Callable[..., int], vector: Floats) -> Selection:
     return Selection(np.concatenate(indices), np.concatenate(values))
 
 
-@_compiled
+@compiled
 def _select_differences(
     gradient: Floats,
     memory: Floats,
@@ -128,7 +114,7 @@ def _select_differences(
     return num_found
 
 
-@_compiled
+@compiled
 def _select(
     vector: Floats,
     base: Floats,
@@ -150,7 +136,7 @@ def _select(
     return num_found
 
 
-@_compiled
+@compiled
 def _differences(gradient: Floats, memory: Floats, error: Floats, out: Floats) -> None:
     if memory.size and error.size:
         for i in range(out.size):
@@ -166,7 +152,7 @@ def _differences(gradient: Floats, memory: Floats, error: Floats, out: Floats) -
             out[i] = gradient[i]
 
 
-@_compiled
+@compiled
 def _mark(block: Floats, base: Floats, factors: Floats, factor: Any, marks: _Marks) -> None:
     if factors.size:
         for i in range(block.size):
@@ -181,7 +167,7 @@ def _mark(block: Floats, base: Floats, factors: Floats, factor: Any, marks: _Mar
         marks[i] = False
 
 
-@_compiled
+@compiled
 def _collect(
     block: Floats, marks: _Marks, words: _Words, begin: int, indices: Indices, values: Floats, num_found: int
 ) -> int:
@@ -195,7 +181,7 @@ def _collect(
     return num_found
 
 
-@_compiled
+@compiled
 def _scatter_add(out: Floats, indices: Indices, values: Floats, scale: Any) -> None:
     for at in range(indices.size):
         out[indices[at]] += values[at] * scale

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 #: One-dimensional, contiguous, float32 or float64.
 Floats = NDArray[Any]
 Indices = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
 
 
 class Selection(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whole numbers of a few bits each, one behind the other, lowest bit first."""
+"""Whole numbers as bits, lowest bit first: of a fixed width, or in unary, one behind the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
+from ropewalk.exchange.kernels import bit_kernels
+from ropewalk.exchange.kernels.selection import Bytes
+
+__all__ = ["Bytes", "pack_bits", "pack_unary", "packed_size", "unpack_bits", "unpack_unary"]
 
 
 def packed_size(count: int, width: int) -> int:
@@ -21,8 +24,7 @@ def pack_bits(numbers: NDArray[Any], width: int) -> Bytes:
         return np.empty(0, np.uint8)
     if width in (8, 16, 32):
         return numbers.astype(f"<u{width // 8}").view(np.uint8)
-    shifts = np.arange(width, dtype=np.uint32)
-    return np.packbits((numbers.astype(np.uint32)[:, None] >> shifts & 1).astype(np.uint8), bitorder="little")
+    return bit_kernels(numbers.size).pack_bits(numbers.astype(np.uint32, copy=False), width)
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
@@ -30,10 +32,22 @@ def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
     if width == 0 or not count:
         return np.zeros(count, np.uint32)
     if width in (8, 16, 32):
-        whole = np.ascontiguousarray(data[: packed_size(count, width)])
-        return whole.view(f"<u{width // 8}").astype(np.uint32)
-    bits = np.unpackbits(data, count=count * width, bitorder="little").reshape(count, width)
-    columns = np.packbits(bits, axis=1, bitorder="little")
-    numbers = np.zeros((count, 4), np.uint8)
-    numbers[:, : columns.shape[1]] = columns
-    return numbers.view("<u4").reshape(-1).astype(np.uint32, copy=False)
+        return np.frombuffer(data, f"<u{width // 8}", count).astype(np.uint32)
+    return bit_kernels(count).unpack_bits(data, count, width)
+
+
+def pack_unary(numbers: NDArray[Any], num_bits: int) -> Bytes:
+    """Write as many 0s as each number says, and a 1; that makes `num_bits`."""
+    return bit_kernels(numbers.size).pack_unary(numbers, num_bits)
+
+
+def unpack_unary(data: Bytes, count: int) -> NDArray[np.int64]:
+    """The `count` numbers that `pack_unary` wrote.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    numbers = bit_kernels(count).unpack_unary(data, count)
+    if numbers.size != count:
+        raise ValueError(f"there are {'more' if numbers.size > count else 'fewer'} than {count} numbers in unary")
+    return numbers

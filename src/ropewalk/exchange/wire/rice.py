@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.exchange.kernels.selection import Indices
-from ropewalk.exchange.wire.bits import Bytes, pack_bits, packed_size, unpack_bits
+from ropewalk.exchange.wire.bits import Bytes, pack_bits, pack_unary, packed_size, unpack_bits, unpack_unary
 from ropewalk.exchange.wire.index_coding import IndexCoding
 
 MAX_WIDTH = 31
@@ -33,11 +33,9 @@ class Rice(IndexCoding):
     def encode(self, indices: Indices, numel: int) -> Bytes:
         gaps = _gaps(indices)
         width = _width(gaps)
-        ones = np.cumsum((gaps >> width) + 1, dtype=np.int64) - 1
-        unary = np.zeros(int(ones[-1]) + 1, np.bool_)
-        unary[ones] = True
-        parts = [np.array([width], np.uint8), pack_bits(gaps, width), np.packbits(unary, bitorder="little")]
-        return np.concatenate(parts)
+        rests = gaps >> width
+        unary = pack_unary(rests, gaps.size + int(rests.sum(dtype=np.int64)))
+        return np.concatenate([np.array([width], np.uint8), pack_bits(gaps, width), unary])
 
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:
         width = int(data[0]) if data.size else MAX_WIDTH + 1
@@ -47,10 +45,7 @@ class Rice(IndexCoding):
         # Codes take at least one bit each, and those of ascending indices at most so many.
         if not count <= 8 * (data.size - start) <= count + (numel >> width) + 7:
             raise ValueError(f"{count} gaps of {width} low bits do not have {data.size} bytes")
-        ones = np.flatnonzero(np.unpackbits(data[start:], bitorder="little").view(np.bool_))
-        if ones.size != count:
-            raise ValueError(f"there are {ones.size} gaps, not {count}")
-        rests = np.diff(ones, prepend=-1) - 1
+        rests = unpack_unary(data[start:], count)
         indices = np.cumsum((rests << width) + unpack_bits(data[1:start], count, width) + 1) - 1
         if indices[-1] >= numel:
             raise ValueError(f"the last index is {indices[-1]} of {numel} components")
