@@ -15,6 +15,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.compressors.censored import Censored
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round, SummableEncoder
 from ropewalk.exchange.compressors.error_feedback import ErrorFeedback
+from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.compressors.half import Half
 from ropewalk.exchange.compressors.low_rank import LowRank
 from ropewalk.exchange.compressors.none import NoCompression
@@ -25,7 +26,8 @@ from ropewalk.exchange.compressors.top_k import TopK
 
 #: Every compressor by its name; the conformance suite runs over all of them.
 COMPRESSORS: dict[str, type[Compressor]] = {
-    kind.name: kind for kind in (NoCompression, Half, TopK, RandomK, Sign, Quantized, LowRank, Censored, ErrorFeedback)
+    kind.name: kind
+    for kind in (NoCompression, Half, TopK, RandomK, Sign, Quantized, LowRank, Censored, GDSEC, ErrorFeedback)
 }
 
 
@@ -89,6 +91,7 @@ def register_compressor(kind: type[Compressor]) -> type[Compressor]:
 
 __all__ = [
     "COMPRESSORS",
+    "GDSEC",
     "Censored",
     "Compressor",
     "Decoder",

@@ -31,14 +31,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeInvalid, MessageCorrupt
+from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Decoder, Encoder, Round
 from ropewalk.exchange.compressors.gd_sec_options import GDSECOptions
+from ropewalk.exchange.compressors.hearing import hear_all
+from ropewalk.exchange.compressors.memoryless import SILENCE, state_dtype
+from ropewalk.exchange.compressors.pending import Pending
 from ropewalk.exchange.kernels import Selection, gd_sec_select, scatter_add
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
@@ -78,33 +80,33 @@ class GDSECEncoder(Encoder):
         # The error of the next round, in a buffer of its own until `commit`.
         self._next_error = _zeros(layout)
         self._factor = _factors(config, layout)
-        # Gradients of 16 bits are not sent in 32, although the state has them.
-        halves = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
-        self._codec = halves.get(layout.dtype, "same") if config.values == "same" else config.values
-        self._said: _Said | None = None
+        # Gradients of 16 bits are not sent in 32, although the state has as many.
+        self._is_exact = config.values == "same" and layout.dtype == self._next_error.dtype
+        self._codec = str(layout.dtype).removeprefix("torch.") if config.values == "same" else config.values
+        self._next = Pending[_Said]()
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
-        self._must_be_settled()
+        self._next.check()
         if not self._config.speaks(round_):
             return self._silent(gradient)
         found = self._select(gradient, round_)
         seed = value_seed(round_, self.layout)
         message = pack_sparse(self.layout, found.indices, found.values, self._codec, seed)
-        if self._codec != "same" and len(found.values):
+        if not self._is_exact and len(found.values):
             heard = value_codec(self._codec).heard(found.values, seed)
             # Where S goes, the next error is still 0: what the codec loses stays there.
             scatter_add(self._next_error, found.indices, found.values - heard)
             found = Selection(found.indices, heard)
-        self._said = _Said(found)
+        self._next.prepare(_Said(found))
         return message
 
     def _silent(self, gradient: Tensor) -> Message:
         if self._config.silent == "computes":
             self._difference(gradient)
-            self._said = _Said()
+            self._next.prepare(_Said())
         else:
-            self._said = _Said(error_changes=False)
-        return Message(np.empty(0, np.uint8), {})
+            self._next.prepare(_Said(error_changes=False))
+        return SILENCE
 
     def _select(self, gradient: Tensor, round_: Round) -> Selection:
         """Find S, and leave D - S in `_next_error`."""
@@ -116,7 +118,8 @@ class GDSECEncoder(Encoder):
             return gd_sec_select(gradient, self._memory, self._error, reference, scaled, self._next_error)
         difference = self._difference(gradient)
         if config.density is not None:
-            num = max(1, round(config.density * len(difference)))
+            # As many as it says, zeros among them; but a gradient of nothing but zeros says nothing.
+            num = max(1, round(config.density * len(difference))) if difference.any() else 0
             indices = torch.topk(difference.abs(), num, sorted=False).indices.sort().values
         else:
             loud = [part for part in self._blocks() if self._is_loud(part, reference, factor)]
@@ -146,7 +149,7 @@ class GDSECEncoder(Encoder):
         return not _norm(self._next_error[part]) <= factor * _norm(moved)
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor:
-        self._must_be_settled()
+        self._next.check()
         if not self._config.speaks(round_):
             self._silent(gradient)
             return torch.zeros_like(gradient)
@@ -154,11 +157,11 @@ class GDSECEncoder(Encoder):
         said = difference.to(self.layout.dtype, copy=True)
         # Zero, unless the bucket's dtype holds less than the state's.
         difference -= said
-        self._said = _Said(whole=said.to(difference.dtype, copy=True))
+        self._next.prepare(_Said(whole=said.to(difference.dtype, copy=True)))
         return said
 
     def commit(self) -> None:
-        said, self._said = self._said, None
+        said = self._next.take()
         if said is None:
             return
         if self._error is not None and said.error_changes:
@@ -171,11 +174,7 @@ class GDSECEncoder(Encoder):
             scatter_add(self._memory, said.sent.indices, said.sent.values, self._beta)
 
     def abort(self) -> None:
-        self._said = None
-
-    def _must_be_settled(self) -> None:
-        if self._said is not None:
-            raise RuntimeError("the last round is neither committed nor aborted; call commit or abort before the next")
+        self._next.drop()
 
     @property
     def error(self) -> Tensor | None:
@@ -211,39 +210,35 @@ class GDSECDecoder(Decoder):
         self.layout = layout
         self._beta = config.memory_rate
         self._memory = _zeros(layout) if self._beta else None
-        self._heard: list[Selection] | Tensor | None = None
+        self._next = Pending[list[Selection] | Tensor]()
 
     def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
-        self._must_be_settled()
+        self._next.check()
         heard: list[Selection] = []
-        for rank in sorted(messages):
-            try:
-                heard.append(unpack_sparse(messages[rank], self.layout.numel, _state_dtype(self.layout)))
-            except MessageCorrupt as error:
-                raise MessageCorrupt(f"from rank {rank}: {error}", rank=rank) from error
+        hear_all(messages, lambda data: heard.append(unpack_sparse(data, self.layout.numel, state_dtype(self.layout))))
         total = self._start(out)
         for said in heard:
             scatter_add(total, said.indices, said.values)
         if total is not out:
             out.copy_(total)
-        self._heard = heard
+        self._next.prepare(heard)
 
     def decode_whole(self, total: Tensor, out: Tensor) -> None:
-        self._must_be_settled()
-        heard = total.to(_state_dtype(self.layout), copy=True)
+        self._next.check()
+        heard = total.to(state_dtype(self.layout), copy=True)
         applied = self._start(out).add_(heard)
         if applied is not out:
             out.copy_(applied)
-        self._heard = heard
+        self._next.prepare(heard)
 
     def _start(self, out: Tensor) -> Tensor:
         """A tensor with h in it, or zeros; `out` itself where its dtype will do."""
-        dtype = _state_dtype(self.layout)
+        dtype = state_dtype(self.layout)
         total = out if out.dtype == dtype and out.is_contiguous() else torch.empty_like(out, dtype=dtype)
         return total.zero_() if self._memory is None else total.copy_(self._memory)
 
     def commit(self) -> None:
-        heard, self._heard = self._heard, None
+        heard = self._next.take()
         if heard is None or self._memory is None:
             return
         if isinstance(heard, Tensor):
@@ -253,11 +248,7 @@ class GDSECDecoder(Decoder):
             scatter_add(self._memory, said.indices, said.values, self._beta)
 
     def abort(self) -> None:
-        self._heard = None
-
-    def _must_be_settled(self) -> None:
-        if self._heard is not None:
-            raise RuntimeError("the last round is neither committed nor aborted; call commit or abort before the next")
+        self._next.drop()
 
     def remember(self, total: Tensor) -> None:
         if self._memory is not None:
@@ -280,13 +271,8 @@ def value_seed(round_: Round, layout: Layout) -> tuple[int, ...]:
     return round_.step, round_.rank, zlib.crc32(layout.names[0].encode())
 
 
-def _state_dtype(layout: Layout) -> torch.dtype:
-    """Small differences add up over many rounds, more than half precision can hold."""
-    return torch.float64 if layout.dtype == torch.float64 else torch.float32
-
-
 def _zeros(layout: Layout) -> Tensor:
-    return torch.zeros(layout.numel, dtype=_state_dtype(layout), device=layout.device)
+    return torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device)
 
 
 def _factors(config: GDSECOptions, layout: Layout) -> Tensor | None:

@@ -181,7 +181,8 @@ class Federation:
         if compressor.density is not None:
             num = max(1, round(compressor.density * self.problem.num_weights))
             places = difference.abs().topk(num, dim=1, sorted=False).indices
-            return torch.zeros_like(difference, dtype=torch.bool).scatter_(1, places, value=True)
+            largest = torch.zeros_like(difference, dtype=torch.bool).scatter_(1, places, value=True)
+            return largest & difference.any(1)[:, None]
         in_paper_form = compressor.xi is not None
         reference = self.moved if in_paper_form else self.applied
         factor = (compressor.xi if compressor.xi is not None else compressor.c) / self.problem.num_workers
