@@ -15,7 +15,7 @@ from torch import Tensor
 import ropewalk as rw
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
-from ropewalk.exchange.parameter_server.server_sgd import SGD
+from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.exchange.parameter_server.star_group import StarGroup
 from tests.exchange.parameter_server.running import gradients, model
@@ -100,7 +100,9 @@ def weights_after(
         rw.Service(Shard), name="servers", replicas=SHARDS, restart="on_failure", checkpoint_s=checkpoint_s
     )
     progress = program.add(rw.Service(Progress), name="progress")
-    worker = rw.Worker(train, shards, progress, {"optimizer": SGD(0.1, momentum=0.5), **options}, dies_at, pause_s)
+    worker = rw.Worker(
+        train, shards, progress, {"optimizer": ServerSGD(0.1, momentum=0.5), **options}, dies_at, pause_s
+    )
     program.add(worker, name="workers", replicas=WORKERS, restart="on_failure")
     with program.launch(mode) as running:
         heard = running.client("progress")

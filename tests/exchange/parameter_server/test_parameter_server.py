@@ -16,7 +16,7 @@ from ropewalk.exchange.compressors import COMPRESSORS, Compressor, ErrorFeedback
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
-from ropewalk.exchange.parameter_server.server_sgd import SGD
+from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from tests.exchange.parameter_server.running import (
     by_members,
     gradients,
@@ -200,7 +200,7 @@ def test_gradients_that_do_not_lie_in_one_piece_of_memory_get_their_mean_too() -
 
 
 def test_servers_that_own_the_weights_do_what_the_optimizer_does() -> None:
-    weights = trained(optimizer=SGD(0.1, momentum=0.9, weight_decay=0.01))
+    weights = trained(optimizer=ServerSGD(0.1, momentum=0.9, weight_decay=0.01))
     parameters = {name: torch.nn.Parameter(value.double()) for name, value in model().items()}
     optimizer = torch.optim.SGD(parameters.values(), lr=0.1, momentum=0.9, weight_decay=0.01)
     for step in range(4):
@@ -214,7 +214,7 @@ def test_servers_that_own_the_weights_do_what_the_optimizer_does() -> None:
 
 @pytest.mark.parametrize("chosen", ["none", GDSEC(xi=3.0, beta=0.1)])
 def test_asynchronous_with_staleness_0_equals_synchronous(chosen: str | Compressor) -> None:
-    optimizer = SGD(0.1, momentum=0.5)
+    optimizer = ServerSGD(0.1, momentum=0.5)
     expected = trained(compressor=chosen, optimizer=optimizer)
     for mode in ("bounded", "asynchronous"):
         found = trained(compressor=chosen, optimizer=optimizer, mode=mode, staleness=0)
@@ -226,7 +226,7 @@ def test_asynchronous_with_staleness_0_equals_synchronous(chosen: str | Compress
 def test_without_rounds_every_gradient_is_applied_once(options: dict[str, Any]) -> None:
     """Plain SGD is a sum, whatever the order; nobody knows the last weights but who asks when all are done."""
     members = groups(SIZE)
-    optimizer = SGD(0.1, reduction="sum")
+    optimizer = ServerSGD(0.1, reduction="sum")
 
     def body(rank: int) -> None:
         with member(client, members[rank], optimizer=optimizer, **options) as exchange:
@@ -263,7 +263,7 @@ def test_gd_sec_in_the_papers_form_equals_plain_numpy_to_the_bit(sparse_answers:
     def body(rank: int) -> tuple[list[np.ndarray], int]:
         theta = torch.zeros(12, dtype=torch.float64)
         path: list[np.ndarray] = []
-        options = {"optimizer": SGD(alpha, reduction="sum"), "sparse_answers": sparse_answers}
+        options = {"optimizer": ServerSGD(alpha, reduction="sum"), "sparse_answers": sparse_answers}
         with member(client, members[rank], {"theta": theta}, compressor=compressor, **options) as exchange:
             for step in range(rounds):
                 exchange.begin(StepRecord(step))
@@ -421,13 +421,13 @@ def test_who_leaves_is_not_waited_for_and_nothing_of_it_is_lost() -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"mode": "asynchronous"}, r"optimizer=SGD\(lr\)"),
-        ({"mode": "bounded", "optimizer": SGD(0.1)}, "staleness=2"),
+        ({"mode": "asynchronous"}, r"optimizer=ServerSGD\(lr\)"),
+        ({"mode": "bounded", "optimizer": ServerSGD(0.1)}, "staleness=2"),
         ({"mode": "synchronous", "staleness": 3}, 'mode="bounded"'),
         ({"mode": "eventual"}, '"synchronous", "bounded" or "asynchronous"'),
-        ({"compressor": GDSEC(), "mode": "asynchronous", "optimizer": SGD(0.1)}, r"GDSEC\(xi=...\)"),
+        ({"compressor": GDSEC(), "mode": "asynchronous", "optimizer": ServerSGD(0.1)}, r"GDSEC\(xi=...\)"),
         ({"compressor": GDSEC(xi=1.0)}, "reduction='sum'"),
-        ({"optimizer": SGD(0.1), "mode": "asynchronous", "sparse_answers": True}, "staleness=0"),
+        ({"optimizer": ServerSGD(0.1), "mode": "asynchronous", "sparse_answers": True}, "staleness=0"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_with_what_to_use(options: dict[str, Any], hint: str) -> None:

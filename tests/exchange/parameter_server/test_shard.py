@@ -21,14 +21,14 @@ from ropewalk.exchange.parameter_server.outcomes import (
     ServerSettings,
 )
 from ropewalk.exchange.parameter_server.pieces import tensor_of
-from ropewalk.exchange.parameter_server.server_sgd import SGD
+from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.shard import Shard
 from tests.exchange.parameter_server.worlds import SIZES, Pusher, enrol, formed, gradient, layouts, restored, start
 
 DENSE = ServerSettings(NoCompression())
-OWNER = ServerSettings(NoCompression(), optimizer=SGD(0.1, momentum=0.5))
+OWNER = ServerSettings(NoCompression(), optimizer=ServerSGD(0.1, momentum=0.5))
 SPARSE = ServerSettings(GDSEC(c=2.0, beta=0.3))
-SPARSE_OWNER = ServerSettings(GDSEC(xi=20.0, beta=0.3), optimizer=SGD(0.1, reduction="sum"))
+SPARSE_OWNER = ServerSettings(GDSEC(xi=20.0, beta=0.3), optimizer=ServerSGD(0.1, reduction="sum"))
 ALL = {"dense": DENSE, "owner": OWNER, "gd_sec": SPARSE, "gd_sec owner": SPARSE_OWNER}
 
 
@@ -201,7 +201,7 @@ def test_nobody_gets_further_ahead_than_the_staleness_allows_and_every_push_coun
     seed: int, staleness: int | None
 ) -> None:
     chance = random.Random(seed)
-    plain = ServerSettings(NoCompression(), staleness=staleness, optimizer=SGD(0.1, reduction="sum"))
+    plain = ServerSettings(NoCompression(), staleness=staleness, optimizer=ServerSGD(0.1, reduction="sum"))
     shard, workers = formed(plain, 3)
     while busy := [worker for worker in workers if worker.step < 5]:
         worker = chance.choice(busy)
@@ -224,7 +224,7 @@ def test_nobody_gets_further_ahead_than_the_staleness_allows_and_every_push_coun
 
 
 def test_with_a_bound_the_fastest_waits_for_the_slowest() -> None:
-    shard, (fast, _slow) = formed(ServerSettings(NoCompression(), staleness=2, optimizer=SGD(0.1)), 2)
+    shard, (fast, _slow) = formed(ServerSettings(NoCompression(), staleness=2, optimizer=ServerSGD(0.1)), 2)
     for _ in range(10):
         for key in SIZES:
             fast.push(shard, key)
@@ -235,7 +235,7 @@ def test_with_a_bound_the_fastest_waits_for_the_slowest() -> None:
 
 
 def test_members_come_and_go_without_a_new_epoch_where_nobody_waits_for_all() -> None:
-    shard, workers = formed(ServerSettings(NoCompression(), staleness=None, optimizer=SGD(0.1)), 2)
+    shard, workers = formed(ServerSettings(NoCompression(), staleness=None, optimizer=ServerSGD(0.1)), 2)
     assert shard.enrol("w9", 0, ["w9"], 40) == Enrolled((), 40)
     assert isinstance(shard.push("w9", 0, 40, 0, workers[0].message(0), 1.0), Accepted)
     pulled = shard.pull("w9", 0, 40, [0])
@@ -247,7 +247,7 @@ def test_members_come_and_go_without_a_new_epoch_where_nobody_waits_for_all() ->
 def test_where_rounds_are_not_whole_each_worker_has_a_memory_of_its_own_at_the_server() -> None:
     """The server moves by h_m + S_m of who pushed, which by the identity of GD-SEC is g_m + e_m - e_m'."""
     shard, (worker, _other) = formed(
-        ServerSettings(GDSEC(xi=30.0, beta=0.4), staleness=None, optimizer=SGD(0.1, reduction="sum")), 2
+        ServerSettings(GDSEC(xi=30.0, beta=0.4), staleness=None, optimizer=ServerSGD(0.1, reduction="sum")), 2
     )
     for _ in range(4):
         for key in SIZES:
@@ -266,11 +266,11 @@ def test_where_rounds_are_not_whole_each_worker_has_a_memory_of_its_own_at_the_s
 
 
 def test_settings_that_do_not_fit_are_refused_with_what_to_use() -> None:
-    with pytest.raises(ExchangeInvalid, match=r"optimizer=SGD\(lr\)"):
+    with pytest.raises(ExchangeInvalid, match=r"optimizer=ServerSGD\(lr\)"):
         ServerSettings(NoCompression(), staleness=1)
     with pytest.raises(ExchangeInvalid, match=r"GDSEC\(xi=...\)"):
-        ServerSettings(GDSEC(), staleness=None, optimizer=SGD(0.1))
-    assert ServerSettings(GDSEC(xi=1.0), staleness=3, optimizer=SGD(0.1)).staleness == 3
+        ServerSettings(GDSEC(), staleness=None, optimizer=ServerSGD(0.1))
+    assert ServerSettings(GDSEC(xi=1.0), staleness=3, optimizer=ServerSGD(0.1)).staleness == 3
 
 
 def test_workers_that_disagree_are_refused() -> None:

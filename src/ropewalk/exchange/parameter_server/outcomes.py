@@ -8,7 +8,7 @@ from typing import Literal
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.compressors.compressor import Compressor
-from ropewalk.exchange.parameter_server.server_sgd import SGD
+from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 
 Mode = Literal["synchronous", "bounded", "asynchronous"]
 
@@ -28,7 +28,7 @@ class ServerSettings:
 
     compressor: Compressor
     staleness: int | None = 0
-    optimizer: SGD | None = None
+    optimizer: ServerSGD | None = None
     sparse_answers: bool = False
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class ServerSettings:
         if self.optimizer is None:
             raise ExchangeInvalid(
                 f"with staleness={self.staleness} there is no mean gradient of a step that all would wait for; let the "
-                "server own the weights, with optimizer=SGD(lr), or use staleness=0"
+                "server own the weights, with optimizer=ServerSGD(lr), or use staleness=0"
             )
         if not self.compressor.stale_safe:
             raise ExchangeInvalid(

@@ -2,7 +2,7 @@
 
     worker 0 ── push(piece) ──▶ ┌─────────┐         the server averages gradients: the optimizer is the worker's,
     worker 1 ── push(piece) ──▶ │ shard 0 │           and what comes back is the mean, as of an all-reduce;
-    worker 2 ── push(piece) ──▶ │ shard 1 │         the server owns the weights (`optimizer=SGD(...)`): weights come
+    worker 2 ── push(piece) ──▶ │ shard 1 │         the server owns the weights (`optimizer=ServerSGD(...)`): weights come
               ◀── pull(piece) ──└─────────┘           back, in rounds, with bounded staleness, or with none
 
 Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014. Pieces are pushed and pulled by
@@ -32,7 +32,7 @@ from ropewalk.exchange.observer import Observer
 from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter
 from ropewalk.exchange.parameter_server.outcomes import Answer, Behind, Enrolled, Mode, Outdated, ServerSettings
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES, Part, bytes_of, cut_pieces, merged_state
-from ropewalk.exchange.parameter_server.server_sgd import SGD
+from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.worker_piece import WorkerPiece
 from ropewalk.exchange.reporting import Ledger
 
@@ -76,7 +76,7 @@ class ParameterServer(Exchange):
         *,
         mode: Mode = "synchronous",
         staleness: int | None = None,
-        optimizer: SGD | None = None,
+        optimizer: ServerSGD | None = None,
         sparse_answers: bool | None = None,
         priority: bool = True,
         piece_bytes: int = PIECE_BYTES,
@@ -94,7 +94,7 @@ class ParameterServer(Exchange):
         if optimizer is None and getattr(chosen, "xi", None) is not None:
             raise ExchangeInvalid(
                 f"{chosen!r} compares with how far the weights moved, which only a server knows that owns them; give "
-                "it optimizer=SGD(lr, reduction='sum'), or use GD-SEC's averaged form, GDSEC(c=...)"
+                "it optimizer=ServerSGD(lr, reduction='sum'), or use GD-SEC's averaged form, GDSEC(c=...)"
             )
         self._servers = servers
         self._priority = priority

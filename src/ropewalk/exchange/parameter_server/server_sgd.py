@@ -1,4 +1,4 @@
-"""`SGD`: the update that a parameter server makes, where it owns the weights. Pure: new tensors, none changed.
+"""`ServerSGD`: the update that a parameter server makes, where it owns the weights. Pure: new tensors, none changed.
 
 mean   theta <- theta - lr * sum / samples           what the usual optimizers do
 sum    theta <- theta - lr * sum                     GD-SEC's paper: alpha = lr, f = sum_m f_m
@@ -15,7 +15,7 @@ from ropewalk.errors import ExchangeInvalid
 
 
 @dataclass(frozen=True)
-class SGD:
+class ServerSGD:
     """Stochastic gradient descent at the server; the momentum is PyTorch's.
 
     Args:
@@ -33,11 +33,11 @@ class SGD:
     def __post_init__(self) -> None:
         if not self.lr > 0 or not 0 <= self.momentum < 1 or not self.weight_decay >= 0:
             raise ExchangeInvalid(
-                f"SGD needs lr > 0, 0 <= momentum < 1 and weight_decay >= 0, not lr={self.lr!r}, "
+                f"ServerSGD needs lr > 0, 0 <= momentum < 1 and weight_decay >= 0, not lr={self.lr!r}, "
                 f"momentum={self.momentum!r}, weight_decay={self.weight_decay!r}"
             )
         if self.reduction not in ("mean", "sum"):
-            raise ExchangeInvalid(f'SGD takes reduction="mean" or "sum", not {self.reduction!r}')
+            raise ExchangeInvalid(f'ServerSGD takes reduction="mean" or "sum", not {self.reduction!r}')
 
     def step(
         self, weights: Tensor, velocity: Tensor | None, total: Tensor, samples: float
