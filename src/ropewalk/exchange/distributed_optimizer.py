@@ -27,9 +27,13 @@ from torch.optim import Optimizer
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.backward_passes import BackwardPasses
+from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.torch_group import TorchGroup
+from ropewalk.exchange.same_parameters import require_same_parameters
 
 
 class GradScaler(Protocol):
@@ -52,7 +56,7 @@ class DistributedOptimizer(Optimizer):
 
     Args:
         optimizer: of torch, on parameters of this process.
-        exchange: how gradients travel; bound to the parameters at the first step.
+        exchange: how gradients travel: an exchange, a compressor, or the name of one. Bound at the first step.
         named_parameters: the parameters and their names, the same on every member, such as
             `model.named_parameters()`. None: the names that the optimizer knows, else "group.position".
         group: who takes part: some of the processes (a process set) or all; None: all of torch.distributed.
@@ -77,7 +81,7 @@ class DistributedOptimizer(Optimizer):
     def __init__(
         self,
         optimizer: Optimizer,
-        exchange: Exchange,
+        exchange: Exchange | Compressor | str,
         named_parameters: Iterable[tuple[str, Tensor]] | None = None,
         group: Group | None = None,
         *,
@@ -89,7 +93,7 @@ class DistributedOptimizer(Optimizer):
         if backward_passes_per_step < 1:
             raise ExchangeInvalid(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
         self._optimizer = optimizer
-        self._exchange = exchange
+        self._exchange = exchange_for(exchange)
         self._passes_per_step = backward_passes_per_step
         self._grad_scaler = grad_scaler
         self._partial = partial
@@ -98,7 +102,7 @@ class DistributedOptimizer(Optimizer):
         self._backward = BackwardPasses(self._pass_began, self._accumulated, self._pass_ended)
         for name, parameter in self._named.items():
             self._backward.watch(name, parameter)
-        self._bound = False
+        self._bound = self._compared = False
         self._step = 0
         self._passes = 0  # since gradients travelled last
         self._syncs = True  # False within no_sync
@@ -126,7 +130,7 @@ class DistributedOptimizer(Optimizer):
             closure: computes the loss again; it travels too, so that all members take the same decisions.
         """
         if closure is not None:
-            return self._optimizer.step(lambda: self._averaged_loss(closure))
+            return cast(Any, self._optimizer).step(lambda: self._averaged_loss(closure))
         self.synchronize()
         return self._take_step()
 
@@ -200,7 +204,7 @@ class DistributedOptimizer(Optimizer):
             self._backward.watch(name, parameter)
         if self._bound:
             self._exchange.close()
-            self._bound = False
+            self._bound = self._compared = False
 
     def state_dict(self) -> dict[str, Any]:
         """The wrapped optimizer's, with what the exchange of this member keeps under "exchange"."""
@@ -258,6 +262,9 @@ class DistributedOptimizer(Optimizer):
 
     def _begin(self, samples: float) -> None:
         self._bind()
+        if not self._compared and self.group.size > 1:
+            require_same_parameters(self.group, [Entry.of(name, tensor) for name, tensor in self._named.items()])
+        self._compared = True
         scale = self._grad_scaler.get_scale() if self._grad_scaler is not None else 1.0
         self._exchange.begin(StepRecord(self._step, version=self._step, samples=samples, scale=scale))
         self._open = set()
@@ -298,13 +305,14 @@ class DistributedOptimizer(Optimizer):
             return None
         return self._optimizer.step()
 
-    def _averaged_loss(self, closure: Callable[[], Any]) -> Any:
-        loss = closure()
+    def _averaged_loss(self, closure: Callable[[], Any]) -> Tensor:
+        loss = torch.as_tensor(closure()).detach()
         self.synchronize()
         self._averaged = False
         own = struct.pack("<2d", float(loss), self.samples)
         told = [struct.unpack("<2d", data) for data, _ in self.group.all_gather(memoryview(own), [], "loss")]
-        return sum(value * samples for value, samples in told) / (sum(samples for _, samples in told) or 1.0)
+        total = sum(samples for _, samples in told) or 1.0
+        return loss.new_tensor(sum(value * samples for value, samples in told) / total)
 
 
 def _named_parameters(
