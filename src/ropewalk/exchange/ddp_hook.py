@@ -56,11 +56,13 @@ class Attached:
         self, model: DistributedDataParallel, exchange: BucketedExchange, timeout_s: float, scaler: GradScaler | None
     ) -> None:
         named = _parameters_of(model)
+        if not named:
+            raise ExchangeInvalid("no parameter of this model requires a gradient, so there is nothing to exchange")
         self._names = {id(parameter): name for name, parameter in named}
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._scaler = scaler
         self._process_group: Any = cast(Any, model).process_group
-        self._group = TorchGroup(self._process_group, timeout_s=timeout_s)
+        self._group = TorchGroup(self._process_group, timeout_s=timeout_s, device=named[0][1].device.type)
         self._exchange: BucketedExchange | None = exchange
         self.error: BaseException | None = None
         exchange.uniform = True
@@ -110,18 +112,21 @@ class Attached:
         if bucket.index() == 0:
             scale = 1.0 if self._scaler is None else self._scaler.get_scale()
             self._exchange.open_carried(StepRecord(self._exchange.next_step, scale=scale))
-        future: torch.futures.Future[Tensor] = torch.futures.Future(
+        done: torch.futures.Future[BaseException | None] = torch.futures.Future(
             devices=[flat.device] if flat.device.type == "cuda" else None
         )
 
-        def done(error: BaseException | None) -> None:
-            self.error = error
-            if error is None:
-                future.set_result(flat)
-            else:
-                future.set_exception(cast(Any, error))
+        def result(future: torch.futures.Future[BaseException | None]) -> Tensor:
+            self.error = future.value()
+            if self.error is not None:
+                raise self.error
+            return flat
 
-        self._exchange.carry(bucket.index(), self._layout_of(bucket, flat), flat, last=bucket.is_last(), done=done)
+        # What a callback raises is raised by backward; what `set_exception` is given, DDP takes for a tensor.
+        future = done.then(result)
+        self._exchange.carry(
+            bucket.index(), self._layout_of(bucket, flat), flat, last=bucket.is_last(), done=done.set_result
+        )
         return future
 
     def _layout_of(self, bucket: GradBucket, flat: Tensor) -> Layout:

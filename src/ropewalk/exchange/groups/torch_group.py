@@ -4,14 +4,16 @@
                                               2. one buffer of bytes, padded to the longest; none if all are empty
 
 torch's gloo has no all-gather of uneven pieces, and its sparse all-reduce takes tens of times longer. The group has
-a process group of its own, so that its collectives, begun by the communication thread, do not mix with others of the
-process. gloo groups cannot shrink and do not encrypt: between hosts that is for networks one trusts; `LinkGroup` is
-for the others.
+a backend of its own, so that its collectives, begun by the communication thread, do not mix with others of the
+process; it is made directly, because torch's `new_group` wants every process of the world to take part, or gives it a
+name that was used before. gloo groups cannot shrink and do not encrypt: between hosts that is for networks one
+trusts; `LinkGroup` is for the others.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
@@ -25,24 +27,31 @@ from ropewalk.exchange.groups.board import Store, StoreBoard
 from ropewalk.exchange.groups.group import Done, Group, Work
 from ropewalk.exchange.traffic import Traffic, ring_bytes
 
-# Torch's own types say little here, and its names change: all_gather_into_tensor is deprecated in 2.13.
+# Torch's own types say little here.
 _dist: Any = dist
-_all_gather: Any = getattr(dist, "all_gather_single", None) or _dist.all_gather_into_tensor
+
+#: Groups made so far in this process, by ranks: every member counts alike, so the count is a name for the next one.
+_made: Counter[tuple[int, ...]] = Counter()
+
+#: Backends in which a call hangs for ever. To drop one is to wait for that call.
+_hanging: list[Any] = []
 
 
 class TorchGroup(Group):
     """A group of processes that torch.distributed has joined.
 
-    Every member makes it, at the same point of its program.
+    Every member makes it, and members of several groups make them in the same order.
 
     Args:
         process_group: whose members these are; None for all processes.
         ranks: some of them only (a process set), by their ranks in the whole world; only they make the group.
         timeout_s: how long a member may let the others wait.
         epoch: of the group.
+        device: of the tensors, "cpu" or "cuda"; None takes the one that the process group's backend is for.
 
     Raises:
-        ExchangeInvalid: torch.distributed is not initialised, or this process is not one of `ranks`.
+        ExchangeInvalid: torch.distributed is not initialised, this process is not one of `ranks`, or the backend is
+            neither gloo nor NCCL.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class TorchGroup(Group):
         ranks: Sequence[int] | None = None,
         timeout_s: float = 300.0,
         epoch: int = 0,
+        device: str | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise ExchangeInvalid("torch.distributed is not initialised; call init_process_group first")
@@ -59,20 +69,25 @@ class TorchGroup(Group):
         chosen = everyone if ranks is None else sorted(ranks)
         if dist.get_rank() not in chosen:
             raise ExchangeInvalid(f"rank {dist.get_rank()} is not one of {chosen}; only members make the group")
-        backend = None if process_group is None else dist.get_backend(process_group)
-        self._process_group: Any = _dist.new_group(
-            chosen, timeout=timedelta(seconds=timeout_s), backend=backend, use_local_synchronization=True
-        )
         self.rank = chosen.index(dist.get_rank())
         self.size = len(chosen)
         self.epoch = epoch
         self.members = tuple(f"process {rank}" for rank in chosen)
         self.traffic = Traffic()
         self._timeout_s = timeout_s
-        self._device = "cuda" if "nccl" in str(dist.get_backend(self._process_group)) else "cpu"
-        store: Any = self._process_group.get_group_store()
-        # A connection of its own, because others of the process may wait in theirs.
-        self.board = StoreBoard(cast(Store, store.clone()), self.rank, self.size, f"exchange/{epoch}")
+        world = tuple(chosen)
+        prefix = f"ropewalk/{'-'.join(map(str, world))}/{_made[world]}"
+        _made[world] += 1
+        shared: Any = cast(Any, dist.group.WORLD).get_group_store()
+        # Connections of their own, because others of the process may wait in theirs.
+        self.board = StoreBoard(cast(Store, shared.clone()), self.rank, self.size, prefix)
+        self._backend: Any = None
+        self._device = "cpu"
+        if self.size > 1:
+            kind = _kind_of(process_group, device)
+            self._device = "cuda" if kind == "nccl" else "cpu"
+            store = _dist.PrefixStore(prefix, shared.clone())
+            self._backend = _make_backend(kind, store, self.rank, self.size, timedelta(seconds=timeout_s))
         self._aborted = False
         #: Calls that torch has not completed.
         self.under_way: set[_TorchWork] = set()
@@ -83,9 +98,7 @@ class TorchGroup(Group):
         self.traffic.add(tag, sent=moved, received=moved)
         if self.size == 1:
             return Done()
-        return self._begin(
-            "all_reduce", tag, lambda: _dist.all_reduce(buffer, group=self._process_group, async_op=True)
-        )
+        return self._begin("all_reduce", tag, lambda: self._backend.allreduce([buffer]))
 
     def all_gather(
         self, message: memoryview, facts: Sequence[int], tag: str
@@ -122,10 +135,9 @@ class TorchGroup(Group):
     def broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
         if self.size == 1:
             return
-        source: int = _dist.get_global_rank(self._process_group, root)
-        self._begin(
-            "broadcast", tag, lambda: _dist.broadcast(buffer, source, group=self._process_group, async_op=True)
-        ).wait()
+        options = _dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = root, 0
+        self._begin("broadcast", tag, lambda: self._backend.broadcast([buffer], options)).wait()
         others = self.size - 1
         self.traffic.add(
             tag,
@@ -139,15 +151,13 @@ class TorchGroup(Group):
             work.wake()
 
     def close(self) -> None:
-        hanging = any(not work.done for work in list(self.under_way))
+        if any(not work.done for work in list(self.under_way)):
+            _hanging.append(self._backend)
         self.abort()
-        # With a call that hangs, torch would wait here until its timeout; at the end of the process it does not.
-        if self._process_group is not None and dist.is_initialized() and not hanging:
-            _dist.destroy_process_group(self._process_group)
-        self._process_group = None
+        self._backend = None
 
     def _gather(self, out: Tensor, own: Tensor, tag: str) -> None:
-        self._begin("all_gather", tag, lambda: _all_gather(out, own, group=self._process_group, async_op=True)).wait()
+        self._begin("all_gather", tag, lambda: self._backend._allgather_base(out, own)).wait()
 
     def _make_room(self, longest: int) -> None:
         if len(self._sent) < longest:
@@ -220,6 +230,26 @@ class _TorchWork(Work):
     def _finish(self, future: Any) -> None:
         self._group.under_way.discard(self)
         self._awake.set()
+
+
+def _kind_of(process_group: dist.ProcessGroup | None, device: str | None) -> str:
+    """The backend for a device, "gloo" or "nccl"; a process group may have one for each."""
+    config: str = _dist.get_backend_config(process_group)
+    by_device = dict(part.split(":") for part in config.split(",") if ":" in part)
+    kinds = set(by_device.values()) or {config}
+    wanted = {by_device[device]} if device in by_device else kinds
+    for kind in ("gloo", "nccl"):
+        if kind in wanted:
+            return kind
+    raise ExchangeInvalid(f"backend {config!r} is neither gloo nor NCCL; an exchange runs on these, or on a LinkGroup")
+
+
+def _make_backend(kind: str, store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    if kind == "gloo":
+        return _dist.ProcessGroupGloo(store, rank, size, timeout)
+    options = _dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return _dist.ProcessGroupNCCL(store, rank, size, options)
 
 
 def _bytes_of(flat: Tensor) -> memoryview:
