@@ -54,6 +54,7 @@ class PieceRounds:
         clocks: the next step that is expected of each member, in the order of ranks.
         corrupt: members whose last push could not be read, with what was wrong, until they push again.
         settled: the last step that counts; -1 before the first.
+        num_changes: of what pulls wait for.
     """
 
     def __init__(self, key: int, layout: Layout, settings: ServerSettings) -> None:
@@ -62,6 +63,7 @@ class PieceRounds:
         self.clocks: dict[str, int] = {}
         self.corrupt: dict[str, str] = {}
         self.settled = -1
+        self.num_changes = 0
         self._settings = settings
         self._decoder = settings.compressor.decoder(layout)
         self._decoders: dict[str, Decoder] = {}
@@ -172,6 +174,8 @@ class PieceRounds:
         self._inbox.setdefault(step, {})[worker] = pushed
         self._samples[worker] = pushed.samples
         self.clocks[worker] = step + 1
+        if not self._settings.synchronous:
+            self.num_changes += 1  # the slowest may have caught up
         self._advance()
         return Accepted()
 
@@ -226,6 +230,7 @@ class PieceRounds:
         self._open = _Open(step, weights, velocity)
         answer = said if said is not None else _portable(total if weights is None else weights)
         self._result = Answer(self._key, step, samples, len(pushed), answer)
+        self.num_changes += 1
 
     def _sum(self, pushed: Mapping[str, Contribution]) -> tuple[bytes | None, Tensor]:
         """What was said as one message, if that is what travels back, and what it comes to with the memory."""
@@ -264,6 +269,7 @@ class PieceRounds:
                 pushed.pop(worker, None)
         self.clocks[worker] = step
         self.corrupt[worker] = str(error)
+        self.num_changes += 1
 
     def _apply(self, step: int, pushed: dict[str, Contribution]) -> None:
         """Make an update of the weights from what some members pushed for a step."""

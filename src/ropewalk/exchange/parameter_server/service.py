@@ -74,8 +74,10 @@ class ParameterShard:
         self, worker: str, epoch: int, step: int, key: int, data: bytes, samples: float
     ) -> Accepted | Behind | Outdated:
         with self._changed:
+            before = self._shard.num_changes
             outcome = self._shard.push(worker, epoch, step, key, data, samples)
-            self._changed.notify_all()
+            if self._shard.num_changes != before:  # most pushes only wait for others, and nobody waits for them alone
+                self._changed.notify_all()
             return outcome
 
     @rw.concurrent(MAX_PULLS)

@@ -169,6 +169,11 @@ class Shard:
                 size += len(answer.data)
         return Pulled(tuple(answers), () if answers else tuple(missing), behind, corrupt)
 
+    @property
+    def num_changes(self) -> int:
+        """Counts what pulls may wait for."""
+        return sum(piece.num_changes for piece in self._pieces.values())
+
     # Its state
 
     def state_dict(self) -> dict[str, Any]:
