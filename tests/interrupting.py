@@ -19,7 +19,7 @@ from typing import Any
 import ropewalk
 
 _OURS = (str(Path(ropewalk.__file__).parent), threading.__file__)
-_LOOKS = {number for name, number in dis.opmap.items() if name.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))}
+_LOOKS = {number for name, number in dis.opmap.items() if name.startswith(("CALL", "JUMP_BACKWARD"))}
 
 
 def interrupts_at_each_step(act: Callable[[], object]) -> Iterator[str]:
@@ -30,10 +30,13 @@ def interrupts_at_each_step(act: Callable[[], object]) -> Iterator[str]:
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        _interrupted(act, 0)  # from Python 3.12 on, only code that was traced before is traced step by step
         step = 1
         while where := _interrupted(act, step):
             yield where
             step += 1
+            if sys.version_info >= (3, 13):  # it forgets with an exception what was traced
+                _interrupted(act, 0)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -54,7 +57,7 @@ def _interrupted(act: Callable[[], object], step: int) -> str:
         nonlocal struck, num_steps
         if event == "opcode" and not struck:
             before, last[frame] = last.get(frame), frame.f_lasti
-            if before is not None and _may_strike(frame.f_code, before, frame.f_lasti):
+            if before is None or _may_strike(frame.f_code, before, frame.f_lasti):  # (its first: the function begins)
                 num_steps += 1
                 if num_steps == step:
                     struck = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
