@@ -83,7 +83,9 @@ class PodWatch:
         self._selector = selector
         self._clock = clock
         self._table = PodTable()
-        self._changed = threading.Condition()
+        # Entered in the stead of the condition, which an interrupt between two of its steps would leave locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._closing = False
         self._stream: PodStream | None = None
         self._listed = False
@@ -95,7 +97,7 @@ class PodWatch:
 
     def put(self, pod: Manifest) -> None:
         """Add a pod that was just created."""
-        with self._changed:
+        with self._lock:
             self._table.put(pod)
 
     def pods(self, timeout_s: float) -> dict[str, KnownPod]:
@@ -108,7 +110,7 @@ class PodWatch:
         def is_decided() -> bool:
             return self._listed or (self.error is not None and self.error.status in _HOPELESS)
 
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(is_decided, timeout_s)
             if not self._listed:
                 raise self.error or ApiError(f"no list of pods came within {timeout_s:g} s")
@@ -116,23 +118,23 @@ class PodWatch:
 
     def last_known(self) -> dict[str, KnownPod]:
         """All pods seen so far."""
-        with self._changed:
+        with self._lock:
             return dict(self._table.pods)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something changes."""
-        with self._changed:
+        with self._lock:
             self._changed.wait(timeout_s)
 
     @property
     def age_s(self) -> float:
         """For how long nothing has been heard of the server, not even silence on an open stream."""
-        with self._changed:
+        with self._lock:
             return 0.0 if self._stream is not None else self._clock() - self._heard_at
 
     def close(self) -> None:
         """End the thread and its connection. May be called twice."""
-        with self._changed:
+        with self._lock:
             self._closing = True
             self._changed.notify_all()
             if self._stream is not None:
@@ -157,13 +159,13 @@ class PodWatch:
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     def _list(self) -> str:
-        with self._changed:
+        with self._lock:
             began = self._table.begin_list()
         try:
             listed = self._api.list_pods(self._selector)
         except ApiError as error:
             raise self._broken(error, "") from error
-        with self._changed:
+        with self._lock:
             self._table.relist(listed.pods, began)
             self._listed = True
             self.num_lists += 1
@@ -175,7 +177,7 @@ class PodWatch:
         first = version
         try:
             stream = self._api.watch_pods(self._selector, version, _WATCH_S)
-            with self._changed:
+            with self._lock:
                 if self._closing:
                     stream.interrupt()
                 self._stream = stream
@@ -184,7 +186,7 @@ class PodWatch:
                 for event in stream:
                     version = self._take(event)
             finally:
-                with self._changed:
+                with self._lock:
                     self._stream = None
                     self._heard_at = self._clock()
         except ApiError as error:
@@ -198,7 +200,7 @@ class PodWatch:
             raise ApiError(
                 str(pod.get("message") or pod), status=int(pod.get("code") or 500), reason=str(pod.get("reason") or "")
             )
-        with self._changed:
+        with self._lock:
             self._table.event(event["type"], pod)
             self._heard()
         return str(pod["metadata"]["resourceVersion"])
@@ -209,13 +211,13 @@ class PodWatch:
         self._changed.notify_all()
 
     def _broken(self, error: ApiError, version: str, progressed: bool = False) -> _Broken:
-        with self._changed:
+        with self._lock:
             self.error = error
             self._changed.notify_all()
         return _Broken(error, version, progressed)
 
     def _sleep(self, pause_s: float) -> None:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._closing, pause_s)
 
 

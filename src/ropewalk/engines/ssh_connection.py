@@ -80,7 +80,9 @@ class SshConnection:
         self.carries = False
         """Whether it has been seen to carry a connection to a unix socket; see `ssh_checks`."""
         self._options = options
-        self._changed = threading.Condition()
+        # Entered in the stead of the condition, which an interrupt between two of its steps would leave locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._outgoing = bytearray()
         self._incoming = bytearray()
         self._said = bytearray()
@@ -119,14 +121,14 @@ class SshConnection:
 
     def order(self, do: str, **order: object) -> int:
         """Give the keeper an order, and return its number, for `answer`."""
-        with self._changed:
+        with self._lock:
             self._number += 1
             self._send(do=do, number=self._number, **order)
             return self._number
 
     def answer(self, number: int) -> Any:
         """Wait for the answer to an order; as `ask`."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: number in self._answers or self.gone, _ANSWER_S)
             answer = self._answers.pop(number, None)
         if answer is None:
@@ -137,12 +139,12 @@ class SshConnection:
 
     def tell(self, do: str, **order: object) -> None:
         """Give the keeper an order whose answer nobody wants."""
-        with self._changed:
+        with self._lock:
             self._send(do=do, number=_NO_ANSWER, **order)
 
     def wait_for_end(self, job: str, timeout_s: float) -> None:
         """Return when a job has ended, the connection is gone, or the time is over."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: job in self.endings or self.gone, timeout_s)
 
     def open_door(self, name: str, remote: str) -> str:
@@ -174,7 +176,7 @@ class SshConnection:
 
     def hang_up(self) -> None:
         """Begin to end the connection, and with it every job on it."""
-        with self._changed:
+        with self._lock:
             self._closing = True
             if not self.gone:
                 os.write(self._wake, b".")
@@ -204,7 +206,7 @@ class SshConnection:
             raise EngineError(f"cannot start ssh to {self.host.entry}: {error}") from error
 
     def _wait_until_ready(self) -> None:
-        with self._changed:
+        with self._lock:
             timeout_s = self._options.connect_timeout + _START_S
             self._changed.wait_for(lambda: self.facts or self.gone, timeout_s)
             if self.facts and not self.gone:
@@ -242,7 +244,7 @@ class SshConnection:
         process.stdout.close()
         process.stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        with self._changed:
+        with self._lock:
             os.close(self._wake)
             os.close(self._woken)
             self.gone = why or (
@@ -272,7 +274,7 @@ class SshConnection:
                     selector.register(process.stdin, selectors.EVENT_WRITE)
             for key, _ in selector.select(self._options.server_alive_interval / 4):
                 if key.fileobj is process.stdin:
-                    with self._changed:
+                    with self._lock:
                         del self._outgoing[: os.write(key.fd, self._outgoing[:_CHUNK_BYTES])]
                     continue
                 data = os.read(key.fd, _CHUNK_BYTES)
@@ -311,12 +313,12 @@ class SshConnection:
 
     def _send_keeper(self) -> None:
         source = Path(keeper.__file__).read_bytes()
-        with self._changed:
+        with self._lock:
             self._outgoing[:0] = b"%d\n" % len(source) + source
             self._greeted = True
 
     def _learn(self, news: dict[str, Any]) -> None:
-        with self._changed:
+        with self._lock:
             match news["news"]:
                 case "ready":
                     self.facts = dict(news["facts"])
