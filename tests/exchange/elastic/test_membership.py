@@ -50,7 +50,9 @@ def test_after_a_death_the_same_step_is_done_by_the_others() -> None:
     membership = begun("a", "b", "c")
     membership.voted("b", 0, 0)
     membership.voted("c", 0, 0)
-    assert membership.died("a", "was killed") == [Form(View(1, 0, ("b", "c"), newcomers=("c",)))]
+    assert membership.died("a", "was killed") == [
+        Form(View(1, 0, ("b", "c"), newcomers=("c",), before=(("a", "b", "c"),)))
+    ]
     assert membership.voted("b", 0, 0) == []  # what it says of the old epoch counts for nothing
     assert membership.awaited == ("b", "c")
     assert membership.history[-1].why == "a was killed"
@@ -68,7 +70,18 @@ def test_who_joins_takes_part_from_the_next_step_and_comes_last() -> None:
 def test_nobody_joins_in_the_middle_of_a_step() -> None:
     membership = begun("a", "b")
     membership.joins("c")
-    assert membership.died("b") == [Form(View(1, 0, ("a",)))]
+    assert membership.died("b") == [Form(View(1, 0, ("a",), before=(("a", "b"),)))]
+
+
+def test_all_agree_on_who_had_begun_a_step_whichever_view_they_see() -> None:
+    membership = begun("a", "b", "c", "d")
+    vote_of_all(membership)
+    membership.died("d")
+    [said] = membership.died("c")
+    assert said == Form(View(2, 1, ("a", "b"), loss=2.0, before=(("a", "b", "c", "d"), ("a", "b", "c"))))
+    vote_of_all(membership)
+    [said] = membership.died("b")
+    assert said == Form(View(3, 2, ("a",), loss=2.0, before=(("a", "b"),)))
 
 
 def test_who_leaves_hands_over_before_the_others_go_on() -> None:
@@ -78,7 +91,7 @@ def test_who_leaves_hands_over_before_the_others_go_on() -> None:
     assert membership.awaited == ("a",)
     assert membership.left("a", has_will=True) == [Form(View(1, 1, ("b", "c"), has_wills=True, loss=2.0))]
     membership.wills_taken()
-    assert membership.died("c") == [Form(View(2, 1, ("b",), loss=2.0))]
+    assert membership.died("c") == [Form(View(2, 1, ("b",), loss=2.0, before=(("b", "c"),)))]
 
 
 def test_who_dies_while_it_leaves_holds_up_nobody() -> None:
@@ -109,9 +122,16 @@ def test_training_fails_when_the_weights_are_gone() -> None:
 
 def test_training_is_over_when_all_have_finished() -> None:
     membership = begun("a", "b")
-    assert membership.finished("a") == [Form(View(1, 0, ("b",)))]
+    assert membership.finished("a") == [Form(View(1, 0, ("b",), before=(("a", "b"),)))]
     assert membership.finished("b") == [Finish("no worker is left after 0 steps: b has finished")]
     assert membership.joins("c") == []
+
+
+def test_who_dies_after_somebody_has_finished_takes_nothing_along() -> None:
+    membership = begun("a", "b")
+    vote_of_all(membership)
+    membership.finished("a")
+    assert membership.died("b") == [Finish("no worker is left after 1 steps: b died")]
 
 
 def test_training_is_over_when_all_who_have_the_weights_have_finished() -> None:

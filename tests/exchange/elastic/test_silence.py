@@ -26,5 +26,5 @@ def test_who_does_not_answer_counts_as_dead() -> None:
 
 
 def test_times_must_be_above_zero() -> None:
-    with pytest.raises(ValueError, match="above 0, not 0.0 and 1.0"):
+    with pytest.raises(ValueError, match=r"above 0, not 0\.0 and 1\.0"):
         Silence(0.0, 1.0)

@@ -58,7 +58,9 @@ def data_parallel(
         train_fn: called in each worker as `train_fn(worker, *args, **kwargs)` with an `ElasticWorker`. A worker that
             joins later calls it from its beginning.
         workers: how many begin.
-        exchange: how gradients travel: an exchange, a compressor or the name of one.
+        exchange: how gradients travel: a compressor, its name, or a function that makes an exchange, such as
+            `functools.partial(AllReduce, "half", bucket_bytes=1 << 20)`. One that needs clients of other nodes is
+            written as `Deferred(ParameterServer, servers)`.
         args: further arguments; handles to nodes of `program` arrive as clients.
         kwargs: the same by name.
         name: of the program, if none is given.

@@ -7,7 +7,6 @@ rank 0 ── take_state(bytes) ──▶ mailbox
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from typing import Any
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent
 from ropewalk.errors import MemberLost, ProgramStopped, ServiceLost
-from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.elastic.coordinator import Patience
 from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, View
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import LinkGroup
@@ -40,7 +39,7 @@ class Training:
 
     Attributes:
         train_fn: is called as `train_fn(worker, *args, **kwargs)`.
-        exchange: an exchange, or what `exchange_for` makes one of.
+        exchange: what `exchange_for` makes an exchange of, or a function that makes one.
         args: of `train_fn`.
         kwargs: of `train_fn`.
         redo: "recompute" or "keep"; see `data_parallel`.
@@ -146,7 +145,9 @@ class ElasticMember(Member):
     def new_exchange(self) -> Exchange:
         """The exchange as it was configured, for this worker alone."""
         configured = self.training.exchange
-        return copy.deepcopy(configured) if isinstance(configured, Exchange) else AllReduce(configured)
+        if callable(configured):
+            configured = configured()
+        return exchange_for(configured)
 
     def run(self) -> None:
         """Call the user's function, and see to it that the others hear how it ended."""

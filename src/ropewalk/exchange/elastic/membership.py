@@ -33,6 +33,7 @@ class View:
         newcomers: those among them who take weights and states over from rank 0.
         has_wills: what somebody who left had kept back is at the coordinator, for rank 0 to take.
         loss: of the last step, over all its samples; 0.0 before the first.
+        before: members of the epochs that had begun the same step and did not complete it, in their order.
     """
 
     epoch: int
@@ -41,6 +42,7 @@ class View:
     newcomers: tuple[str, ...] = ()
     has_wills: bool = False
     loss: float = 0.0
+    before: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class Membership:
         self._has_weights: set[str] = set()
         """Members who took part in a committed step."""
         self._gone: set[str] = set()
+        self._has_finished = False
+        """Somebody has come to the end with the weights of all steps: whoever dies later, training was done."""
         self._has_wills = False
         self._loss = 0.0
         # While parting: who is to hand over yet, who goes on, and what happened.
@@ -239,6 +243,7 @@ class Membership:
     def finished(self, name: str) -> list[Instruction]:
         """The code of a worker has come to its end: it does no more steps."""
         self._gone.add(name)
+        self._has_finished |= name in self._has_weights
         self._drop(name, "has finished")
         if self.phase is Phase.GATHERING:
             self._founders -= 1  # the others need not wait for it
@@ -298,17 +303,17 @@ class Membership:
             self._reasons.append(f"{name} {why}")
             self._has_died |= by_death
             if not self._parting:
-                self._go_on(self._staying, self._reasons, by_death=self._has_died, admit=True)
+                self._go_on(self._staying, self._reasons, by_death=self._has_died)
         elif self.phase is Phase.STEPPING and name in self.members:
             stay = tuple(other for other in self.members if other != name)
             # Nobody joins in the middle of a step: its weights are not those that a joiner would get.
-            self._go_on(stay, [f"{name} {why}"], by_death=by_death, admit=False)
+            self._go_on(stay, [f"{name} {why}"], by_death=by_death, in_step=True)
 
-    def _go_on(self, stay: tuple[str, ...], reasons: list[str], *, by_death: bool, admit: bool) -> None:
+    def _go_on(self, stay: tuple[str, ...], reasons: list[str], *, by_death: bool, in_step: bool = False) -> None:
         have_weights = not self._has_weights or bool(self._has_weights & set(stay))
         if stay and have_weights:
-            self._form(stay, reasons, admit=admit)
-        elif by_death:
+            self._form(stay, reasons, in_step=in_step)
+        elif by_death and not self._has_finished:
             self._finish(
                 f"{', '.join(reasons)}, and nobody is left who has the weights of step {self.step}; begin again from a "
                 "checkpoint, and use more workers, or machines that fail one at a time",
@@ -317,9 +322,9 @@ class Membership:
         else:  # those who have just come do not begin anew what the others have finished
             self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
 
-    def _form(self, stay: tuple[str, ...], reasons: list[str], *, admit: bool = True) -> None:
+    def _form(self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False) -> None:
         members = stay
-        if admit and self._joining:
+        if self._joining and not in_step:
             members += tuple(self._joining)
             if stay:
                 reasons = [*reasons, f"{', '.join(self._joining)} joined"]
@@ -328,7 +333,10 @@ class Membership:
         self._leaving &= set(members)
         self._votes, self._parting, self._staying = {}, set(), ()
         newcomers = tuple(name for name in members[1:] if name not in self._has_weights)
-        self.view = View(self._epoch + 1, self.step, members, newcomers, self._has_wills, self._loss)
+        before: tuple[tuple[str, ...], ...] = ()
+        if in_step and self.view:
+            before = (*(self.view.before if self.view.step == self.step else ()), self.members)
+        self.view = View(self._epoch + 1, self.step, members, newcomers, self._has_wills, self._loss, before)
         self.history.append(Span(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
         self.phase = Phase.STEPPING
         self._said.append(Form(self.view))

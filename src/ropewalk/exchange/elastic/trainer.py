@@ -56,6 +56,7 @@ class ElasticTrainer:
         self._sent: set[str] = set()
         self.epoch = -1
         self.members: tuple[str, ...] = ()
+        self._before: tuple[tuple[str, ...], ...] = ()
         self.num_steps = 0
         self.left = False
         for name, parameter in self._parameters.items():
@@ -100,15 +101,16 @@ class ElasticTrainer:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
         if self._member.mailbox.epoch > self.epoch:
             self._enter_next()
-        attempt = _Attempt(share_out(batch, self.members), self._buffers())
+        attempt = _Attempt(self._shares(batch), self._buffers())
         while (commit := self._try(attempt, loss_of)) is None:
             self._exchange.abort(self.epoch)
             self._restore(attempt.buffers)
             self._enter_next(self._member.training.patience.stalled_s)
-            self._share_anew(attempt, batch)
+            attempt.shares = self._shares(batch)
         self._exchange.finish()
         self._optimizer.step()
         self.num_steps += 1
+        self._before = ()
         if self._member.name in commit.parting:
             self._part()
         elif commit.changes:
@@ -187,11 +189,16 @@ class ElasticTrainer:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def _share_anew(self, attempt: _Attempt, batch: Tensor) -> None:
+    def _shares(self, batch: Tensor) -> dict[str, list[Tensor]]:
+        """Who computes what of a batch; with redo="keep" nobody's part becomes smaller when others die."""
         if self._overlaps:
-            attempt.shares = share_out(batch, self.members)
-        else:
-            attempt.shares = pass_on(attempt.shares, self.members)
+            return share_out(batch, self.members)
+        # All epochs of the step, also those that ended before this member had seen them: all agree on these.
+        first, *others = *self._before, self.members
+        shares = share_out(batch, first)
+        for members in others:
+            shares = pass_on(shares, members)
+        return shares
 
     # Changes of members
 
@@ -208,7 +215,7 @@ class ElasticTrainer:
     def _enter(self, view: View) -> None:
         member = self._member
         is_first = not self._is_bound
-        self.epoch, self.members = view.epoch, view.members
+        self.epoch, self.members, self._before = view.epoch, view.members, view.before
         group = member.make_group(view)
         if member.name in view.newcomers:
             self._load(member.mailbox.wait_state(view.epoch, member.training.patience.stalled_s))

@@ -1,0 +1,88 @@
+"""Real programs: workers join, leave, are killed and stopped while they train."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from ropewalk.errors import ExchangeInvalid, ProgramFailed
+from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.elastic.coordinator import Patience
+from ropewalk.exchange.elastic.data_parallel import data_parallel
+from ropewalk.exchange.elastic.membership import Span
+from tests.exchange.elastic import training
+from tests.exchange.elastic.training import Mischief, log_of
+
+PATIENCE_S = 60.0  # of the test, with a machine that is busy
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    due = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < due
+        time.sleep(0.005)
+
+
+def check_result(folder: Path, worker: str) -> list[Span]:
+    """The weights of a worker are those of one process after as many steps, and each step was done once."""
+    weights, history, num_steps = torch.load(folder / f"{worker}.pt", weights_only=False)
+    torch.testing.assert_close(weights, training.plain(num_steps), rtol=0, atol=1e-10)
+    done = [step for span in history for step in range(span.begin, span.end)]
+    assert done[:num_steps] == list(range(num_steps))
+    return history
+
+
+def test_workers_join_and_leave_while_they_train(tmp_path: Path) -> None:
+    with data_parallel(training.train, 2, args=(str(tmp_path),)).launch("threads") as running:
+        wait_until(lambda: len(log_of(tmp_path, "workers.0#0")) > 3)
+        running.scale("workers", 4)
+        wait_until(lambda: any(line.size == 4 for line in log_of(tmp_path, "workers.3#0")))
+        running.scale("workers", 1)
+        wait_until(lambda: log_of(tmp_path, "workers.0#0")[-1].size == 1)
+        (tmp_path / "enough").touch()
+        assert running.wait(PATIENCE_S)
+    history = check_result(tmp_path, "workers.0#0")
+    assert all("left" in span.why or "joined" in span.why for span in history[1:-1]), history
+    assert len(log_of(tmp_path, "workers.1#0")) < history[-1].end
+
+
+def test_a_mistake_of_the_user_ends_the_program_with_its_traceback() -> None:
+    running = data_parallel(training.fail, 2).launch("threads")
+    with pytest.raises(ProgramFailed, match="a mistake of workers") as caught:
+        running.wait(PATIENCE_S)
+    assert "in loss_of" in str(caught.value) or "in loss_of" in str(caught.value.__cause__.__cause__)  # type: ignore[union-attr]
+
+
+def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_stopped_is_dropped(tmp_path: Path) -> None:
+    mischief = (Mischief("workers.1#0", 5, signal.SIGKILL), Mischief("workers.1#1", 0, signal.SIGSTOP))
+    exchange = functools.partial(AllReduce, bucket_bytes=64, first_bucket_bytes=64)
+    program = data_parallel(
+        training.train,
+        2,
+        exchange,
+        args=(str(tmp_path), mischief),
+        patience=Patience(quiet_s=0.3, silent_s=1.0),
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    with program.launch("processes") as running:
+        wait_until(lambda: any(line.size == 1 for line in log_of(tmp_path, "workers.0#0")))
+        killed_at = float((tmp_path / f"workers.1#0 {signal.SIGKILL.real}").read_text())
+        alone = next(line for line in log_of(tmp_path, "workers.0#0") if line.size == 1)
+        assert alone.at - killed_at < 1.0
+        wait_until(lambda: log_of(tmp_path, "workers.0#0")[-1].size == 2)
+        (tmp_path / "enough").touch()
+        assert running.wait(PATIENCE_S)
+    check_result(tmp_path, "workers.0#0")
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ExchangeInvalid, match="1 worker or more, not 0"):
+        data_parallel(training.train, 0)
+    with pytest.raises(ExchangeInvalid, match="'recompute', 'keep', not 'again'"):
+        data_parallel(training.train, redo="again")  # type: ignore[arg-type]
