@@ -28,6 +28,7 @@ from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, Pending
 from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
 from ropewalk.calls.whereabouts import Connection, Whereabouts
 from ropewalk.errors import CallError, DeadlineExceeded
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.transport.link import Link
 
 
@@ -171,11 +172,12 @@ class Replica:
             connection.conversation.cancel(future)
 
     def _later(self, future: CallFuture, error: Lost | NotServed | None = None) -> None:
-        with self._lock:
-            self._backlog.append((future, error))
-            start, self._sending = not self._sending, True
-        if start:
-            self._caller.threads.run(self._send_backlog)
+        with interrupts_deferred:  # a thread that is said to send, and was never started, would hold up all later ones
+            with self._lock:
+                self._backlog.append((future, error))
+                start, self._sending = not self._sending, True
+            if start:
+                self._caller.threads.run(self._send_backlog)
 
     def _send_backlog(self) -> None:
         while True:
