@@ -74,7 +74,7 @@ def mlp() -> nn.Module:
 
 NETWORKS = {
     "cnn": Network(cnn, lr=0.2, loss=0.08, max_steps=600),
-    "mlp": Network(mlp, lr=0.2, loss=0.1, max_steps=400),
+    "mlp": Network(mlp, lr=0.3, loss=0.1, max_steps=300),
 }
 
 METHODS: dict[str, Compressor] = {

@@ -158,8 +158,9 @@ class Federation:
         asked = torch.zeros(size, dtype=torch.bool)
         asked[order[: max(1, round(self._participation * size))]] = True
         asked &= torch.rand(size, generator=self._random) >= self._drop_out
-        turns = [self.compressor.speaks(Round(self.step, rank, size)) for rank in range(size)]
-        return asked & torch.tensor(turns)
+        if self.compressor.speakers is not None:
+            asked &= torch.tensor([self.compressor.speaks(Round(self.step, rank, size)) for rank in range(size)])
+        return asked
 
     def _say(self, asked: Tensor) -> tuple[Tensor, int]:
         """S of all workers, and the bytes that it takes; memories and errors move on."""
