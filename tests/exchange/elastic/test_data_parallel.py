@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import signal
 import time
 from collections.abc import Callable
@@ -60,7 +61,11 @@ def test_a_mistake_of_the_user_ends_the_program_with_its_traceback() -> None:
 
 
 def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_stopped_is_dropped(tmp_path: Path) -> None:
-    mischief = (Mischief("workers.1#0", 5, signal.SIGKILL), Mischief("workers.1#1", 0, signal.SIGSTOP))
+    mischief = (Mischief("workers.1#0", 5, signal.SIGKILL), Mischief("workers.1#1", 3, signal.SIGSTOP))
+
+    def sizes() -> list[int]:
+        return [size for size, _ in itertools.groupby(line.size for line in log_of(tmp_path, "workers.0#0"))]
+
     exchange = functools.partial(AllReduce, bucket_bytes=64, first_bucket_bytes=64)
     program = data_parallel(
         training.train,
@@ -71,14 +76,15 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
         environment={"OMP_NUM_THREADS": "1"},
     )
     with program.launch("processes") as running:
-        wait_until(lambda: any(line.size == 1 for line in log_of(tmp_path, "workers.0#0")))
-        killed_at = float((tmp_path / f"workers.1#0 {signal.SIGKILL.real}").read_text())
-        alone = next(line for line in log_of(tmp_path, "workers.0#0") if line.size == 1)
-        assert alone.at - killed_at < 1.0
-        wait_until(lambda: log_of(tmp_path, "workers.0#0")[-1].size == 2)
+        wait_until(lambda: sizes() == [2, 1, 2, 1])
         (tmp_path / "enough").touch()
         assert running.wait(PATIENCE_S)
-    check_result(tmp_path, "workers.0#0")
+    killed_at = float((tmp_path / f"workers.1#0 {signal.SIGKILL.real}").read_text())
+    alone = next(line for line in log_of(tmp_path, "workers.0#0") if line.size == 1)
+    assert alone.at - killed_at < 1.0
+    history = check_result(tmp_path, "workers.0#0")
+    assert "SIGKILL" in history[1].why
+    assert "is it stopped?" in history[3].why
 
 
 def test_what_cannot_be_is_refused() -> None:

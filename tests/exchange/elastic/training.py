@@ -22,10 +22,10 @@ _PASSES = 100_000
 
 @dataclass(frozen=True)
 class Mischief:
-    """What a worker does to itself, at the end of the backward of a step, when other buckets are on their way."""
+    """What a worker does to itself, at the end of its n-th backward, when other buckets are on their way."""
 
     worker: str
-    step: int
+    backward: int
     signal: int
 
 
@@ -57,9 +57,13 @@ def train(worker: ElasticWorker, folder: str, mischief: Sequence[Mischief] = ())
     data, model = Data(), make_model(seed=int(worker.name.partition(".")[2].partition("#")[0]))
     trainer = worker.trainer(model, cast(Any, Momentum(list(model.parameters()))))
 
+    num_backwards = 0
+
     def misbehave(_: Tensor) -> None:
+        nonlocal num_backwards
+        num_backwards += 1
         for one in mischief:
-            if one.worker == worker.name and one.step == trainer.num_steps:
+            if one.worker == worker.name and one.backward == num_backwards:
                 (Path(folder) / f"{one.worker} {one.signal.real}").write_text(str(time.time()))
                 os.kill(os.getpid(), one.signal)
 

@@ -1,0 +1,105 @@
+"""GD-SEC's memories and errors when members come and go, against plain code that follows the recorded membership."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from ropewalk.exchange.all_gather import AllGather
+from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.compressors.compressor import Encoder, Round
+from ropewalk.exchange.compressors.gd_sec import GDSEC
+from ropewalk.exchange.elastic.membership import Span
+from ropewalk.exchange.elastic.shares import batches, share_out
+from ropewalk.exchange.elastic.worker import ElasticWorker
+from tests.exchange.elastic.society import BATCH, SAMPLES, Data, Death, Society, make_model, make_optimizer, weights_of
+
+STEPS = 16
+SECURE = GDSEC(c=5.0, beta=0.05)
+
+
+def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float]:
+    """What one process comes to that plays all members: its weights, and how much was sent of all that there is."""
+    data, model = Data(), make_model()
+    optimizer = make_optimizer(model)
+    named = list(model.named_parameters())
+    layout = Layout(tuple(Entry.of(name, part) for name, part in named)[::-1])
+    encoders: dict[str, Encoder] = {}
+    decoder = SECURE.decoder(layout)
+    applied, applied_samples = None, 1.0
+    out, gradient = (torch.zeros(layout.numel, dtype=torch.float64) for _ in range(2))
+    num_sent = num_values = 0
+    order = batches(SAMPLES, BATCH, epochs=STEPS, seed=5)
+    for span in history:
+        for name in span.members:
+            encoders.setdefault(name, SECURE.encoder(layout))
+        for name in [name for name in encoders if name not in span.members]:
+            gone = encoders.pop(name)
+            if name in left:
+                assert gone.error is not None
+                encoders[span.members[0]].take_error(gone.error)
+        decoder.remember(torch.stack([_memory(encoders[name]) for name in span.members]).sum(0))
+        for step in range(span.begin, span.end):
+            messages: dict[int, memoryview] = {}
+            batch = next(order)
+            for rank, (name, (piece,)) in enumerate(share_out(batch, span.members).items()):
+                optimizer.zero_grad()
+                data.loss(model, piece).backward()
+                layout.fill(gradient, {name: part.grad for name, part in named if part.grad is not None})
+                gradient *= len(piece)
+                round_ = Round(step, rank, len(span.members), len(piece), applied, applied_samples)
+                message = encoders[name].encode(gradient, round_)
+                messages[rank] = memoryview(np.array(message.data))
+                num_sent += message.num_values
+                num_values += layout.numel
+            decoder.decode(messages, out)
+            for name in span.members:
+                encoders[name].commit()
+            decoder.commit()
+            applied, applied_samples = out.clone(), float(len(batch))
+            for name, part in layout.views(out / len(batch)):
+                model.get_parameter(name).grad = part.clone()
+            optimizer.step()
+    return weights_of(model), num_sent / max(num_values, 1)
+
+
+def _memory(encoder: Encoder) -> torch.Tensor:
+    assert encoder.memory is not None
+    return encoder.memory
+
+
+@pytest.mark.parametrize("deaths", [(), (Death(2, "packet", 40),), (Death(2, "voted", 9), Death(3, "loss", 6))])
+@pytest.mark.parametrize("first_leaves", [False, True])
+def test_memories_and_errors_follow_the_members(deaths: tuple[Death, ...], first_leaves: bool) -> None:
+    leaver = "workers.0#0" if first_leaves else "workers.1#0"
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 2 and worker.name == "workers.1#0":
+            society.start(4)
+        if step == 5 and worker.name == leaver:
+            worker.leave()
+
+    exchange = functools.partial(AllGather, SECURE, mode="sparse")
+    society = Society(4, exchange, deaths=deaths, on_step=on_step, steps=STEPS).wait()
+    history = society.coordinator.history()
+    assert any("left" in span.why for span in history)
+    assert any("joined" in span.why for span in history)
+    weights, density = follow(history, {leaver})
+    assert density < 0.8
+    for model in society.models.values():
+        torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
+
+
+def test_what_a_leaver_kept_back_is_not_lost() -> None:
+    """The reference that forgets it comes to something else, so the test above sees it."""
+    history = [
+        Span(0, ("workers.0#0", "workers.1#0"), 0, 6, "2 workers begin"),
+        Span(1, ("workers.0#0",), 6, 12, "workers.1#0 left"),
+    ]
+    kept, _ = follow(history, {"workers.1#0"})
+    forgotten, _ = follow(history, set())
+    assert (kept - forgotten).abs().max() > 1e-4
