@@ -1,47 +1,58 @@
-"""Packing of numbers into bits, compiled by numba: one loop over the numbers, and the same bytes as in numpy."""
+"""Packing of numbers into bits, compiled by numba: one loop over the numbers, and the same bytes as in numpy.
+
+Words of 32 bits are filled, or emptied, by way of one of 64 that holds what is not whole yet.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.exchange.kernels.compiling import compiled
-from ropewalk.exchange.kernels.selection import Bytes
+from ropewalk.exchange.kernels.selection import Bytes, Indices
 
 _Words = NDArray[np.uint32]
 
 
 def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
     """As `wire.bits.pack_bits`, of 1 bit at least."""
-    words = np.empty((numbers.size * width + 31) // 32, "<u4")
+    words = _words(numbers.size * width)
     _pack_bits(numbers, width, words)
     return words.view(np.uint8)[: (numbers.size * width + 7) // 8]
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
     """As `wire.bits.unpack_bits`, of 1 bit at least."""
-    size = (count * width + 7) // 8
-    words = np.zeros((size + 3) // 4, "<u4")
-    words.view(np.uint8)[:size] = data[:size]
     numbers = np.empty(count, np.uint32)
-    _unpack_bits(words, width, numbers)
+    _unpack_bits(_words_of(data, count * width), width, numbers)
     return numbers
 
 
-def pack_unary(numbers: NDArray[Any], num_bits: int) -> Bytes:
-    """As `wire.bits.pack_unary`."""
-    data = np.zeros((num_bits + 7) // 8, np.uint8)
-    _pack_unary(numbers.astype(np.int64, copy=False), data)
-    return data
+def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
+    """As `wire.bits.pack_gaps`."""
+    words = _words(indices.size * width)
+    rests = np.zeros((num_rest_bits + 7) // 8, np.uint8)
+    _pack_gaps(indices, width, words, rests)
+    return words.view(np.uint8)[: (indices.size * width + 7) // 8], rests
 
 
-def unpack_unary(data: Bytes, count: int) -> NDArray[np.int64]:
-    """As `wire.bits.unpack_unary`; the numbers that there are, if there are not as many."""
-    # `_unpack_unary` writes each candidate before it counts it, and stops at one too many.
-    numbers = np.empty(count + 9, np.int64)
-    return numbers[: _unpack_unary(np.ascontiguousarray(data), count, numbers)]
+def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
+    """As `wire.bits.unpack_gaps`."""
+    # A byte may have 8 more than were counted when it is begun, and the next candidate is written before it is counted.
+    indices = np.empty(count + 9, np.int32)
+    last = _unpack_gaps(_words_of(lows, count * width), np.ascontiguousarray(rests), count, width, indices)
+    return indices[:count], last
+
+
+def _words(num_bits: int) -> _Words:
+    return np.empty((num_bits + 31) // 32, "<u4")
+
+
+def _words_of(data: Bytes, num_bits: int) -> _Words:
+    size = (num_bits + 7) // 8
+    words = np.zeros((size + 3) // 4, "<u4")
+    words.view(np.uint8)[:size] = data[:size]
+    return words
 
 
 @compiled
@@ -75,27 +86,53 @@ def _unpack_bits(words: _Words, width: int, numbers: NDArray[np.uint32]) -> None
 
 
 @compiled
-def _pack_unary(numbers: NDArray[np.int64], data: Bytes) -> None:
-    at = np.uint64(0)
-    for number in numbers:
-        at += np.uint64(number)
-        data[at >> np.uint64(3)] |= np.uint8(1 << (at & np.uint64(7)))
-        at += np.uint64(1)
+def _pack_gaps(indices: Indices, width: int, words: _Words, rests: Bytes) -> None:
+    mask = np.uint64((1 << width) - 1)
+    held, num_held, at = np.uint64(0), 0, 0
+    last, bit = -1, 0
+    for index in indices:
+        gap = np.uint64(index - last - 1)
+        last = index
+        held |= (gap & mask) << np.uint64(num_held)
+        num_held += width
+        if num_held >= 32:
+            words[at] = np.uint32(held & np.uint64(0xFFFFFFFF))
+            held >>= np.uint64(32)
+            num_held -= 32
+            at += 1
+        bit += np.int64(gap >> np.uint64(width))
+        rests[bit >> 3] |= np.uint8(1 << (bit & 7))
+        bit += 1
+    if num_held:
+        words[at] = np.uint32(held)
 
 
 @compiled
-def _unpack_unary(data: Bytes, count: int, numbers: NDArray[np.int64]) -> int:
-    found, last = 0, -1
-    for byte in range(data.size):
-        bits = data[byte]
+def _unpack_gaps(words: _Words, rests: Bytes, count: int, width: int, indices: Indices) -> int:
+    # 1. Where the ones are, without a branch: every bit is written, and the next one over it unless it is set.
+    found = 0
+    for byte in range(rests.size):
+        bits = rests[byte]
         for bit in range(8):
-            is_one = (bits >> bit) & 1
-            numbers[found] = 8 * byte + bit
-            found += is_one
+            indices[found] = 8 * byte + bit
+            found += (bits >> bit) & 1
         if found > count:
-            break
-    for i in range(found):
-        one = numbers[i]
-        numbers[i] = one - last - 1
+            return -1
+    if found != count:
+        return -1
+    # 2. Gaps between them are the rests.
+    mask = np.uint64((1 << width) - 1)
+    held, num_held, at = np.uint64(0), 0, 0
+    index, last = np.int64(-1), np.int64(-1)
+    for i in range(count):
+        if num_held < width:
+            held |= np.uint64(words[at]) << np.uint64(num_held)
+            num_held += 32
+            at += 1
+        one = np.int64(indices[i])
+        index += ((one - last - 1) << width) + np.int64(held & mask) + 1
         last = one
-    return found
+        held >>= np.uint64(width)
+        num_held -= width
+        indices[i] = index
+    return int(index)

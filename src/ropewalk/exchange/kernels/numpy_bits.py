@@ -5,12 +5,10 @@ A pass over 16 Ki numbers at a time (which end at whole bytes) keeps their singl
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.exchange.kernels.selection import Bytes
+from ropewalk.exchange.kernels.selection import Bytes, Indices
 
 CHUNK = 1 << 14
 
@@ -36,14 +34,22 @@ def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
     return numbers.view("<u4").reshape(-1)
 
 
-def pack_unary(numbers: NDArray[Any], num_bits: int) -> Bytes:
-    """As `wire.bits.pack_unary`."""
-    is_one = np.zeros(num_bits, np.bool_)
-    is_one[np.cumsum(numbers + 1, dtype=np.int64) - 1] = True
-    return np.packbits(is_one, bitorder="little")
+def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
+    """As `wire.bits.pack_gaps`."""
+    gaps = np.diff(indices, prepend=np.int32(-1)) - np.int32(1)
+    is_one = np.zeros(num_rest_bits, np.bool_)
+    is_one[np.cumsum((gaps >> width) + 1, dtype=np.int64) - 1] = True
+    lows = pack_bits(gaps.view(np.uint32), width) if width else np.empty(0, np.uint8)
+    return lows, np.packbits(is_one, bitorder="little")
 
 
-def unpack_unary(data: Bytes, count: int) -> NDArray[np.int64]:
-    """As `wire.bits.unpack_unary`; the numbers that there are, if there are not as many."""
-    ones = np.flatnonzero(np.unpackbits(data, bitorder="little").view(np.bool_))
-    return np.diff(ones, prepend=-1) - 1
+def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
+    """As `wire.bits.unpack_gaps`."""
+    ones = np.flatnonzero(np.unpackbits(rests, bitorder="little").view(np.bool_))
+    if ones.size != count:
+        return np.empty(0, np.int32), -1
+    gaps = (np.diff(ones, prepend=-1) - 1) << width
+    if width:
+        gaps += unpack_bits(lows, count, width)
+    indices = np.cumsum(gaps + 1) - 1
+    return indices.astype(np.int32), int(indices[-1])

@@ -6,19 +6,19 @@ import numpy as np
 
 from ropewalk.exchange.kernels.selection import Indices
 from ropewalk.exchange.wire.bits import Bytes
-from ropewalk.exchange.wire.index_coding import IndexCoding
+from ropewalk.exchange.wire.index_coding import Coded, IndexCoding
 
 
 class Bitmap(IndexCoding):
     """One bit per component."""
 
-    def size_bytes(self, indices: Indices, numel: int) -> int:
-        return (numel + 7) // 8
+    def plan(self, indices: Indices, numel: int) -> Coded:
+        def write() -> Bytes:
+            is_sent = np.zeros(numel, np.bool_)
+            is_sent[indices] = True
+            return np.packbits(is_sent, bitorder="little")
 
-    def encode(self, indices: Indices, numel: int) -> Bytes:
-        is_sent = np.zeros(numel, np.bool_)
-        is_sent[indices] = True
-        return np.packbits(is_sent, bitorder="little")
+        return Coded((numel + 7) // 8, write)
 
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:
         if data.size != (numel + 7) // 8:

@@ -1,4 +1,4 @@
-"""Whole numbers as bits, lowest bit first: of a fixed width, or in unary, one behind the other."""
+"""Whole numbers as bits, lowest bit first, one behind the other."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.exchange.kernels import bit_kernels
-from ropewalk.exchange.kernels.selection import Bytes
+from ropewalk.exchange.kernels.selection import Bytes, Indices
 
-__all__ = ["Bytes", "pack_bits", "pack_unary", "packed_size", "unpack_bits", "unpack_unary"]
+__all__ = ["Bytes", "pack_bits", "pack_gaps", "packed_size", "unpack_bits", "unpack_gaps"]
 
 
 def packed_size(count: int, width: int) -> int:
@@ -36,18 +36,27 @@ def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
     return bit_kernels(count).unpack_bits(data, count, width)
 
 
-def pack_unary(numbers: NDArray[Any], num_bits: int) -> Bytes:
-    """Write as many 0s as each number says, and a 1; that makes `num_bits`."""
-    return bit_kernels(numbers.size).pack_unary(numbers, num_bits)
+def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
+    """Write the gaps between ascending indices in two halves.
+
+    Args:
+        indices: at least one.
+        width: 0 to 31, bits of the first half.
+        num_rest_bits: one for each index, and the sum of all rests.
+
+    Returns:
+        The lowest `width` bits of each gap, and the rests in unary: as many 0s and a 1.
+    """
+    return bit_kernels(indices.size).pack_gaps(indices, width, num_rest_bits)
 
 
-def unpack_unary(data: Bytes, count: int) -> NDArray[np.int64]:
-    """The `count` numbers that `pack_unary` wrote.
+def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
+    """The `count` indices that `pack_gaps` wrote, and the last of them, which may be more than 32 bits can say.
 
     Raises:
         ValueError: there are more or fewer.
     """
-    numbers = bit_kernels(count).unpack_unary(data, count)
-    if numbers.size != count:
-        raise ValueError(f"there are {'more' if numbers.size > count else 'fewer'} than {count} numbers in unary")
-    return numbers
+    indices, last = bit_kernels(count).unpack_gaps(lows, rests, count, width)
+    if last < 0:
+        raise ValueError(f"there are more or fewer than {count} gaps")
+    return indices, last

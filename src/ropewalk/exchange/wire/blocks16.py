@@ -9,7 +9,7 @@ import numpy as np
 
 from ropewalk.exchange.kernels.selection import Indices
 from ropewalk.exchange.wire.bits import Bytes
-from ropewalk.exchange.wire.index_coding import IndexCoding
+from ropewalk.exchange.wire.index_coding import Coded, IndexCoding
 
 BLOCK = 1 << 16
 
@@ -17,13 +17,15 @@ BLOCK = 1 << 16
 class Blocks16(IndexCoding):
     """Two bytes per index."""
 
-    def size_bytes(self, indices: Indices, numel: int) -> int:
-        return 4 * _num_counts(numel) + 2 * indices.size
+    def plan(self, indices: Indices, numel: int) -> Coded:
+        num_counts = _num_counts(numel)
 
-    def encode(self, indices: Indices, numel: int) -> Bytes:
-        ends = np.searchsorted(indices, np.arange(1, _num_counts(numel) + 1) * BLOCK)
-        counts = np.diff(ends, prepend=0).astype("<u4")
-        return np.concatenate([counts.view(np.uint8), indices.astype("<u2").view(np.uint8)])
+        def write() -> Bytes:
+            ends = np.searchsorted(indices, np.arange(1, num_counts + 1) * BLOCK)
+            counts = np.diff(ends, prepend=0).astype("<u4")
+            return np.concatenate([counts.view(np.uint8), indices.astype("<u2").view(np.uint8)])
+
+        return Coded(4 * num_counts + 2 * indices.size, write)
 
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:
         num_counts = _num_counts(numel)

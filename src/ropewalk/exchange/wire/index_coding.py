@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ropewalk.exchange.kernels.selection import Indices
 from ropewalk.exchange.wire.bits import Bytes
+
+
+class Coded(NamedTuple):
+    """Indices that a coding could write.
+
+    Attributes:
+        size_bytes: what they would take, exactly.
+        write: does it.
+    """
+
+    size_bytes: int
+    write: Callable[[], Bytes]
 
 
 class IndexCoding(abc.ABC):
     """A way to write at least one ascending index below a number of components."""
 
     @abc.abstractmethod
-    def size_bytes(self, indices: Indices, numel: int) -> int:
-        """What `encode` would take, exactly, without doing it."""
-
-    @abc.abstractmethod
-    def encode(self, indices: Indices, numel: int) -> Bytes:
-        """Write them."""
+    def plan(self, indices: Indices, numel: int) -> Coded:
+        """Say what they would take, so that only the smallest coding is written."""
 
     @abc.abstractmethod
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:

@@ -11,14 +11,13 @@ IEEE Transactions on Communication Technology 19(6), 1971.
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ropewalk.exchange.kernels.selection import Indices
-from ropewalk.exchange.wire.bits import Bytes, pack_bits, pack_unary, packed_size, unpack_bits, unpack_unary
-from ropewalk.exchange.wire.index_coding import IndexCoding
+from ropewalk.exchange.wire.bits import Bytes, pack_gaps, packed_size, unpack_gaps
+from ropewalk.exchange.wire.index_coding import Coded, IndexCoding
 
 MAX_WIDTH = 31
 
@@ -26,16 +25,24 @@ MAX_WIDTH = 31
 class Rice(IndexCoding):
     """Rice codes of gaps."""
 
-    def size_bytes(self, indices: Indices, numel: int) -> int:
-        gaps = _gaps(indices)
-        return _size_bytes(gaps, _width(gaps))
+    def plan(self, indices: Indices, numel: int) -> Coded:
+        gaps = np.diff(indices, prepend=np.int32(-1)) - np.int32(1)
 
-    def encode(self, indices: Indices, numel: int) -> Bytes:
-        gaps = _gaps(indices)
-        width = _width(gaps)
-        rests = gaps >> width
-        unary = pack_unary(rests, gaps.size + int(rests.sum(dtype=np.int64)))
-        return np.concatenate([np.array([width], np.uint8), pack_bits(gaps, width), unary])
+        def size_bytes(width: int) -> int:
+            return 1 + packed_size(gaps.size, width) + (num_rest_bits(width) + 7) // 8
+
+        def num_rest_bits(width: int) -> int:
+            return gaps.size + int((gaps >> width).sum(dtype=np.int64))
+
+        # The best for random supports is log2 of the mean gap times ln 2, rounded up or down.
+        mean = (int(indices[-1]) + 1 - gaps.size) / gaps.size
+        guess = min(int(math.log2(max(1.0, math.log(2) * mean))), MAX_WIDTH - 1)
+        size, width = min((size_bytes(width), width) for width in (guess, guess + 1))
+
+        def write() -> Bytes:
+            return np.concatenate([np.array([width], np.uint8), *pack_gaps(indices, width, num_rest_bits(width))])
+
+        return Coded(size, write)
 
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:
         width = int(data[0]) if data.size else MAX_WIDTH + 1
@@ -45,24 +52,7 @@ class Rice(IndexCoding):
         # Codes take at least one bit each, and those of ascending indices at most so many.
         if not count <= 8 * (data.size - start) <= count + (numel >> width) + 7:
             raise ValueError(f"{count} gaps of {width} low bits do not have {data.size} bytes")
-        rests = unpack_unary(data[start:], count)
-        indices = np.cumsum((rests << width) + unpack_bits(data[1:start], count, width) + 1) - 1
-        if indices[-1] >= numel:
-            raise ValueError(f"the last index is {indices[-1]} of {numel} components")
-        return indices.astype(np.int32)
-
-
-def _gaps(indices: Indices) -> NDArray[np.int32]:
-    return np.diff(indices, prepend=np.int32(-1)) - np.int32(1)
-
-
-def _width(gaps: NDArray[np.int32]) -> int:
-    """The best, or one next to it for supports that are not random: log2 of the mean gap, times ln 2."""
-    mean = float(gaps.mean(dtype=np.float64))
-    guess = max(0, min(MAX_WIDTH - 1, int(np.log2(max(1.0, 0.69 * mean)))))
-    return min((guess, guess + 1), key=lambda width: _size_bytes(gaps, width))
-
-
-def _size_bytes(gaps: NDArray[Any], width: int) -> int:
-    num_unary = gaps.size + int((gaps >> width).sum(dtype=np.int64))
-    return 1 + packed_size(gaps.size, width) + (num_unary + 7) // 8
+        indices, last = unpack_gaps(data[1:start], data[start:], count, width)
+        if last >= numel:
+            raise ValueError(f"the last index is {last} of {numel} components")
+        return indices

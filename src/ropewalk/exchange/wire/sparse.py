@@ -128,8 +128,9 @@ def unpack_dense(data: Readable, numel: int, dtype: torch.dtype = torch.float32)
 def _coded(indices: Indices, numel: int) -> tuple[int, Bytes]:
     if indices.size == numel:
         return EVERY, np.empty(0, np.uint8)
-    kind = min(INDEX_CODINGS, key=lambda kind: INDEX_CODINGS[kind].size_bytes(indices, numel))
-    return kind, INDEX_CODINGS[kind].encode(indices, numel)
+    coded = {kind: coding.plan(indices, numel) for kind, coding in INDEX_CODINGS.items()}
+    kind = min(coded, key=lambda kind: coded[kind].size_bytes)
+    return kind, coded[kind].write()
 
 
 def _message(
