@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.engines import ENGINES
+from ropewalk.exchange.compressors import COMPRESSORS
 from ropewalk.pipeline.partitioners import PARTITIONERS
 from ropewalk.pipeline.schedules import SCHEDULES
 
@@ -36,6 +37,7 @@ def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "docs/engines.md",
+        "docs/exchange.md",
         "docs/multiprocessing.md",
         "docs/pipeline.md",
     ],
@@ -67,6 +69,22 @@ def test_the_program_of_the_page_on_pipelines_runs(tmp_path: Path) -> None:
     assert "tensor(2." in done.stdout.splitlines()[-1]
     (grid,) = re.findall(r"```\n(worker 0 .*?)```", page, re.DOTALL)
     assert grid in done.stdout
+
+
+@pytest.mark.parametrize(("number", "says"), [(0, r"loss 0\.\d+"), (1, "Gradient exchange, 5 steps")])
+def test_the_programs_of_the_page_on_exchanges_run(number: int, says: str, tmp_path: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exchange.md").read_text(), re.DOTALL)
+    assert len(programs) == 2
+    (tmp_path / "program.py").write_text(programs[number])
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(says, done.stdout), done.stdout
+
+
+def test_the_page_on_exchanges_names_every_compressor() -> None:
+    text = (ROOT / "docs" / "exchange.md").read_text()
+    missing = [name for name in COMPRESSORS if f"`{name}`" not in text]
+    assert not missing, f"docs/exchange.md says nothing of {missing}"
 
 
 def test_the_page_on_pipelines_names_every_partitioner_and_schedule() -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
     from ropewalk.exchange.groups.torch_group import TorchGroup
     from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
+    from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
     from ropewalk.exchange.parameter_server.service import ParameterShard
     from ropewalk.exchange.reporting import print_report, report_json, report_table
     from ropewalk.exchange.stalls import Stalls
@@ -90,6 +91,7 @@ _HOMES = {
     "run_members": "groups.thread_group",
     "TorchGroup": "groups.torch_group",
     "ParameterServer": "parameter_server.parameter_server",
+    "ServerSGD": "parameter_server.server_sgd",
     "ParameterShard": "parameter_server.service",
     "print_report": "reporting",
     "report_json": "reporting",
@@ -123,6 +125,7 @@ __all__ = [
     "Quantized",
     "RandomK",
     "Report",
+    "ServerSGD",
     "Shaping",
     "Sign",
     "Stalls",

@@ -1,0 +1,197 @@
+"""Every way to exchange gradients, on the same data: what it costs in bytes, and what that means on a slow link.
+
+    python examples/gradient_exchange.py                          a table, and loss against bytes as an SVG
+    python examples/gradient_exchange.py --link 1Mbit/s           the same over slow links, loss against seconds
+    python examples/gradient_exchange.py --model cnn --steps 150
+
+    learner 0 ◀──┐
+    learner 1 ◀──┤  each has a quarter of scikit-learn's digits; every step all of them get the mean gradient,
+    learner 2 ◀──┤  by an exchange of the table below, and take the same step
+    learner 3 ◀──┘
+
+Four processes train softmax regression (650 weights) or a small convolutional net (5,050) from the same start with
+the same minibatches. Nothing but the exchange differs. GD-SEC: Chen, Blum, Takac, Sadler, arXiv 2202.02491.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import ropewalk as rw
+from ropewalk.exchange import (
+    GDSEC,
+    AllGather,
+    AllReduce,
+    DistributedOptimizer,
+    ErrorFeedback,
+    Exchange,
+    LowRank,
+    Member,
+    Quantized,
+    RandomK,
+    Shaping,
+    Sign,
+    TopK,
+    broadcast_parameters,
+)
+
+LEARNERS, BATCH, RATE = 4, 32, 0.2
+
+#: `mode="sparse"`: otherwise AllGather would notice that links within a machine are quick, and send everything.
+EXCHANGES: dict[str, Callable[[], Exchange]] = {
+    "all-reduce": lambda: AllReduce(),
+    "bfloat16": lambda: AllReduce("half"),
+    "PowerSGD, rank 1": lambda: AllReduce(ErrorFeedback(LowRank(1))),
+    "random 5 %": lambda: AllReduce(ErrorFeedback(RandomK(0.05))),
+    "QSGD, 7 levels": lambda: AllGather(Quantized(7), mode="sparse"),
+    "signs": lambda: AllGather(ErrorFeedback(Sign()), mode="sparse"),
+    "top 1 %": lambda: AllGather(ErrorFeedback(TopK(0.01)), mode="sparse"),
+    "GD-SEC": lambda: AllGather(GDSEC(c=100, beta=0.01), mode="sparse"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One exchange, as learner 0 saw it: after each step the bytes it had sent, the seconds gone, and the loss of all."""
+
+    exchange: str
+    sent_bytes: list[int]
+    seconds: list[float]
+    loss: list[float]
+    accuracy: float
+
+
+def make_model(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    if name == "softmax":
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    return nn.Sequential(
+        nn.Conv2d(1, 10, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(10, 20, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(80, 38),
+        nn.Linear(38, 10),
+    )
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """Images (1797, 1, 8, 8) from 0 to 1, and their digits."""
+    found: Any = load_digits()
+    images = torch.from_numpy(found.images.astype(np.float32) / 16)[:, None]
+    return images, torch.from_numpy(found.target)
+
+
+class Learner(Member):
+    """One of those that train; `Member` lets its replicas send each other packets."""
+
+    def __init__(self, peers: Any) -> None:
+        super().__init__()
+        torch.set_num_threads(1)
+        self._peers = peers
+        self._x, self._y = digits()
+
+    @rw.concurrent(1)  # beside the packets of the others
+    def train(self, number: int, exchange: str, model_name: str, steps: int, link: str | None) -> Run:
+        rank = rw.current_node().replica
+        # Groups follow each other, one for each run.
+        group = self.group(self._peers, epoch=number, shaping=Shaping(link) if link else None)
+        model = make_model(model_name)
+        broadcast_parameters(model, group)
+        optimizer = DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), RATE),
+            EXCHANGES[exchange](),
+            named_parameters=model.named_parameters(),
+            group=group,
+        )
+        loss_of = nn.CrossEntropyLoss()
+        order = torch.Generator().manual_seed(rank)
+        mine = torch.arange(rank, len(self._x), LEARNERS)
+        sent, seconds, losses = [], [], []
+        gone_s = 0.0
+        for step in range(steps):
+            began = time.monotonic()
+            batch = mine[torch.randint(len(mine), (BATCH,), generator=order)]
+            optimizer.zero_grad()
+            loss_of(model(self._x[batch]), self._y[batch]).backward()
+            optimizer.step()
+            gone_s += time.monotonic() - began
+            if rank == 0 and (step % 5 == 4 or step == steps - 1):  # looking is not part of the time
+                with torch.no_grad():
+                    losses.append(float(loss_of(model(self._x), self._y)))
+                sent.append(optimizer.report().sent_bytes)
+                seconds.append(gone_s)
+        optimizer.close()
+        accuracy = float((model(self._x).argmax(1) == self._y).double().mean())
+        return Run(exchange, sent, seconds, losses, accuracy)
+
+
+def draw(runs: list[Run], path: Path, link: str | None) -> None:
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for run in runs:
+        axes.plot(run.seconds if link else [n / 1024 for n in run.sent_bytes], run.loss, label=run.exchange)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel=f"seconds, with links of {link}" if link else "KiB that one learner sent",
+        ylabel="loss over all digits",
+        title="The same steps, exchanged in different ways",
+    )
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize="small")
+    figure.savefig(path, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def main() -> list[Run]:
+    parser = argparse.ArgumentParser(description="Exchange gradients in every way, and count the bytes.")
+    parser.add_argument("--model", choices=("softmax", "cnn"), default="softmax")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument(
+        "--link", metavar="RATE", help='of each learner, such as "1Mbit/s"; as fast as it goes by default'
+    )
+    parser.add_argument("--only", nargs="+", choices=list(EXCHANGES), default=list(EXCHANGES), metavar="EXCHANGE")
+    parser.add_argument("--picture", type=Path, default=Path("gradient_exchange.svg"))
+    options = parser.parse_args()
+
+    program = rw.Program("gradient-exchange")
+    peers = program.declare("learners")
+    program.add(rw.Service(Learner, peers), name="learners", replicas=LEARNERS)
+    runs: list[Run] = []
+    print(f"{options.model}, {LEARNERS} learners, {options.steps} steps, links {options.link or 'as they are'}")
+    print(f"{'exchange':18} {'KiB sent':>9} {'of dense':>9} {'seconds':>8} {'loss':>8} {'accuracy':>9}")
+    with program.launch() as running:
+        learners = running.client("learners")
+        for number, exchange in enumerate(options.only):
+            run, *_ = learners.all.train(number, exchange, options.model, options.steps, options.link)
+            runs.append(run)
+            share = run.sent_bytes[-1] / runs[0].sent_bytes[-1]
+            print(
+                f"{exchange:18} {run.sent_bytes[-1] / 1024:9.1f} {share:9.1%} {run.seconds[-1]:8.2f} "
+                f"{run.loss[-1]:8.4f} {run.accuracy:9.1%}",
+                flush=True,
+            )
+    draw(runs, options.picture, options.link)
+    print(f"loss against {'seconds' if options.link else 'bytes'}: {options.picture}")
+    return runs
+
+
+if __name__ == "__main__":
+    main()
