@@ -1,0 +1,197 @@
+"""`DistributedOptimizer` between processes of torch.distributed (gloo): parity with DDP, process sets, join, stalls."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+from ropewalk.errors import ExchangeInvalid, ExchangeStalled
+from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.broadcasting import broadcast_optimizer_state, broadcast_parameters
+from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
+from ropewalk.exchange.groups.torch_group import TorchGroup
+from ropewalk.exchange.timeline import read_timeline
+from tests.exchange.torch_members import TorchMembers
+
+SIZE = 3
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory) -> Iterator[TorchMembers]:
+    with TorchMembers(SIZE, tmp_path_factory.mktemp("members")) as members:
+        yield members
+
+
+def _model(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 5))
+
+
+def _batch(rank: int, step: int) -> torch.Tensor:
+    return torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def _weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def _same(tensors) -> bool:
+    return all(torch.equal(tensors[0], other) for other in tensors[1:])
+
+
+def _train(model, optimizer, rank: int, steps) -> torch.Tensor:
+    for step in steps:
+        optimizer.zero_grad()
+        model(_batch(rank, step)).square().mean().backward()
+        optimizer.step()
+    return _weights(model)
+
+
+def _beside_ddp(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    model = DistributedDataParallel(_model(0))
+    theirs = _train(model, SGD(model.parameters(), lr=0.1, momentum=0.9), rank, range(5))
+    model, group = _model(rank), TorchGroup()
+    optimizer = DistributedOptimizer(
+        SGD(model.parameters(), lr=0.1, momentum=0.9), AllReduce(), model.named_parameters(), group
+    )
+    broadcast_parameters(model, group)
+    broadcast_optimizer_state(optimizer, group)
+    ours = _train(model, optimizer, rank, range(5))
+    optimizer.close()
+    group.close()
+    return theirs, ours
+
+
+def test_weights_are_those_of_ddp(members) -> None:
+    ends = members.run(_beside_ddp)
+    assert _same([ours for _, ours in ends])
+    torch.testing.assert_close(ends[0][1], ends[0][0], rtol=1e-6, atol=1e-7)
+
+
+def _joining(rank: int) -> tuple[int, torch.Tensor, int]:
+    model, group = _model(0), TorchGroup()
+    optimizer = DistributedOptimizer(SGD(model.parameters(), lr=0.05), "top_k", model.named_parameters(), group)
+    _train(model, optimizer, rank, range(2 + 2 * rank))
+    last = optimizer.join()
+    steps = optimizer.report().steps
+    optimizer.close()
+    group.close()
+    return last, _weights(model), steps
+
+
+def test_members_with_fewer_batches_join_and_weights_stay_the_same(members) -> None:
+    ends = members.run(_joining)
+    assert [last for last, _, _ in ends] == [2, 2, 2]
+    assert _same([weights for _, weights, _ in ends])
+    assert {steps for _, _, steps in ends} == {7}, "six steps, and one in which nobody has a batch"
+
+
+def _in_sets(rank: int) -> torch.Tensor:
+    model = _model(0)
+    ranks = [0, 1] if rank < 2 else [2]
+    group = TorchGroup(ranks=ranks)
+    optimizer = DistributedOptimizer(SGD(model.parameters(), lr=0.1), "none", model.named_parameters(), group)
+    weights = _train(model, optimizer, rank, range(2))
+    optimizer.close()
+    group.close()
+    return weights
+
+
+def test_process_sets_average_among_themselves(members) -> None:
+    first, second, alone = members.run(_in_sets)
+    assert torch.equal(first, second) and not torch.equal(first, alone)
+    model = _model(0)
+    assert torch.allclose(alone, _train(model, SGD(model.parameters(), lr=0.1), 2, range(2)))
+
+
+def _traced(rank: int, path: str) -> str:
+    model, group = _model(0), TorchGroup()
+    exchange = AllReduce(timeline=path, bucket_bytes=4000, first_bucket_bytes=1000)
+    optimizer = DistributedOptimizer(SGD(model.parameters(), lr=0.1), exchange, model.named_parameters(), group)
+    _train(model, optimizer, rank, range(3))
+    optimizer.close()
+    group.close()
+    return path
+
+
+def test_each_rank_writes_its_trace(members, tmp_path) -> None:
+    members.run(_traced, str(tmp_path / "trace.json"))
+    for rank in range(SIZE):
+        path = tmp_path / f"trace.rank{rank}.json"
+        assert len(json.loads(path.read_bytes())) == len(read_timeline(path))
+        names = [event["name"] for event in read_timeline(path)]
+        assert names.count("transfer") >= 6 and {"step 0", "step 1", "step 2"} <= set(names)
+
+
+def _other_models(rank: int) -> str:
+    group = TorchGroup()
+    model = nn.Linear(4, 5 if rank == 1 else 4)
+    optimizer = DistributedOptimizer(SGD(model.parameters(), lr=0.1), "none", model.named_parameters(), group)
+    with pytest.raises(ExchangeInvalid) as raised:
+        model(torch.ones(2, 4)).sum().backward()
+    optimizer.close()
+    group.close()
+    return str(raised.value)
+
+
+def test_members_with_other_models_are_told_which_parameters_differ(members) -> None:
+    for said in members.run(_other_models):
+        assert "rank 1 has weight as float32 (5, 4) and not float32 (4, 4)" in said
+
+
+# Stalls come last: torch's gloo groups are of no use after one, and each case has a group of its own.
+
+
+def _one_never_arrives(rank: int, folder: str, late: str) -> tuple[str, tuple[int, ...], tuple[tuple[int, str], ...]]:
+    """Rank 1 stays away in step 2 until all others have given up: before its backward, or in the middle of it."""
+    model, group = _model(0), TorchGroup(timeout_s=2.0)
+    exchange = AllReduce(stall_warning_s=0.5)
+    optimizer = DistributedOptimizer(SGD(model.parameters(), lr=0.1), exchange, model.named_parameters(), group)
+    _train(model, optimizer, rank, range(2))
+    dist.barrier()
+
+    def wait_for_the_others(*_) -> None:
+        while len(list(Path(folder).iterdir())) < SIZE - 1:
+            time.sleep(0.05)
+
+    if rank == 1:
+        if late == "in backward":
+            middle = dict(model.named_parameters())["2.weight"]
+            middle.register_post_accumulate_grad_hook(wait_for_the_others)
+            with pytest.raises(Exception):  # noqa: B017 - the others are gone when it comes
+                _train(model, optimizer, rank, [2])
+        else:
+            wait_for_the_others()
+        optimizer.close()
+        return "", (), ()
+    began = time.monotonic()
+    with pytest.raises(ExchangeStalled) as raised:
+        _train(model, optimizer, rank, [2])
+    waited_s = time.monotonic() - began
+    (Path(folder) / str(rank)).touch()
+    optimizer.close()
+    assert 1.5 < waited_s < 12.0, waited_s
+    return str(raised.value), raised.value.ranks, raised.value.tensors
+
+
+@pytest.mark.parametrize("late", ["before", "in backward"])
+def test_a_stall_names_the_rank_and_its_tensors_within_the_timeout(members, tmp_path, late) -> None:
+    for rank, (text, ranks, tensors) in enumerate(members.run(_one_never_arrives, str(tmp_path), late)):
+        if rank == 1:
+            continue
+        assert ranks == (1,), text
+        if late == "before":
+            assert "rank 1 has not begun step 2, its last was 1" in text
+        else:
+            assert "gradients not ready" in text
+            missing = {name for _, name in tensors}
+            assert {"0.weight", "0.bias"} <= missing <= {"0.weight", "0.bias", "2.weight", "2.bias"}
