@@ -63,7 +63,7 @@ EXCHANGES: dict[str, Callable[[], Exchange]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """One exchange, as learner 0 saw it: after each step the bytes it had sent, the seconds gone, and the loss of all."""
+    """One exchange, as learner 0 saw it: every few steps the bytes it had sent, seconds gone, and the loss of all."""
 
     exchange: str
     sent_bytes: list[int]
