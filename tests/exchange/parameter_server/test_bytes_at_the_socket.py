@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ class Overheard(ParameterServer):
         return letter
 
 
-def rounds(problem: Problem, compressor: Compressor, uplink: Uplink) -> Iterator[torch.Tensor]:
+def rounds(problem: Problem, compressor: Compressor, uplink: Uplink) -> Generator[torch.Tensor]:
     """Train with the paper's server, and give the weights after each round; one thread plays all workers."""
     names = [f"worker-{rank}" for rank in range(problem.num_workers)]
     optimizer = ServerSGD(1 / problem.smoothness, reduction="sum")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import signal
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,46 +16,25 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
+from ropewalk.errors import ExchangeError, MemberLost, MessageCorrupt
+from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.parameter_server.outcomes import Accepted
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.exchange.parameter_server.star_group import StarGroup
-from tests.exchange.parameter_server.running import gradients, model
+from ropewalk.program.running import RunningProgram
+from ropewalk.program.status import NodeStatus
+from tests.exchange.parameter_server.local_servers import LocalServers, LocalShard
+from tests.exchange.parameter_server.running import by_members, gradients, groups, member, model, run_steps
+from tests.exchange.parameter_server.running import servers as running_servers
 
 pytestmark = pytest.mark.timeout(60)
 
-STEPS, WORKERS, SHARDS = 16, 3, 2
-
-
-class Shard(ParameterShard):
-    """Tells who it is."""
-
-    @rw.idempotent
-    def pid(self) -> int:
-        return os.getpid()
-
-
-class Progress:
-    """Hears how far workers are, and keeps their last weights."""
-
-    def __init__(self) -> None:
-        self._steps: dict[int, int] = {}
-        self._weights: dict[int, dict[str, Tensor]] = {}
-        self._lives: dict[int, int] = {}
-
-    def tell(self, rank: int, step: int, weights: dict[str, Tensor] | None = None) -> None:
-        self._steps[rank] = step
-        if weights is not None:
-            self._weights[rank] = weights
-
-    @rw.idempotent
-    def slowest(self) -> int:
-        return min(self._steps.values()) if len(self._steps) == WORKERS else -1
-
-    @rw.idempotent
-    def weights(self) -> dict[int, dict[str, Tensor]]:
-        return self._weights
+STEPS, WORKERS = 12, 2
+OPTIMIZER = ServerSGD(0.1, momentum=0.5)
+SPARSE = GDSEC(xi=5.0, beta=0.1)
 
 
 def slope(weights: dict[str, Tensor], rank: int, step: int) -> dict[str, Tensor]:
@@ -60,88 +42,258 @@ def slope(weights: dict[str, Tensor], rank: int, step: int) -> dict[str, Tensor]
     return {name: 0.3 * weights[name] + found for name, found in gradients(rank, step).items()}
 
 
-def train(servers: rw.Client, progress: rw.Client, options: dict[str, Any], dies_at: int, pause_s: float) -> None:
-    """Take steps; in its first life, rank 1 kills itself when half of the pieces of a step are pushed."""
-    torch.set_num_threads(1)
-    group = StarGroup.of_node()
-    mine = model()
-    exchange = ParameterServer(servers, piece_bytes=200, **options)
-    exchange.bind(mine.items(), group)
-    for step in range(exchange.next_step, STEPS):
-        exchange.begin(StepRecord(step))
-        found = slope(mine, group.rank, step)
-        dies = (step, group.rank, rw.current_node().generation) == (dies_at, 1, 0)
-        for name in list(found)[: 3 if dies else None]:
-            exchange.ready(name, found[name])
-        if dies:
-            before = group.traffic.sent_bytes
-            while group.traffic.sent_bytes == before:
-                time.sleep(0.001)
-            os.kill(os.getpid(), signal.SIGKILL)
-        exchange.finish()
-        progress.tell(group.rank, step)
-        time.sleep(pause_s)
-    progress.tell(group.rank, STEPS, mine)
-    exchange.close()
-
-
-def weights_after(
-    mode: Any = "processes",
-    *,
-    dies_at: int = -1,
-    kill_shard_at: int | None = None,
-    checkpoint_s: float = 0.05,
-    pause_s: float = 0.0,
-    **options: Any,
-) -> dict[int, dict[str, Tensor]]:
-    """The weights of each worker at the end of a program with faults."""
-    program = rw.Program("faults")
-    shards = program.add(
-        rw.Service(Shard), name="servers", replicas=SHARDS, restart="on_failure", checkpoint_s=checkpoint_s
-    )
-    progress = program.add(rw.Service(Progress), name="progress")
-    worker = rw.Worker(
-        train, shards, progress, {"optimizer": ServerSGD(0.1, momentum=0.5), **options}, dies_at, pause_s
-    )
-    program.add(worker, name="workers", replicas=WORKERS, restart="on_failure")
-    with program.launch(mode) as running:
-        heard = running.client("progress")
-        if kill_shard_at is not None:
-            while heard.slowest() < kill_shard_at:
-                time.sleep(0.005)
-            os.kill(running.client("servers")[0].pid(), signal.SIGKILL)
-        while heard.slowest() < STEPS:
-            time.sleep(0.01)
-        return heard.weights()
+def take_step(exchange: ParameterServer, weights: dict[str, Tensor], rank: int, step: int) -> None:
+    exchange.begin(StepRecord(step))
+    for name, found in slope(weights, rank, step).items():
+        exchange.ready(name, found)
+    exchange.finish()
 
 
 @functools.cache
-def undisturbed() -> dict[str, Tensor]:
+def undisturbed(num_workers: int = WORKERS) -> dict[str, Tensor]:
     """By one process and plain arithmetic, in the order of ranks."""
     mine, velocity = model(), {name: torch.zeros_like(value) for name, value in model().items()}
     for step in range(STEPS):
-        found = [slope(mine, rank, step) for rank in range(WORKERS)]
+        found = [slope(mine, rank, step) for rank in range(num_workers)]
         for name in mine:
-            total = functools.reduce(torch.add, (one[name] for one in found))
-            velocity[name] = total / WORKERS if step == 0 else 0.5 * velocity[name] + total / WORKERS
+            mean = functools.reduce(torch.add, (one[name] for one in found)) / num_workers
+            velocity[name] = mean if step == 0 else 0.5 * velocity[name] + mean
             mine[name] = mine[name] - 0.1 * velocity[name]
     return mine
 
 
-def assert_undisturbed(found: dict[int, dict[str, Tensor]]) -> None:
-    assert len(found) == WORKERS
-    for weights in found.values():
-        for name, value in undisturbed().items():
-            assert torch.equal(weights[name], value), name
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
 
 
-def test_a_worker_killed_in_mid_push_comes_back_and_pushes_again() -> None:
-    assert_undisturbed(weights_after(dies_at=7))
+# --- killed for real ---
 
 
-def test_a_shard_that_is_killed_comes_back_from_its_state_and_is_sent_what_it_lacks() -> None:
-    assert_undisturbed(weights_after(kill_shard_at=8, pause_s=0.03))
+NAMES = ["here", "there"]
 
 
-def test_a_shard_that_was_killed_before_it_saved_anything_is_sent_everything() -> None:
-    assert_undisturbed(weights_after(kill_shard_at=4, checkpoint_s=1000.0))
+class Trainer:
+    """A worker in a process of its own; its first life ends by SIGKILL when half of a step is pushed."""
+
+    def __init__(self, servers: rw.Client, options: dict[str, Any], dies_at: int) -> None:
+        torch.set_num_threads(1)
+        self._servers, self._options, self._dies_at = servers, options, dies_at
+        self._weights = model()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        group = StarGroup(1, NAMES)
+        exchange = ParameterServer(self._servers, piece_bytes=200, **self._options)
+        exchange.bind(self._weights.items(), group)
+        for step in range(exchange.next_step, STEPS):
+            if (step, rw.current_node().generation) == (self._dies_at, 0):
+                exchange.begin(StepRecord(step))
+                for name, found in list(slope(self._weights, 1, step).items())[:3]:
+                    exchange.ready(name, found)
+                keys = range(3)  # of pieces: wait until at least one of them has been pushed
+                while len(self._servers.pull(NAMES[1], 0, step, keys, 0.0).behind) == len(keys):
+                    time.sleep(0.001)
+                os.kill(os.getpid(), signal.SIGKILL)
+            take_step(exchange, self._weights, 1, step)
+        exchange.close()
+        self._over.set()
+        rw.wait_for_stop()
+
+    @rw.concurrent(1)
+    @rw.idempotent
+    def weights(self) -> dict[str, Tensor]:
+        """The last ones."""
+        self._over.wait()
+        return self._weights
+
+
+def node(running: RunningProgram, name: str) -> NodeStatus:
+    return next(node for node in running.status().nodes if node.name == name)
+
+
+def test_a_worker_is_killed_in_mid_push_and_later_a_shard_and_the_weights_are_those_of_an_undisturbed_run() -> None:
+    program = rw.Program("faults")
+    shards = program.add(rw.Service(ParameterShard), name="servers", restart="on_failure", checkpoint_s=0.05)
+    trainer = rw.Service(Trainer, shards, {"optimizer": OPTIMIZER}, 4)
+    program.add(trainer, name="trainer", restart="on_failure")
+    mine = model()
+    with program.launch("processes") as running:
+        client = running.client("servers")
+        with member(client, StarGroup(0, NAMES), mine, piece_bytes=200, optimizer=OPTIMIZER) as exchange:
+            for step in range(STEPS):
+                if step == 8:
+                    os.kill(node(running, "servers").pid, signal.SIGKILL)
+                take_step(exchange, mine, 0, step)
+        theirs = running.client("trainer").weights()
+        assert (node(running, "servers").restarts, node(running, "trainer").restarts) == (1, 1)
+    assert_same(mine, undisturbed())
+    assert_same(theirs, undisturbed())
+
+
+# --- killed at any moment, with and without a state ---
+
+
+def trained_with(servers: LocalServers, disturb: Callable[[int], None], **options: Any) -> list[dict[str, Tensor]]:
+    """The weights after all steps; `disturb(step)` is called before rank 0 takes a step, and may do what it likes."""
+    members = groups(WORKERS)
+
+    def body(rank: int) -> dict[str, Tensor]:
+        weights = model()
+        with member(servers, members[rank], weights, timeout_s=8.0, **options) as exchange:
+            for step in range(STEPS):
+                if rank == 0:
+                    disturb(step)
+                take_step(exchange, weights, rank, step)
+        return weights
+
+    return by_members(body, WORKERS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shards_that_come_back_from_any_state_or_from_none_are_sent_what_they_lack(seed: int) -> None:
+    chance = random.Random(seed)
+    with LocalServers(2) as servers:
+
+        def disturb(step: int) -> None:
+            for shard in servers:
+                if chance.random() < 0.3:
+                    shard.save()
+                if chance.random() < 0.3:
+                    threading.Timer(chance.random() * 0.01, shard.kill).start()
+
+        for weights in trained_with(servers, disturb, optimizer=OPTIMIZER):
+            assert_same(weights, undisturbed())
+
+
+@pytest.mark.parametrize("sparse_answers", [False, True])
+def test_the_memory_of_gd_sec_comes_back_too(sparse_answers: bool) -> None:
+    options = {"compressor": SPARSE, "optimizer": OPTIMIZER, "sparse_answers": sparse_answers}
+    with LocalServers(2) as servers:
+        expected = trained_with(servers, lambda _step: None, **options)
+    with LocalServers(2) as servers:
+
+        def disturb(step: int) -> None:
+            if step == 3:
+                servers[0].save()
+            if step in (2, 6):
+                servers[0].kill()
+            if step == 7:
+                servers[1].kill()
+
+        for found, undone in zip(trained_with(servers, disturb, **options), expected, strict=True):
+            assert_same(found, undone)
+
+
+def test_a_server_that_owns_nothing_goes_on_at_once() -> None:
+    members = groups(WORKERS)
+    with LocalServers(2) as servers:
+
+        def body(rank: int) -> list[dict[str, Tensor]]:
+            with member(servers, members[rank], replay_bytes=0) as exchange:
+                first = run_steps(exchange, rank, range(3))
+                if rank == 0:
+                    servers[1].kill()
+                return first + run_steps(exchange, rank, range(3, 5))
+
+        means = by_members(body, WORKERS)
+    for step in range(5):
+        assert_same(means[0][step], means[1][step])
+        expected = sum((gradients(rank, step)["embedding"] for rank in range(WORKERS)), torch.zeros(())) / WORKERS
+        torch.testing.assert_close(means[0][step]["embedding"], expected)
+
+
+def test_a_shard_older_than_what_workers_have_kept_says_what_to_change() -> None:
+    with LocalServers(1) as servers, member(servers, groups(1)[0], optimizer=OPTIMIZER, replay_bytes=0) as exchange:
+        weights = model()
+        for step in range(3):
+            take_step(exchange, weights, 0, step)
+        servers[0].kill()
+        with pytest.raises(ExchangeError, match="more replay_bytes than 0"):
+            take_step(exchange, weights, 0, 3)
+
+
+# --- late, doubled and damaged ---
+
+
+def test_late_and_doubled_pushes_change_nothing() -> None:
+    with LocalServers(2) as servers:
+        heard: list[tuple[LocalShard, tuple[Any, ...]]] = []
+
+        def disturb(step: int) -> None:
+            for shard, args in random.Random(step).sample(heard, min(10, len(heard))):
+                assert shard.call("push", args) == Accepted()
+            servers[0].call("push", ("member 1", -1, step, 0, b"of an epoch that is over", 1.0))
+
+        for shard in servers:
+
+            def hear(name: str, args: tuple[Any, ...], shard: LocalShard = shard) -> tuple[Any, ...]:
+                # What rank 1 pushes: all of it is over when rank 0 begins a later step.
+                if name == "push" and args[0] == "member 1" and args[2] < STEPS - 1 and args[1] == 0:
+                    heard.append((shard, args))
+                return args
+
+            shard.change = hear
+        for weights in trained_with(servers, disturb, optimizer=OPTIMIZER):
+            assert_same(weights, undisturbed())
+
+
+def test_a_push_that_is_damaged_on_the_way_is_sent_again_and_nobody_else_hears_of_it() -> None:
+    with LocalServers(2) as servers:
+        damaged: list[int] = []
+
+        def damage(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            if name == "push" and args[2] == 5 and args[0] == "member 0" and not damaged:
+                damaged.append(args[3])
+                return (*args[:4], b"\xff" * len(args[4]), args[5])
+            return args
+
+        servers[0].change = damage
+        for weights in trained_with(servers, lambda _step: None, optimizer=OPTIMIZER):
+            assert_same(weights, undisturbed())
+        assert damaged
+
+
+def test_a_message_that_is_never_readable_reaches_who_pushed_it_and_the_round_goes_on_without_harm() -> None:
+    members = groups(WORKERS)
+    is_damaging = True
+
+    def damage(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if is_damaging and name == "push" and args[0] == "member 1":
+            return (*args[:4], b"\xff" * len(args[4]), args[5])
+        return args
+
+    with LocalServers(1) as servers:
+        servers[0].change = damage
+        harmed, repaired = threading.Event(), threading.Event()
+
+        def body(rank: int) -> dict[str, Tensor]:
+            nonlocal is_damaging
+            found = gradients(rank, 0)
+            if rank == 1:
+                with member(servers, members[1]) as exchange, pytest.raises(MessageCorrupt, match="cannot read piece"):
+                    run_steps(exchange, 1, [0])
+                is_damaging = False
+                harmed.set()
+                with member(servers, members[1]) as exchange:  # the same worker, with its wits together
+                    return run_steps(exchange, 1, [0])[0]
+            with member(servers, members[0]) as exchange:
+                found = run_steps(exchange, 0, [0])[0]
+            assert harmed.is_set()
+            repaired.set()
+            return found
+
+        means = by_members(body, WORKERS)
+    assert_same(means[0], means[1])
+    expected = (gradients(0, 0)["embedding"] + gradients(1, 0)["embedding"]) / 2
+    torch.testing.assert_close(means[0]["embedding"], expected)
+
+
+def test_a_server_that_is_gone_for_good_is_a_lost_member() -> None:
+    with running_servers(1, restart="never", essential=False) as running:
+        client = running.client("servers")
+        with member(client, groups(1)[0], timeout_s=8.0) as exchange:
+            run_steps(exchange, 0, [0])
+            running.scale("servers", 0)
+            with pytest.raises(MemberLost, match="a parameter server is gone"):
+                run_steps(exchange, 0, [1])

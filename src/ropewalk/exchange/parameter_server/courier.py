@@ -88,7 +88,7 @@ class Courier:
         desk: who is told.
         in_flight_bytes: so much is pushed and not answered at most, or a single piece.
         replay_bytes: so much of what was pushed is kept at most; the oldest goes first.
-        keeps_all: whether more than the last step's is worth keeping.
+        keeps_all: whether more than the last two steps' is worth keeping.
         port: a slow link, if one is to be simulated.
         wait_s: a pull waits at the shard for so long, and then asks again.
     """
@@ -274,23 +274,23 @@ class Courier:
             letters = self._kept.setdefault(key, deque())
             letters.append(letter)
             self._kept_bytes += len(letter.data)
-            while len(letters) > 1 and not self._keeps_all:
+            while len(letters) > 2 and not self._keeps_all:  # others may be a step back
                 self._kept_bytes -= len(letters.popleft().data)
             if self._kept_bytes > self._replay_limit:
                 self._shed()
 
     def _shed(self) -> None:
-        """Let the oldest letters go, all of a step together, but for each piece's last one."""
+        """Let the oldest letters go, all of a step together, but for each piece's last two."""
         while self._kept_bytes > self._replay_limit:
             longest = max(self._kept.values(), key=len)
-            if len(longest) < 2:
+            if len(longest) <= 2:
                 return
             self._kept_bytes -= len(longest.popleft().data)
 
     def _let_go(self, key: int, durable: int) -> None:
         with self._news:
             letters = self._kept.get(key, deque())
-            while len(letters) > 1 and letters[0].step < durable:
+            while len(letters) > 2 and letters[0].step < durable:
                 self._kept_bytes -= len(letters.popleft().data)
 
     # Pulling

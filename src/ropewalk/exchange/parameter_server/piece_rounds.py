@@ -164,7 +164,10 @@ class PieceRounds:
     def push(self, worker: str, step: int, pushed: Contribution) -> Accepted | Behind:
         """Take what a member says of a step; what was taken already is accepted and dropped."""
         clock = self.clocks[worker]
-        if step > clock and not self._settings.owns_nothing:
+        if step > clock + 1 and self._settings.owns_nothing:
+            # Nothing is missed, but another member may be one step back, and needs that round once more.
+            clock = self.clocks[worker] = step - 1
+        if step > clock:
             return Behind(clock)
         if step < clock:
             return Accepted()
@@ -205,7 +208,7 @@ class PieceRounds:
             return
         if settings.synchronous:
             step = self.floor - 1
-            if self._open is None and step > self.settled and step in self._inbox:
+            if self._open is None and step > self.settled and self.clocks.keys() <= self._inbox.get(step, {}).keys():
                 self._complete(step)
             return
         for step in sorted(self._inbox):

@@ -45,6 +45,8 @@ class Shard:
         self.epoch = -1
         self._settings: ServerSettings | None = None
         self._pieces: dict[int, PieceRounds] = {}
+        # Members that have said so themselves: the first one names all, and brings what is its own.
+        self._enrolled: set[str] = set()
         # What the last saved states held: by piece, the step of its slowest member. Newest last.
         self._saved: list[dict[int, int]] = []
 
@@ -97,11 +99,13 @@ class Shard:
                 if behind:
                     return behind
             self.epoch = epoch
+            self._enrolled.clear()
         elif not self._is_member(worker):
             if self._synchronous:
                 return Outdated(self.epoch)
             for piece in self._pieces.values():
                 piece.add(worker, step)
+        self._enrolled.add(worker)
         for key, piece in self._pieces.items():
             if piece.awaits_memory or memories:
                 piece.remember(worker, (memories or {}).get(key))
@@ -140,15 +144,15 @@ class Shard:
         self, worker: str, epoch: int, step: int, key: int, data: bytes, samples: float
     ) -> Accepted | Behind | Outdated:
         """Take what a worker says of one piece in one step."""
-        if epoch != self.epoch or not self._is_member(worker):
-            return Outdated(self.epoch)
+        if refused := self._refused(worker, epoch):
+            return refused
         outcome = self._pieces[key].push(worker, step, Contribution(data, samples))
         return outcome if isinstance(outcome, Behind) else Accepted(self._durable(key))
 
     def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int]) -> Pulled | Outdated:
         """What is ready of these pieces after this step, the most urgent first; never waits."""
-        if epoch != self.epoch or not self._is_member(worker):
-            return Outdated(self.epoch)
+        if refused := self._refused(worker, epoch):
+            return refused
         answers: list[Answer] = []
         missing: dict[str, None] = {}
         behind: dict[int, int] = {}
@@ -182,12 +186,14 @@ class Shard:
         return {
             "epoch": self.epoch,
             "settings": self._settings,
+            "enrolled": set(self._enrolled),
             "pieces": {key: (piece.layout, piece.state_dict()) for key, piece in self._pieces.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.epoch, self._settings = state["epoch"], state["settings"]
+        self._enrolled = set(state["enrolled"])
         self._pieces = {}
         for key, (layout, saved) in state["pieces"].items():
             assert self._settings
@@ -201,6 +207,12 @@ class Shard:
     @property
     def _synchronous(self) -> bool:
         return self._settings is None or self._settings.synchronous
+
+    def _refused(self, worker: str, epoch: int) -> Outdated | None:
+        """Why rounds of a worker are none of ours; it has to enrol if the epoch in the answer is older than its own."""
+        if epoch != self.epoch or not self._is_member(worker):
+            return Outdated(self.epoch)
+        return None if worker in self._enrolled else Outdated(epoch - 1)
 
     def _is_member(self, worker: str) -> bool:
         return any(worker in piece.clocks for piece in self._pieces.values())

@@ -1,0 +1,89 @@
+"""Couriers: what is urgent overtakes, and what a server has lost is sent again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ropewalk.exchange.parameter_server.courier import Attempt, Courier, Letter
+from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer
+from tests.exchange.parameter_server.local_servers import HeldShard
+
+
+class Desk:
+    """Has letters of 10 bytes, and notes what happens."""
+
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+        self.changed = threading.Condition()
+
+    def encode(self, key: int, attempt: Attempt) -> Letter | None:
+        return None if attempt.over else Letter(attempt.step, bytes(10), 1.0)
+
+    def deliver(self, answer: Answer, attempt: Attempt) -> None:
+        raise AssertionError("nothing is pulled in these tests")
+
+    def failed(self, attempt: Attempt, error: BaseException) -> None:
+        with self.changed:
+            self.failures.append(error)
+            self.changed.notify_all()
+
+    def enrol_again(self, shard: int) -> None:
+        raise AssertionError("nothing is lost in these tests")
+
+
+def courier(shard: HeldShard, desk: Desk, in_flight_bytes: int) -> Courier:
+    return Courier(
+        0, shard, "w0", desk, in_flight_bytes=in_flight_bytes, replay_bytes=1000, keeps_all=True, wait_s=0.01
+    )
+
+
+@pytest.mark.parametrize("by_priority", [True, False])
+def test_pieces_of_first_layers_overtake_those_that_were_ready_before_them(by_priority: bool) -> None:
+    shard, desk = HeldShard(), Desk()
+    sends = courier(shard, desk, in_flight_bytes=20)
+    sends.begin(Attempt(0, 0))
+    for key in (5, 4, 3):  # as the backward makes them ready
+        sends.post(key, key if by_priority else 0)
+        shard.wait_for(min(6 - key, 2))
+    for key in (2, 1, 0):
+        sends.post(key, key if by_priority else 0)
+    order: list[int] = []
+    for num in range(6):
+        order = shard.wait_for(min(num + 2, 6))
+        shard.pushed[num][1].set_exception(ValueError("answered"))  # (an answer that begins no pull)
+    assert order == ([5, 4, 0, 1, 2, 3] if by_priority else [5, 4, 3, 2, 1, 0])
+    sends.close()
+
+
+def test_no_more_is_on_the_way_than_allowed_but_for_a_single_piece() -> None:
+    shard, desk = HeldShard(), Desk()
+    sends = courier(shard, desk, in_flight_bytes=1)
+    sends.begin(Attempt(0, 0))
+    for key in range(3):
+        sends.post(key, key)
+    assert shard.wait_for(1) == [0]
+    assert len(shard.pushed) == 1
+    shard.pushed[0][1].set_exception(ValueError("answered"))
+    assert shard.wait_for(2) == [0, 1]
+    shard.pushed[1][1].set_exception(ValueError("answered"))
+    assert shard.wait_for(3) == [0, 1, 2]
+    sends.close()
+
+
+def test_a_step_that_is_over_is_not_pushed() -> None:
+    shard, desk = HeldShard(), Desk()
+    sends = courier(shard, desk, in_flight_bytes=10)
+    first = Attempt(0, 0)
+    sends.begin(first)
+    sends.post(1, 1)
+    sends.post(2, 2)
+    shard.wait_for(1)
+    first.over = True
+    shard.pushed[0][1].set_result(Accepted())
+    sends.begin(Attempt(1, 0))
+    sends.post(3, 3)
+    assert shard.wait_for(2) == [1, 3]
+    sends.close()
+    assert not desk.failures
