@@ -238,6 +238,14 @@ class CompressorConformance:
                 else:
                     team.play()
 
+    def test_who_is_silent_says_nothing_where_gradients_travel_whole_either(self) -> None:
+        """`whole` of a silent member is zero."""
+        for team in self._teams(has_errors=True):
+            team.play()
+            whole = team.encoders[0].whole(team.gradients[0], team.at(0, participates=False))
+            assert whole is not None, "None says the gradient"
+            assert not whole.any()
+
     def test_after_a_flush_nothing_is_kept(self) -> None:
         """`flush` gives the errors back, and sets errors and memories to zero."""
         for team in self._teams(has_errors=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ropewalk.errors import ExchangeInvalid
+from ropewalk.errors import ExchangeInvalid, MessageCorrupt
 from ropewalk.exchange.compressors import ErrorFeedback, Round, Sign
 from tests.exchange.compressors.rounds import heard, layout_of
 
@@ -30,6 +30,20 @@ def test_a_vote_takes_the_sign_that_most_sent_and_the_sum_of_magnitudes() -> Non
 def test_a_component_takes_one_bit() -> None:
     layout = layout_of((100, 80), (80,))
     assert Sign().encoder(layout).encode(torch.randn(8080), Round(0)).bits == 8080 + 2 * 32
+
+
+@pytest.mark.parametrize(("at", "byte"), [(3, 0xBF), (-1, 0x01)], ids=["a negative magnitude", "signs of no component"])
+def test_bytes_that_no_encoder_makes_are_refused(at: int, byte: int) -> None:
+    message = Sign().encoder(LAYOUT).encode(torch.ones(6), Round(0))
+    message.data[at] = byte
+    with pytest.raises(MessageCorrupt, match="magnitude of a parameter is negative, or there are signs of no"):
+        Sign().decoder(LAYOUT).decode({3: message.data.data}, torch.empty(6))
+
+
+@pytest.mark.parametrize("length", [8, 10])
+def test_messages_of_another_length_are_refused(length: int) -> None:
+    with pytest.raises(MessageCorrupt, match=f"rank 3 .* {length} bytes are not the signs of 6 components"):
+        Sign().decoder(LAYOUT).decode({3: memoryview(bytes(length))}, torch.empty(6))
 
 
 def test_a_vote_takes_no_error_feedback() -> None:

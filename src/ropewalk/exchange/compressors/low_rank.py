@@ -201,6 +201,9 @@ class _LowRankEncoder(SummableEncoder):
         self._pieces.add(self._all_P, total, out)
         self._prepare([Q.clone() for Q in self._pieces.read_second(total)[0]])
 
+    def whole(self, gradient: Tensor, round_: Round) -> Tensor | None:
+        return None if round_.participates else torch.zeros_like(gradient)
+
     def commit(self) -> None:
         self._all_Q = self._next.take() or self._all_Q
         self.abort()
