@@ -27,8 +27,9 @@ from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
 from ropewalk.exchange.traffic import Traffic
 
-#: Up to so many bytes the delay of a message counts for more than its length.
-_SMALL_BYTES = 16 << 10
+#: Up to so many bytes the delay of a message counts for more than its length: a tenth of a millisecond is 2 KiB at
+#: 160 Mbit/s. Slower links would rather have the ring, which sends less than M - 1 copies.
+_SMALL_BYTES = 2 << 10
 _FACT_BYTES = 8
 
 Send = Callable[[Packet], object]
