@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -131,3 +132,34 @@ def test_constants_outside_of_the_proof_are_refused_with_the_largest_c() -> None
     # Of a problem that is hardly strongly convex, about the same; of another, less.
     assert provable_xi(0.25, 1.0, 1e-9) == pytest.approx(provable_xi(0.25, 1.0))
     assert provable_xi(0.25, 1.0, 0.5) < provable_xi(0.25, 1.0)
+
+
+def test_the_provable_mode_takes_the_constants_of_the_options() -> None:
+    problem = breast_cancer()
+    alpha = 0.5 / problem.smoothness
+    c = 0.99 * provable_xi(alpha, problem.smoothness) * alpha
+    for compressor in (GDSEC(c=c), GDSEC(xi=c / alpha), GDSEC(c=c / 2, factors={"theta": 2.0})):
+        monitor = compressor.monitor(alpha, problem.smoothness)
+        assert monitor.xi == pytest.approx(c / alpha)
+    monitor = GDSEC(c=c).monitor(alpha, problem.smoothness)
+    run = Federation(problem, GDSEC(c=c), alpha=alpha, monitor=monitor).run(30)
+    assert monitor.num_rounds == 30
+    assert run.objective_error < 0.1
+    # Constants of another problem, which is smoother.
+    smoother = GDSEC(c=c).monitor(alpha * 5, problem.smoothness / 10)
+    with pytest.raises(DescentViolated):
+        Federation(problem, GDSEC(c=c), alpha=alpha * 5, monitor=smoother).run(30)
+
+
+@pytest.mark.parametrize(
+    "options", [{"error_correction": False}, {"values": "bfloat16"}, {"speakers": 1}, {"density": 0.1}]
+)
+def test_what_is_not_proved_has_no_provable_mode(options: dict[str, Any]) -> None:
+    with pytest.raises(ExchangeInvalid, match="descent is proved for error correction, exact values"):
+        replace(GDSEC(c=0.1), **options).monitor(0.1, 1.0)
+
+
+def test_without_error_correction_there_is_nothing_to_overshoot() -> None:
+    assert GDSEC(c=100, beta=1, error_correction=False, on_unstable="raise").memory_rate == 1
+    with pytest.raises(ExchangeInvalid, match="with xi give alpha too"):
+        GDSEC(xi=10.0, beta=None)

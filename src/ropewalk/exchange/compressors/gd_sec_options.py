@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.compressors.compressor import Compressor, Round
-from ropewalk.exchange.gd_sec_guards import OnUnstable, chosen_beta, stable_beta
+from ropewalk.exchange.gd_sec_guards import DescentMonitor, OnUnstable, chosen_beta, stable_beta
 from ropewalk.exchange.wire.values import ValueCodec
 
 Per = Literal["component", "layer", "bucket"]
@@ -76,6 +76,8 @@ class GDSECOptions(Compressor):
             raise ExchangeInvalid("GD-SEC with a density chooses components by rank; leave out factors and per")
         if self.alpha is not None and self.xi is None:
             raise ExchangeInvalid("GD-SEC takes alpha with xi only; in the averaged form give c, which is xi * alpha")
+        if self.beta is None and self.xi is not None and self.alpha is None:
+            raise ExchangeInvalid("GD-SEC chooses beta for c = xi * alpha; with xi give alpha too, or a beta")
         if self.momentum >= 1:
             raise ExchangeInvalid(f"GD-SEC takes a momentum below 1, not {self.momentum!r}")
         if self.beta is not None and (c := self._largest_c):
@@ -96,10 +98,38 @@ class GDSECOptions(Compressor):
     @property
     def _largest_c(self) -> float | None:
         """What beta is checked against; None where nothing is known of it."""
-        if self.density is not None or (self.xi is not None and self.alpha is None):
+        # What is forgotten does not add up while a component is silent: memories cannot overshoot.
+        if not self.error_correction or self.density is not None or (self.xi is not None and self.alpha is None):
             return None
         c = self.c if self.xi is None or self.alpha is None else self.xi * self.alpha
-        return c * max((float(torch.as_tensor(factor).max()) for factor in self.factors.values()), default=1.0)
+        return c * self._largest_factor
+
+    @property
+    def _largest_factor(self) -> float:
+        # 1 is that of parameters without.
+        return max(1.0, *(float(torch.as_tensor(factor).max()) for factor in self.factors.values()), 0.0)
+
+    def monitor(
+        self, alpha: float, smoothness: float, strong_convexity: float = 0.0, optimum: float = 0.0
+    ) -> DescentMonitor:
+        """The provable mode: what asserts descent in every round, for training with these options.
+
+        Args:
+            alpha: step size in the sum form: `lr / M` where plain SGD with rate lr steps along the mean.
+            smoothness: see `DescentMonitor`, as the others.
+            strong_convexity: of f.
+            optimum: the least value of f.
+
+        Raises:
+            ExchangeInvalid: the proof does not hold for these options, or not for an xi or c as large.
+        """
+        if not self.error_correction or self.values != "same" or self.speakers is not None or self.density is not None:
+            raise ExchangeInvalid(
+                "descent is proved for error correction, exact values, a threshold, and all members in every round; "
+                f"not for {self!r}"
+            )
+        xi = self.c / alpha if self.xi is None else self.xi
+        return DescentMonitor(alpha, smoothness, xi * self._largest_factor, strong_convexity, optimum)
 
     def speaks(self, round_: Round) -> bool:
         """Whether it is this member's turn to speak."""

@@ -21,6 +21,7 @@ from ropewalk.exchange.buckets import Entry, Layout
 from ropewalk.exchange.compressors.compressor import Round
 from ropewalk.exchange.compressors.gd_sec import GDSEC, value_seed
 from ropewalk.exchange.federated.problems import Problem
+from ropewalk.exchange.gd_sec_guards import DescentMonitor
 from ropewalk.exchange.wire.sparse import pack_sparse
 from ropewalk.exchange.wire.values import value_codec
 
@@ -78,6 +79,7 @@ class Federation:
         drop_out: float = 0.0,
         batch: int | None = None,
         seed: int = 0,
+        monitor: DescentMonitor | None = None,
     ) -> None:
         """Make workers with empty memories, and weights of zero.
 
@@ -89,6 +91,7 @@ class Federation:
             drop_out: chance of each of them not to answer.
             batch: rows that a worker draws for a gradient; None for all it has.
             seed: of all that is drawn.
+            monitor: the provable mode: asserts descent in every round (`GDSEC.monitor`).
 
         Raises:
             ExchangeInvalid: a share is not between 0 and 1, or the compressor has factors.
@@ -111,6 +114,7 @@ class Federation:
         self.applied: Tensor | None = None
         self.moved: Tensor | None = None
         self._participation, self._drop_out, self._batch = participation, drop_out, batch
+        self._monitor = monitor
         self._random = torch.Generator().manual_seed(seed)
         self._layout = Layout((Entry("theta", (problem.num_weights,), torch.float64),))
 
@@ -136,7 +140,13 @@ class Federation:
 
         Args:
             asked: who takes part, booleans by worker; drawn if None.
+
+        Raises:
+            DescentViolated: there is a monitor, and what it asserts does not hold.
         """
+        if self._monitor is not None:
+            gradient = self.problem.gradients(self.theta).sum(0)
+            self._monitor.check(self.theta, self.problem.value(self.theta), gradient)
         if asked is None:
             asked = self.asked()
         said, uplink_bytes = self._say(asked)
