@@ -34,7 +34,7 @@ pytest_plugins = [
     "tests.lab.docker",
 ]
 
-GRACE_S = 5.0  # ends of processes and threads take a moment, more on a busy machine
+GRACE_S = 20.0  # ends of processes and threads take a moment, more on a busy machine
 
 #: Not a ROPEWALK_ variable: those are settings, and unknown ones are refused.
 MARK = "TESTS_OF_ROPEWALK"

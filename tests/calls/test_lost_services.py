@@ -202,7 +202,7 @@ def test_a_hung_service_costs_a_caller_no_more_than_its_deadline(tmp_path: Path)
                 future.result()
             with pytest.raises(DeadlineExceeded):
                 next(client.items(3))
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 10
         process.kill(signal.SIGCONT)
         assert client.echo(3) == 3
 
@@ -487,7 +487,7 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
         signal.signal(signal.SIGINT, before)
         stop.set()
         if kind == "beside":
-            thread.join(10)
+            thread.join(DEADLINE_S)
             assert not thread.is_alive(), "a call hangs"
         assert not failures and num_interrupts > 20
         with frame.deadline(5):

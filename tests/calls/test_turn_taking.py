@@ -43,12 +43,12 @@ def test_calls_run_one_at_a_time_in_the_order_in_which_they_came(client: Any, ta
     assert served.num_waiting == 0 and served.num_done == 54
 
 
-def test_concurrent_methods_are_answered_while_another_one_sleeps(client: Any) -> None:
-    sleeping = client.sleep.future(1.0)
-    start = time.monotonic()
-    assert client.beside() == "beside"
-    assert time.monotonic() - start < 0.5 and not sleeping.done()
-    sleeping.result()
+def test_concurrent_methods_are_answered_while_another_one_waits(client: Any) -> None:
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    assert client.beside() == "beside" and not waiting.done()
+    client.open()
+    assert waiting.result() == "through"
 
 
 def test_a_method_marked_for_one_call_at_a_time_does_not_block_its_object(client: Any, target: Target) -> None:
@@ -144,7 +144,7 @@ def test_a_deadline_ends_a_call_and_the_client_goes_on(client: Any, target: Targ
     start = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"target\.note\(\) was not answered"), frame.deadline(0.1):
         client.note("never")
-    assert 0.09 < time.monotonic() - start < 2
+    assert 0.09 < time.monotonic() - start < 10
     with frame.deadline(0.1):
         future = client.note.future("never")
         with pytest.raises(DeadlineExceeded):
@@ -425,9 +425,7 @@ def test_an_answer_does_not_wait_for_a_longer_call_that_came_with_it(client: Any
     client.empty()
     first = client.sleep.future(0.05)
     quick, long, called = client.echo.future(1), client.wait.future(), threading.Event()
-    start = time.monotonic()
-    assert first.result() and quick.result() == 1
-    assert time.monotonic() - start < 1 and not long.done()
+    assert first.result(10) and quick.result(10) == 1 and not long.done()
     client.echo.future(2).add_done_callback(lambda _: called.set())
     assert not called.is_set()
     client.open()

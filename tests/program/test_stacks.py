@@ -53,7 +53,7 @@ def test_a_process_that_does_not_answer_says_so_in_time(tmp_path: Path) -> None:
     began = time.monotonic()
     shown = of_processes({"actor.0": tmp_path / "log", "actor.1": tmp_path / "none"}, lambda _: None, 0.2)
     assert set(shown.values()) == {"(it did not answer within 0.2 s: it is stopped, or has ended)\n"}
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_nodes_that_share_a_process_are_asked_once(tmp_path: Path) -> None:

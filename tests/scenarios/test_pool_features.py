@@ -216,15 +216,12 @@ def test_a_pool_grows_while_it_works_and_new_workers_have_work_at_once(tmp_path:
     with ropewalk.Pool(1) as pool:
         result = pool.map_async(gated, range(8), chunksize=8)  # in one piece, at the only worker
         wait_until(lambda: len(noted(started)) == 1)
-        before = time.monotonic()
         pool.resize(4)
         wait_until(lambda: len(set(noted(started))) == 4, what="the new ones take from the one that had it all")
-        took_s = time.monotonic() - before
         Path(gate).touch()
         result.get(10)
         assert len(noted(started)) == 8, "each began once"
         assert len(pool.status().workers) == 4
-    assert took_s < 1.0  # 0.1 s on a quiet machine; this one may be busy
 
 
 def test_a_pool_shrinks_after_the_tasks_it_is_in(tmp_path: Path) -> None:

@@ -188,8 +188,8 @@ def test_a_caller_whose_service_is_killed_in_the_call_is_told_at_once_who_and_ho
         wait_until(lambda: noted(path))
         begun = time.monotonic()
         kill(pid_of(running, "counter"))
-        assert running.wait(5)
-        assert time.monotonic() - begun < 2
+        assert running.wait(20)
+        assert time.monotonic() - begun < 10, "the call itself lasts a minute"
     assert noted(path) == ["sleeps", "counter:True:True"]
 
 
@@ -354,11 +354,11 @@ def test_a_caller_with_a_deadline_does_not_wait_for_a_service_that_sleeps(mode: 
         counter.get()
         begun = time.monotonic()
         with rw.deadline(0.2), pytest.raises(rw.DeadlineExceeded, match=r"counter\.sleep"):
-            counter.sleep(0.6)
-        assert 0.15 < time.monotonic() - begun < 0.5
+            counter.sleep(2.0)
+        assert 0.15 < time.monotonic() - begun < 1.5
         with rw.deadline(0.1), pytest.raises(rw.DeadlineExceeded, match=r"counter\.add"):
             counter.add(1)
-        with rw.deadline(5):
+        with rw.deadline(20):
             assert counter.get() == 0, "a call that was given up while it waited does not run"
         running.stop()
 
@@ -379,10 +379,10 @@ def test_a_caller_with_a_deadline_does_not_wait_for_a_service_that_was_stopped_b
                     counter.add(1)
             with rw.deadline(0.2), pytest.raises(TimeoutError):
                 counter.add.future(1).result()
-            assert time.monotonic() - begun < 1.5
+            assert time.monotonic() - begun < 10
             begun = time.monotonic()
             assert status_of(running, "counter").state == "running"
-            assert time.monotonic() - begun < 1.0, "status does not wait for it"
+            assert time.monotonic() - begun < 5, "status does not wait for it"
         finally:
             os.kill(pid, signal.SIGCONT)
         assert counter.get() <= 2, "they may or may not have had their effect"
@@ -397,7 +397,7 @@ def test_stopping_a_program_with_a_service_that_was_stopped_by_a_signal_kills_it
     suspend(pid_of(running, "counter"))
     begun = time.monotonic()
     running.stop(grace_s=0.3)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
 
 
 def call_with_deadline(counter: Counter, path: str) -> None:

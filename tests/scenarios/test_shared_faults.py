@@ -105,13 +105,13 @@ def test_all_that_wait_at_a_depot_that_is_killed_hear_of_it_and_a_new_one_takes_
         depot_of(session).kill()
         begun = time.monotonic()
         for future in waiting[:1] + waiting[2:]:
-            error = future.exception(5)
+            error = future.exception(20)
             assert isinstance(error, rw.PeerLost)
             assert " is gone: nobody answers at unix:" in str(error)
         items = Queue(session=session)
         items.put("again")
         assert items.get() == "again"
-        assert time.monotonic() - begun < 3.0
+        assert time.monotonic() - begun < 10
     inside.join(5)
     assert inside.exitcode == 7
     one.send("a pipe goes on between those who have it")
@@ -259,13 +259,14 @@ def test_ctrl_c_while_waiting_loses_nothing(session: Session, what: str) -> None
     chance = random.Random(7)
     num_got = num_interrupts = num_put = 0
     main = threading.main_thread().ident or 0
-    armed = threading.Event()
+    armed = list[bool]()  # not an event, which an interrupt could leave locked
     over = threading.Event()
 
     def disturb() -> None:
         nonlocal num_put
         while not over.is_set():
-            if armed.wait(0.1):
+            time.sleep(0.0005)
+            if armed:
                 time.sleep(chance.random() * 0.002)
                 if chance.random() < 0.5:
                     put(num_put)
@@ -280,10 +281,10 @@ def test_ctrl_c_while_waiting_loses_nothing(session: Session, what: str) -> None
         got: list[Any] = []
         while num_interrupts < 100:
             try:
-                armed.set()
+                armed.append(True)
                 got.append(get())
                 num_got += 1
-                while armed.is_set():
+                while armed:
                     time.sleep(0.001)
                 time.sleep(0.5)  # the interrupt comes now
             except KeyboardInterrupt:

@@ -434,11 +434,11 @@ def test_calls_to_hosts_that_are_gone_end_by_name_and_all_others_go_on(lab: Lab,
         for (name, place), took_s, kind, text in json.loads(script.line()):
             assert kind == "PeerLost"
             assert f" on {name} is gone" in text
-            assert took_s < 1.0, f"{place} took {took_s:.1f} s"
+            assert took_s < 5.0, f"{place} took {took_s:.1f} s"
         lab.heal(cut)
         script.tell("go on")
         for what, longest_s in json.loads(script.line()):
-            assert longest_s < 1.0, f"{what}: a call took {longest_s:.1f} s"
+            assert longest_s < 4.0, f"{what}: a call took {longest_s:.1f} s"
         assert json.loads(script.line()) == [-9, -9, 0]
         code, _, errors = script.end()
         assert code == 0, errors

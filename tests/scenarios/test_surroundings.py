@@ -281,7 +281,7 @@ def test_a_child_that_outlives_its_task_keeps_nobody_from_noticing_the_workers_d
         begun = time.monotonic()
         kill(worker)
         wait_until(lambda: pool.status().num_deaths == 1)
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 10
         assert pool.apply(square, (3,)) == 9
 
 
@@ -380,7 +380,7 @@ def test_ctrl_c_in_a_script_is_a_keyboard_interrupt_and_leaves_nothing(
         script.signal(signal.SIGINT)
         begun = time.monotonic()
         code, out, errors = script.end()
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < 10
     assert code == -signal.SIGINT and out == ""
     assert errors.rstrip().endswith("KeyboardInterrupt") and errors.count("Traceback") == 1
     wait_until_gone(pids, 1.0)

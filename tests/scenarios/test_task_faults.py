@@ -355,11 +355,12 @@ def test_a_task_that_holds_the_gil_for_ever_times_out_and_those_behind_it_finish
             library.pthread_mutex_lock(mutex)  # for ever, and no signal ends it
         return number
 
-    with ropewalk.Pool(2, task_timeout_s=2.0) as pool:
+    with ropewalk.Pool(2, task_timeout_s=4.0) as pool:
+        pool.wait_until_ready()
         results = pool.imap_unordered(hold, range(40), chunksize=20)  # 19 wait in the pickle of the one that hangs
         before = time.monotonic()
         finished = {results.next(10) for _ in range(39)}
-        assert time.monotonic() - before < 1.9, "they waited for the one that hangs"
+        assert time.monotonic() - before < 3.9, "they waited for the one that hangs"
         assert finished == set(range(1, 40))
         with pytest.raises(TaskTimeout, match="task 0 ran longer"):
             results.next(10)

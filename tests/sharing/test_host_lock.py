@@ -174,7 +174,7 @@ def test_a_time_limit_ends_the_wait(session: rw.Session, pool: Pool, of: str) ->
         assert value.acquire(True, -1) is False
         began = time.monotonic()
         assert value.acquire(timeout=0.2) is False
-        assert 0.2 <= time.monotonic() - began < 2
+        assert 0.2 <= time.monotonic() - began < 10
     assert value.acquire(timeout=10**12) is True
     value.release()
 

@@ -10,7 +10,7 @@ import pickle
 import queue
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
 from typing import Any
 
@@ -45,6 +45,16 @@ def simulators() -> Iterator[list[Any]]:
     yield [each.Simulator(0.2) for each in managers]
     for each in managers:
         each.shutdown()
+
+
+def is_ever_within(seconds: float, act: Callable[[], object]) -> bool:
+    """Whether something takes less than so long, one time of five: a busy machine may hold up the others."""
+    for _ in range(5):
+        began = time.monotonic()
+        act()
+        if time.monotonic() - began < seconds:
+            return True
+    return False
 
 
 def test_a_list_is_a_list(manager: Any) -> None:
@@ -193,10 +203,12 @@ def test_what_a_killed_process_referred_to_is_let_go(manager: Any) -> None:
 def test_many_simulators_step_at_once(simulators: list[Any]) -> None:
     for simulator in simulators:
         simulator.step(0)
-    start = time.monotonic()
-    futures = [simulator.step.future(1) for simulator in simulators]
-    assert all(future.result() >= 1 for future in as_completed(futures))
-    assert time.monotonic() - start < 0.6  # one after the other: 0.8 s
+
+    def step_all() -> None:
+        futures = [simulator.step.future(1) for simulator in simulators]
+        assert all(future.result() >= 1 for future in as_completed(futures))
+
+    assert is_ever_within(0.6, step_all)  # one after the other: 0.8 s
 
 
 def test_calls_can_be_awaited_in_both_ways(simulators: list[Any]) -> None:
@@ -214,18 +226,22 @@ def test_a_failure_is_in_the_future(simulator: Any) -> None:
 
 
 def test_a_call_that_is_sent_is_made_and_not_waited_for(simulator: Any) -> None:
-    total = simulator.step(0)
-    start = time.monotonic()
-    simulator.step.send(10)
-    assert time.monotonic() - start < 0.2
-    wait_until(lambda: simulator.step(0) == total + 10)
+    total, sent = simulator.step(0), list[int]()
+
+    def send() -> None:
+        sent.append(10)
+        simulator.step.send(10)
+
+    assert is_ever_within(0.2, send)  # the call itself takes as long
+    wait_until(lambda: simulator.step(0) == total + sum(sent))
 
 
 def test_several_calls_of_one_object_run_at_once(simulator: Any) -> None:
-    start = time.monotonic()
-    for future in [simulator.step.future(0) for _ in range(4)]:
-        future.result()
-    assert time.monotonic() - start < 0.6  # one after the other: 0.8 s
+    def step_four_times() -> None:
+        for future in [simulator.step.future(0) for _ in range(4)]:
+            future.result()
+
+    assert is_ever_within(0.6, step_four_times)  # one after the other: 0.8 s
 
 
 def test_methods_of_proxies_are_values(manager: Any) -> None:

@@ -186,8 +186,8 @@ def test_a_process_is_stopped_for_as_long_as_the_block_runs() -> None:
 
 def test_points_cost_nothing_to_speak_of() -> None:
     """The hot loop of a worker has none at all; elsewhere it is one look at a variable."""
-    began = time.perf_counter()
+    began = time.thread_time()  # of this thread alone: others may want the processor, too
     for _ in range(100_000):
         if injection.visit and injection.visit("link.send", ""):
             raise AssertionError
-    assert time.perf_counter() - began < 0.05
+    assert time.thread_time() - began < 0.05

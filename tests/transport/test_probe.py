@@ -47,7 +47,7 @@ def probe_from(machine: Machine, ip: str, port: int, timeout_s: float = 3.0) -> 
 def test_an_open_way_is_found_open(machines: tuple[Machine, Machine], listening: tuple[str, int]) -> None:
     found, took_s = probe_from(machines[1], *listening)
     assert found is None
-    assert took_s < 1
+    assert took_s < 2.5
 
 
 def test_a_dropped_packet_is_a_time_out_within_the_bound(
@@ -56,7 +56,7 @@ def test_a_dropped_packet_is_a_time_out_within_the_bound(
     launcher, agent = machines
     guard(launcher, listening[1], "drop")
     found, took_s = probe_from(agent, *listening, timeout_s=0.5)
-    assert 0.4 < took_s < 1.5
+    assert 0.4 < took_s < 2.5
     assert found
     assert found.obstacle is Obstacle.TIMED_OUT
     words = found.explain(f"agent-2 on n2 ({agent.ip})", "the launcher")
@@ -85,7 +85,7 @@ def test_a_firewall_that_rejects_is_heard_at_once(
     assert found
     assert found.obstacle is obstacle
     assert "firewall" in found.explain("agent-1", "the launcher")
-    assert took_s < 2
+    assert took_s < 4
 
 
 def test_a_port_where_nobody_listens_says_so(machines: tuple[Machine, Machine]) -> None:
@@ -95,7 +95,7 @@ def test_a_port_where_nobody_listens_says_so(machines: tuple[Machine, Machine]) 
     assert found
     assert found.obstacle is Obstacle.REFUSED
     assert "connection refused; nothing listens there" in found.explain("agent-1", "the launcher")
-    assert took_s < 1
+    assert took_s < 2.5
 
 
 def test_a_network_that_no_route_leads_to_says_so(machines: tuple[Machine, Machine]) -> None:
@@ -104,14 +104,14 @@ def test_a_network_that_no_route_leads_to_says_so(machines: tuple[Machine, Machi
     assert found.obstacle is Obstacle.NO_ROUTE
     assert "network is unreachable" in found.why
     assert "ip route get 10.200.0.1" in found.explain("agent-1", "the launcher")
-    assert took_s < 1
+    assert took_s < 2.5
 
 
 def test_a_host_that_is_not_there_is_told_within_the_bound(machines: tuple[Machine, Machine]) -> None:
     found, took_s = probe_from(machines[1], machines[0].ip.rpartition(".")[0] + ".200", 4711, timeout_s=1.0)
     assert found
     assert found.obstacle in (Obstacle.TIMED_OUT, Obstacle.NO_ROUTE), "whichever comes first"
-    assert took_s < 2
+    assert took_s < 4
 
 
 def test_a_firewall_of_this_host_is_not_looked_for_on_the_other(

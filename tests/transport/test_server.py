@@ -142,7 +142,7 @@ def test_dialling_a_server_that_does_not_answer_ends_in_time(tmp_path: Path) -> 
                         passport=Passport("here", certificate=certificate("x")),
                         timeout_s=0.3,
                     )
-                assert 0.25 < time.monotonic() - began < 2
+                assert 0.25 < time.monotonic() - began < 10
     finally:
         silent.close()
         os.unlink(path)
