@@ -27,9 +27,9 @@ from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
 from ropewalk.exchange.traffic import Traffic
 
-#: Up to so many bytes the delay of a message counts for more than its length: a tenth of a millisecond is 2 KiB at
-#: 160 Mbit/s. Slower links would rather have the ring, which sends less than M - 1 copies.
-_SMALL_BYTES = 2 << 10
+#: Up to so many bytes everybody gets everything. It is one delay instead of 2 (M - 1), which a neighbour hardly notices,
+#: and M / 2 times the bytes, which a slow link does.
+_SMALL_BYTES = 512
 _FACT_BYTES = 8
 
 Send = Callable[[Packet], object]
