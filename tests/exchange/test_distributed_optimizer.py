@@ -308,14 +308,18 @@ def test_a_grad_scaler_sees_the_infinity_of_any_member_and_all_skip_together() -
 def test_nan_of_one_member_raises_on_all_and_training_can_go_on() -> None:
     def member(group):
         model = Net()
-        with _distributed(SGD(model.parameters(), lr=0.1), model, group, AllReduce(nan="raise")):
-            group_loss = _loss(model, _rows(group.rank)) * (math.nan if group.rank == 1 else 1.0)
+        with _distributed(SGD(model.parameters(), lr=0.1), model, group, AllReduce(nan="raise")) as optimizer:
             with pytest.raises(GradientNotFinite) as raised:
-                group_loss.backward()
+                (_loss(model, _rows(group.rank)) * (math.nan if group.rank == 1 else 1.0)).backward()
             assert raised.value.ranks == (1,) and "first.weight" in raised.value.parameters
+            optimizer.zero_grad()
+            _loss(model, _rows(group.rank)).backward()
+            optimizer.step()
         return _weights(model)
 
-    torch.testing.assert_close(_members(member)[0], _weights(Net()))
+    ends = _members(member)
+    assert _same(ends)
+    torch.testing.assert_close(ends[0], _alone(lambda p: SGD(p, lr=0.1), 1), rtol=1e-10, atol=1e-12)
 
 
 def test_a_step_with_nan_is_skipped_by_all_members() -> None:

@@ -25,7 +25,7 @@ from typing import Any, TypedDict, cast
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, GradientNotFinite
 from ropewalk.exchange import not_finite
 from ropewalk.exchange.backward_order import BackwardOrder
 from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Entry, Layout, plan_buckets
@@ -219,6 +219,9 @@ class BucketedExchange(Exchange):
         if self._step is not None:
             self.abort(self._step.epoch)
         self._thread.close()
+        # What is kept goes by name to the buckets of the next `bind`, which may have further parameters.
+        self._drop_buckets()
+        self._bucket_of.clear()
         self._thread = self._group = None
         for observer in self._observers:
             observer.close()
@@ -277,8 +280,11 @@ class BucketedExchange(Exchange):
             step = self._step
             if step is None or self._thread is None or epoch < step.epoch:
                 return
+            # Where members agreed on NaN, or nothing is under way, the group is as good as before.
+            hangs = step.under_way and not isinstance(step.error, GradientNotFinite)
             self._fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
-            self.interrupt()
+            if hangs:
+                self.interrupt()
             self._thread.drain()
             for bucket in self._buckets:
                 self.abort_bucket(bucket)
@@ -401,6 +407,7 @@ class BucketedExchange(Exchange):
         for observer in self._observers:
             observer.enqueued(bucket.index, bucket.layout.names)
         queued = time.perf_counter()
+        step.num_sent += 1
         self._thread.submit(partial(self._begin_bucket, step, bucket, last, done, queued))
 
     def _begin_bucket(
@@ -454,6 +461,7 @@ class BucketedExchange(Exchange):
                 self._copy_back(step, bucket)
         except BaseException as error:  # raised again by wait(), in the thread of the caller
             self._fail(step, error)
+        step.num_back += 1
         step.arrivals[bucket.index].set()
         if done is not None:
             step.held.append(done)

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.bucketed import BucketedExchange, BucketOptions, State
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
@@ -155,6 +156,18 @@ class LanedExchange(BucketedExchange):
     def make_lane(self, layout: Layout) -> Lane:
         """The lane of a new bucket."""
         return Lane(self._compressor.encoder(layout), self._compressor.decoder(layout))
+
+    @property
+    def compressor(self) -> Compressor:
+        """The compressor of all buckets."""
+        return self._compressor
+
+    def set_compressor(self, compressor: Compressor) -> None:
+        """Go on with the same compressor in another configuration, between two steps; the same on every member."""
+        if type(compressor) is not type(self._compressor):
+            raise ExchangeInvalid(f"{compressor!r} cannot go on with the state of {self._compressor!r}")
+        self._compressor = compressor
+        self.rebucket(self.layouts)
 
     @property
     def keeps_state(self) -> bool:

@@ -130,6 +130,8 @@ class OpenStep:
         verdict: what all members decided about such findings.
         error: why the step failed; the first thing that went wrong.
         settled: everything is done, or the step has failed.
+        num_sent: buckets that were given to the communication thread.
+        num_back: of them, those that came back.
         held: what is to be called when the step is settled, with what it failed with.
     """
 
@@ -143,6 +145,8 @@ class OpenStep:
     verdict: Verdict | None = None
     error: BaseException | None = None
     settled: threading.Event = field(default_factory=threading.Event)
+    num_sent: int = 0
+    num_back: int = 0
     held: list[Callable[[BaseException | None], None]] = field(
         default_factory=list[Callable[[BaseException | None], None]]
     )
@@ -151,6 +155,11 @@ class OpenStep:
     def counts(self) -> bool:
         """Whether the exchange's own state is to move on with this step."""
         return self.error is None and (self.verdict is None or self.verdict.goes_on)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether buckets were sent that are not back, so that this member may wait for others."""
+        return self.num_back < self.num_sent
 
     @property
     def agreed(self) -> Agreement:
