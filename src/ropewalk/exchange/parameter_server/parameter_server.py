@@ -1,9 +1,9 @@
 """`ParameterServer`: gradients through servers, each with a part of the model.
 
-    worker 0 ── push(piece) ──▶ ┌─────────┐         the server averages gradients: the optimizer is the worker's,
-    worker 1 ── push(piece) ──▶ │ shard 0 │           and what comes back is the mean, as of an all-reduce;
-    worker 2 ── push(piece) ──▶ │ shard 1 │         the server owns the weights (`optimizer=ServerSGD(...)`): weights come
-              ◀── pull(piece) ──└─────────┘           back, in rounds, with bounded staleness, or with none
+    worker 0 ── push(piece) ──▶ ┌─────────┐   the server averages gradients: what comes back is the mean, as of an
+    worker 1 ── push(piece) ──▶ │ shard 0 │   all-reduce, and the optimizer is the worker's;
+    worker 2 ── push(piece) ──▶ │ shard 1 │   or the server owns the weights (`optimizer=ServerSGD(...)`), which come
+              ◀── pull(piece) ──└─────────┘   back in rounds, with bounded staleness, or at any time
 
 Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014. Pieces are pushed and pulled by
 the order of the model, because the next forward needs the first layers first, although backward makes them ready last
@@ -12,32 +12,31 @@ the order of the model, because the next forward needs the first layers first, a
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, ExchangeError, ExchangeInvalid, ExchangeStalled, MemberLost, ServiceLost
-from ropewalk.exchange.buckets import Entry
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost, ServiceLost
 from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
-from ropewalk.exchange.observer import Observer
+from ropewalk.exchange.observer import WHOLE_STEP, Observer
 from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter
-from ropewalk.exchange.parameter_server.outcomes import Answer, Behind, Enrolled, Mode, Outdated, ServerSettings
-from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES, Part, bytes_of, cut_pieces, merged_state
+from ropewalk.exchange.parameter_server.enrolment import Enrolment
+from ropewalk.exchange.parameter_server.outcomes import Answer, Mode, ServerSettings
+from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
+from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
-from ropewalk.exchange.parameter_server.worker_piece import WorkerPiece
 from ropewalk.exchange.reporting import Ledger
 
-#: Of one push beside the message: the frame, the name of the method, worker, epoch, step and piece. Measured.
-PUSH_HEADER_BYTES = 0
+#: What a worker sends for a piece beside the message: the call that pushes and the one that pulls, frames and names.
+#: Measured at the socket, where it is a few bytes more or less with the worker's name.
+HEADER_BYTES = 157
 
 
 class ParameterServer(Exchange):
@@ -104,7 +103,7 @@ class ParameterServer(Exchange):
         self._timeout_s = timeout_s
         self._shaping = shaping
         self._observers = observers
-        self._group: Group | None = None
+        self._enrolment: Enrolment | None = None
 
     def connect(self, servers: Any) -> None:
         """Say where the servers are; before `bind`."""
@@ -113,61 +112,52 @@ class ParameterServer(Exchange):
     # Members
 
     def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
-        if self._group is not None:
+        if self._enrolment is not None:
             raise RuntimeError("this exchange is bound already; make another one, or call regroup")
         if self._servers is None:
             raise RuntimeError("this parameter server has no servers yet; give it their client, or call connect")
-        self._parameters = dict(named := list(named_parameters))
-        pieces = cut_pieces([Entry.of(*one) for one in named], len(self._servers), self._piece_bytes)
-        self._pieces = {piece.key: WorkerPiece(piece, self.settings) for piece in pieces}
-        self._of_parameter: dict[str, list[tuple[int, Part, slice]]] = {}
-        for piece in pieces:
-            for part, place in zip(piece.parts, piece.layout.slices.values(), strict=True):
-                self._of_parameter.setdefault(part.name, []).append((piece.key, part, place))
-        self._group = group
-        self._worker = group.members[group.rank]
-        self._size, self._rank = group.size, group.rank
-        self._keys = [[piece.key for piece in pieces if piece.shard == at] for at in range(len(self._servers))]
-        self._codec = [threading.Lock() for _ in self._keys]
+        self._model = model = PiecedModel(named_parameters, len(self._servers), self._piece_bytes, self.settings)
+        enrolment = Enrolment(self._servers, self.settings, model, group, self._timeout_s)
+        enrolment.introduce()
+        self._enrolment = enrolment
+        self._size = group.size
+        self._codec = [threading.Lock() for _ in model.keys]
         self._progress = threading.Condition()
         self._record: StepRecord | None = None
         self._attempt = Attempt(-1, -1, over=True)
         self._failure: BaseException | None = None
-        self._enrolled_at: int | None = None
-        self._memories: list[dict[int, bytes]] = [{} for _ in self._keys]
-        self._first_weights: list[dict[int, bytes]] = [{} for _ in self._keys]
         self._is_taken_back = False
-        self._grads: dict[str, Tensor] = {}
-        self._applied_samples = 1.0
-        self.next_step = 0
-        """The step that the servers expect next of this worker, for one that joins or comes back."""
-        self._port = ShapedPort(self._shaping) if self._shaping else None
+        self._done: set[int] = set()
         self._ledger = Ledger()
         self._told: tuple[Observer, ...] = (self._ledger, *self._observers)
-        self._tell_bound()
-        self._introduce()
+        self._tell_bound(group)
+        port = ShapedPort(self._shaping) if self._shaping else None
         self._couriers = [
             Courier(
                 at,
                 self._servers[at],
-                self._worker,
+                enrolment.worker,
                 self,
                 in_flight_bytes=self._in_flight_bytes,
                 replay_bytes=self._replay_bytes,
                 keeps_all=not self.settings.owns_nothing,
-                port=self._port,
+                port=port,
                 wait_s=min(WAIT_S, self._timeout_s / 4),
             )
-            for at in range(len(self._keys))
+            for at in range(len(model.keys))
         ]
 
     def regroup(self, group: Group) -> None:
-        self._bound()
-        self._group = group
-        self._size, self._rank = group.size, group.rank
-        self._enrolled_at = None
+        enrolment = self._bound()
+        enrolment.group, enrolment.step = group, None
+        self._size = group.size
         self._is_taken_back = False
-        self._tell_bound()
+        self._tell_bound(group)
+
+    @property
+    def next_step(self) -> int:
+        """The step that the servers expect next of this worker, for one that joins or comes back."""
+        return self._bound().next_step
 
     def leave(self) -> None:
         """Take part no more, between two steps: the servers forget this worker's memory and add its error once.
@@ -176,149 +166,60 @@ class ParameterServer(Exchange):
             ExchangeInvalid: with sparse answers nobody would hear of the error; hand `errors()` over to a member that
                 stays, and regroup.
         """
-        group = self._bound()
-        if self.settings.sparse_answers:
-            raise ExchangeInvalid(
-                "servers that answer with sparse sums cannot add an error; give errors() to a member that stays, for "
-                "its take_errors, and let the others regroup; or use sparse_answers=False"
-            )
-        step = self._attempt.step + 1 if self._attempt.step >= 0 else self.next_step
-        for at, keys in enumerate(self._keys):
-            pieces = {key: self._pieces[key] for key in keys}
-            memories = {key: memory for key, piece in pieces.items() if (memory := piece.memory) is not None}
-            errors = {
-                key: bytes(bytes_of(error))
-                for key, piece in pieces.items()
-                if (error := piece.encoder.error) is not None and error.any()
-            }
-            self._servers[at].leave(self._worker, group.epoch, step, memories, errors)
-
-    def _introduce(self) -> None:
-        """Tell every server what it has; take its weights over, if it is to own them."""
-        settings = self.settings
-        self._ask_all("introduce", lambda at: (settings, self._layouts(at)))
-        if settings.optimizer is None:
-            return
-        group = self._bound()
-        if group.rank == 0:
-            for at, keys in enumerate(self._keys):
-                self._first_weights[at] = {key: self._of_model(key) for key in keys}
-            self._ask_all("provide", lambda at: (self._first_weights[at],))
-        self._take_over(with_memory=False)  # others may be members already, and wait for our memory
-        self._write_weights()
-
-    def _layouts(self, at: int) -> dict[int, Any]:
-        return {key: self._pieces[key].piece.on_host for key in self._keys[at]}
-
-    def _take_over(self, with_memory: bool) -> None:
-        """Begin with what the servers have, as soon as they have all of it."""
-        due = time.monotonic() + self._timeout_s
-        for at, keys in enumerate(self._keys):
-            while (standing := self._servers[at].standing(keys, with_memory)) is None:
-                if time.monotonic() > due:
-                    raise ExchangeStalled(
-                        f"server {at} still waits for weights or memories of other members after {self._timeout_s} s",
-                        waited_s=self._timeout_s,
-                    )
-            for key, found in standing.items():
-                self._pieces[key].take_over(found)
-                self.next_step = max(self.next_step, found.step + 1)
-
-    def _enrol(self, step: int) -> None:
-        """Become a member of this epoch, from this step on."""
-        self._enrolled_at = step
-        for at, keys in enumerate(self._keys):
-            if self.settings.compressor.keeps_memory:
-                found = {key: self._pieces[key].memory for key in keys}
-                self._memories[at] = {key: memory for key, memory in found.items() if memory is not None}
-        for at, outcome in enumerate(self._ask_all("enrol", self._enrolment)):
-            self._check_enrolled(at, outcome)
-        if self.settings.sparse_answers:
-            self._take_over(with_memory=True)
-
-    def _enrolment(self, at: int) -> tuple[Any, ...]:
-        group = self._bound()
-        return self._worker, group.epoch, group.members, self._enrolled_at, self._memories[at] or None
-
-    def _check_enrolled(self, at: int, outcome: Enrolled | Outdated | Behind) -> None:
-        group = self._bound()
-        if isinstance(outcome, Outdated):
-            raise ExchangeAborted(
-                f"server {at} is at epoch {outcome.epoch} already, this worker at {group.epoch}; regroup",
-                epoch=group.epoch,
-            )
-        if isinstance(outcome, Behind):
-            raise ExchangeError(
-                f"server {at} came back from a state of step {outcome.step}, before the members changed at step "
-                f"{self._enrolled_at}, and its weights since then are lost; give it a shorter checkpoint_s"
-            )
-
-    def enrol_again(self, shard: int) -> None:
-        """For couriers: a server came back and does not know this epoch."""
-        server = self._servers[shard]
-        server.introduce(self.settings, self._layouts(shard))
-        self._check_enrolled(shard, server.enrol(*self._enrolment(shard)))
-        if self._first_weights[shard]:
-            server.provide(self._first_weights[shard])
+        self._bound().leave(self.next_step)
 
     # A step
 
     def begin(self, record: StepRecord) -> None:
-        group = self._bound()
+        enrolment = self._bound()
+        epoch = enrolment.group.epoch
         if self._is_taken_back:
-            raise ExchangeAborted("the last step was taken back; call regroup first", epoch=group.epoch)
+            raise ExchangeAborted("the last step was taken back; call regroup first", epoch=epoch)
         if self._record is not None:
             raise RuntimeError(f"step {self._record.step} has not been finished")
-        if self._enrolled_at is None:
-            self._enrol(record.step)
+        if enrolment.step is None:
+            enrolment.enrol(record.step)
         self._record, self._failure = record, None
-        self._grads.clear()
-        self._done: set[int] = set()
-        self._attempt = Attempt(group.epoch, record.step)
-        for piece in self._pieces.values():
-            piece.begin()
+        self._done = set()
+        self._attempt = Attempt(epoch, record.step)
+        self._model.begin()
         for courier in self._couriers:
             courier.begin(self._attempt)
         for observer in self._told:
             observer.begin(record)
 
     def ready(self, name: str, grad: Tensor) -> Work:
-        parts = self._of_parameter.get(name)
-        if parts is None:
-            raise KeyError(f"no parameter is called {name!r}; there are {', '.join(self._of_parameter)}")
+        self._bound()
+        places = self._model.places.get(name)
+        if places is None:
+            raise KeyError(f"no parameter is called {name!r}; there are {', '.join(self._model.places)}")
         if self._record is None:
             raise RuntimeError(f"{name!r} is ready outside of a step; call begin first")
-        if name in self._grads:
+        if name in self._model.gradients:
             raise RuntimeError(f"{name!r} was ready already in step {self._record.step}")
-        self._grads[name] = grad
+        self._model.gradients[name] = grad
         for observer in self._told:
             observer.ready(name)
-        flat = grad.detach().reshape(-1)
-        for key, part, place in parts:
-            self._fill(key, place, flat[part.start : part.stop])
-        return _Ready(self, self._attempt, frozenset(key for key, _, _ in parts))
+        self._fill(name, grad)
+        return _Ready(self, self._attempt, frozenset(key for key, _, _ in places))
 
-    def _fill(self, key: int, place: slice, values: Tensor | float) -> None:
-        piece = self._pieces[key]
-        piece.flat[place] = values
-        piece.left -= 1
-        if not piece.left:
+    def _fill(self, name: str, gradient: Tensor | None) -> None:
+        for key in self._model.fill(name, gradient):
+            piece = self._model.pieces[key].piece
             for observer in self._told:
-                observer.enqueued(key, piece.piece.layout.names)
-            self._couriers[piece.piece.shard].post(key, key if self._priority else 0)
+                observer.enqueued(key, piece.layout.names)
+            self._couriers[piece.shard].post(key, key if self._priority else 0)
 
     def wait(self) -> None:
+        self._bound()
         if self._record is None:
             raise RuntimeError("there is no step to wait for; call begin first")
-        for name, parts in self._of_parameter.items():
-            if name not in self._grads:
-                for key, _, place in parts:
-                    if key not in self._done:
-                        self._fill(key, place, 0.0)
+        for name in self._model.not_ready():
+            self._fill(name, None)
         began = time.perf_counter()
-        self._wait_for(self._attempt, frozenset(self._pieces))
+        self._wait_for(self._attempt, frozenset(self._model.pieces))
         for observer in self._told:
-            observer.phase("wait", -1, began, time.perf_counter())
+            observer.phase("wait", WHOLE_STEP, began, time.perf_counter())
 
     def _wait_for(self, attempt: Attempt, keys: frozenset[int]) -> None:
         """Wait until these pieces have come back."""
@@ -339,10 +240,10 @@ class ParameterServer(Exchange):
                     observer.waiting(time.monotonic() - since)
 
     def _stalled(self, waited_s: float) -> ExchangeStalled:
-        group = self._bound()
+        group = self._bound().group
         names = sorted({name for courier in self._couriers for name in courier.missing})
-        keys = [key for key in self._pieces if key not in self._done]
-        parameters = sorted({part.name for key in keys for part in self._pieces[key].piece.parts})
+        pieces = [piece for key, piece in self._model.pieces.items() if key not in self._done]
+        parameters = sorted({part.name for piece in pieces for part in piece.piece.parts})
         who = ", ".join(names) or "nobody in particular: perhaps a server is gone"
         return ExchangeStalled(
             f"step {self._attempt.step} has waited {waited_s:.1f} s for {who}; missing are {', '.join(parameters)}",
@@ -356,24 +257,24 @@ class ParameterServer(Exchange):
         record = self._record
         assert record is not None
         samples = 0.0
-        for piece in self._pieces.values():
+        for piece in self._model.pieces.values():
             piece.commit()
             samples = piece.applied_samples
         self._attempt.over = True
         if self.settings.optimizer:
-            self._write_weights()
+            self._model.write_weights()
         self._record = None
-        self._grads.clear()
-        self.next_step = record.step + 1
+        self._model.gradients.clear()
+        self._bound().next_step = record.step + 1
         for observer in self._told:
             observer.ended(record.step)
-        return self._ledger.finish(samples=samples, error_norm=self._error_norm())
+        return self._ledger.finish(samples=samples, error_norm=self._model.error_norm)
 
     def abort(self, epoch: int) -> None:
-        group = self._bound()
-        if epoch < group.epoch:
+        current = self._bound().group.epoch
+        if epoch < current:
             return
-        aborted = ExchangeAborted(f"step {self._attempt.step} was taken back", epoch=group.epoch)
+        aborted = ExchangeAborted(f"step {self._attempt.step} was taken back", epoch=current)
         with self._progress:
             if self._record is None:
                 return
@@ -382,10 +283,10 @@ class ParameterServer(Exchange):
             self._record = None
             self._is_taken_back = True
             self._progress.notify_all()
-        for at, keys in enumerate(self._keys):
+        for at, keys in enumerate(self._model.keys):
             with self._codec[at]:  # what is being encoded or decoded comes to its end
                 for key in keys:
-                    self._pieces[key].abort()
+                    self._model.pieces[key].abort()
         for observer in self._told:
             observer.failed(aborted)
 
@@ -393,15 +294,14 @@ class ParameterServer(Exchange):
 
     def encode(self, key: int, attempt: Attempt) -> Letter | None:
         """For couriers: what to push of a piece."""
-        piece, record = self._pieces[key], self._record
+        piece, record, group = self._model.pieces[key], self._record, self._bound().group
         began = time.perf_counter()
         with self._codec[piece.piece.shard]:
             if attempt.over or record is None:
                 return None
-            message = piece.encode(record.step, self._rank, self._size, record.samples, record.scale)
+            message = piece.encode(record.step, group.rank, self._size, record.samples, record.scale)
             data = message.data.tobytes()
-        group = self._bound()
-        group.traffic.add("push", sent=len(data), headers_sent=PUSH_HEADER_BYTES)
+        group.traffic.add("push", sent=len(data), headers_sent=HEADER_BYTES)
         names = dict(zip(piece.piece.layout.names, (part.name for part in piece.piece.parts), strict=True))
         for cut_name, size in message.layers.items():
             group.traffic.add_layers({names[cut_name]: size})
@@ -413,21 +313,26 @@ class ParameterServer(Exchange):
 
     def deliver(self, answer: Answer, attempt: Attempt) -> None:
         """For couriers: what a server says of a piece."""
-        piece, record = self._pieces[answer.key], self._record
+        piece, record = self._model.pieces[answer.key], self._record
         began = time.perf_counter()
         with self._codec[piece.piece.shard]:
             if attempt.over or record is None or answer.key in self._done:
                 return
             piece.deliver(answer)
             if self.settings.optimizer is None:
-                self._write_mean(answer.key, record.scale)
-        self._size = self._size if self.settings.synchronous else answer.size
-        self._bound().traffic.add("pull", received=len(answer.data))
+                self._model.write_mean(answer.key, record.scale)
+        if not self.settings.synchronous:
+            self._size = answer.size
+        self._bound().group.traffic.add("pull", received=len(answer.data))
         for observer in self._told:
             observer.phase("decode", answer.key, began, time.perf_counter())
         with self._progress:
             self._done.add(answer.key)
             self._progress.notify_all()
+
+    def enrol_again(self, shard: int) -> None:
+        """For couriers: a server came back without this worker."""
+        self._bound().enrol_again(shard)
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
         """For couriers: the attempt cannot succeed."""
@@ -441,68 +346,30 @@ class ParameterServer(Exchange):
                 self._failure = error
                 self._progress.notify_all()
 
-    # Values
-
-    def _write_mean(self, key: int, scale: float) -> None:
-        piece = self._pieces[key]
-        mean = piece.result
-        assert mean is not None
-        for part, place in zip(piece.piece.parts, piece.piece.layout.slices.values(), strict=True):
-            grad = self._grads.get(part.name)
-            if grad is not None:
-                _write(grad, part, mean[place] if scale == 1 else mean[place] * scale)
-
-    def _write_weights(self) -> None:
-        for piece in self._pieces.values():
-            assert piece.weights is not None
-            for part, place in zip(piece.piece.parts, piece.piece.layout.slices.values(), strict=True):
-                _write(self._parameters[part.name], part, piece.weights[place])
-
-    def _of_model(self, key: int) -> bytes:
-        parts = self._pieces[key].piece.parts
-        flats = [self._parameters[part.name].detach().reshape(-1)[part.start : part.stop] for part in parts]
-        return bytes(bytes_of(torch.cat(flats)))
-
     # What is kept
 
     def errors(self) -> dict[str, Tensor]:
-        """What compression has kept back, by parameter; between two steps."""
-        found = [
-            (piece.piece, {"": piece.piece.layout.by_name(error)})
-            for piece in self._pieces.values()
-            if (error := piece.encoder.error) is not None
-        ]
-        flat = merged_state(found).get("", {})
-        return {name: error.reshape(self._parameters[name].shape) for name, error in flat.items()}
+        self._bound()
+        return self._model.errors()
 
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:
-        """Take over what a member that leaves had kept back; added to the own."""
-        for name, flat in errors.items():
-            for key, part, place in self._of_parameter.get(name, ()):
-                error = torch.zeros_like(self._pieces[key].flat)
-                error[place] = flat.reshape(-1)[part.start : part.stop].to(error)
-                self._pieces[key].encoder.take_error(error)
-
-    def _error_norm(self) -> float:
-        errors = [piece.encoder.error for piece in self._pieces.values()]
-        return math.sqrt(sum(float(error.square().sum()) for error in errors if error is not None))
+        self._bound()
+        self._model.take_errors(errors)
 
     def report(self) -> Report:
+        self._bound()
         return self._ledger.report()
 
     def state_dict(self) -> dict[str, Any]:
-        state = merged_state((piece.piece, piece.state_dict()) for piece in self._pieces.values())
-        samples = next(iter(self._pieces.values())).applied_samples
-        return {"pieces": state, "applied_samples": samples, "next_step": self.next_step}
+        return {"next_step": self.next_step, **self._model.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._bound()
-        for piece in self._pieces.values():
-            piece.load_state_dict(state["pieces"], state["applied_samples"])
-        self._enrolled_at = None  # the servers remember the sum of the memories that were loaded
+        enrolment = self._bound()
+        self._model.load_state_dict(state)
+        enrolment.step = None  # the servers are to remember the sum of the memories that were loaded
 
     def close(self) -> None:
-        if self._group is None:
+        if self._enrolment is None:
             return
         self._attempt.over = True
         for courier in self._couriers:
@@ -512,20 +379,15 @@ class ParameterServer(Exchange):
 
     # Smaller steps
 
-    def _bound(self) -> Group:
-        if self._group is None:
+    def _bound(self) -> Enrolment:
+        if self._enrolment is None:
             raise RuntimeError("this exchange is not bound to parameters yet; call bind first")
-        return self._group
+        return self._enrolment
 
-    def _tell_bound(self) -> None:
-        layouts = [piece.piece.layout for piece in self._pieces.values()]
+    def _tell_bound(self, group: Group) -> None:
+        layouts = [piece.piece.layout for piece in self._model.pieces.values()]
         for observer in self._told:
-            observer.bind(layouts, self._bound())
-
-    def _ask_all(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> list[Any]:
-        """Call a method of every server at the same time; `arguments(at)` are those for server `at`."""
-        calls = [getattr(self._servers[at], method).future(*arguments(at)) for at in range(len(self._keys))]
-        return [call.result() for call in calls]
+            observer.bind(layouts, group)
 
 
 class _Ready(Work):
@@ -553,14 +415,3 @@ def _staleness(mode: str, staleness: int | None) -> int | None:
     if mode == "bounded" and staleness is None:
         raise ExchangeInvalid('mode="bounded" needs a bound, such as staleness=2')
     return 0 if mode == "synchronous" else staleness
-
-
-def _write(tensor: Tensor, part: Part, values: Tensor) -> None:
-    """Write to some components of a tensor, in place."""
-    with torch.no_grad():
-        if tensor.is_contiguous():
-            tensor.view(-1)[part.start : part.stop] = values
-        else:
-            whole = tensor.reshape(-1)
-            whole[part.start : part.stop] = values
-            tensor.copy_(whole.view(tensor.shape))

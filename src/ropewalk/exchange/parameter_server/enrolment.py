@@ -1,0 +1,135 @@
+"""`Enrolment`: how a worker becomes a member at all servers, again at one that came back without it, and leaves.
+
+    bind    introduce ─▶ (the server owns the weights: provide ─▶ standing)     what there is
+    begin   enrol ─▶ (replicas: standing)                                       the first step of an epoch
+
+What was said is kept, so that it can be said again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ropewalk.errors import ExchangeAborted, ExchangeError, ExchangeInvalid, ExchangeStalled, MemberLost
+from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.parameter_server.outcomes import Behind, Enrolled, Outdated, ServerSettings
+from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
+
+
+class Enrolment:
+    """One worker's membership.
+
+    Args:
+        servers: client of the shards.
+        settings: how they are to work.
+        model: the worker's.
+        group: who takes part.
+        timeout_s: how long to wait for what other members have to bring.
+
+    Attributes:
+        group: of this epoch.
+        step: from which on the worker takes part; None until it does in this epoch.
+        next_step: the step that the servers expect next of it, as far as they own the weights.
+    """
+
+    def __init__(
+        self, servers: Any, settings: ServerSettings, model: PiecedModel, group: Group, timeout_s: float
+    ) -> None:
+        self.group = group
+        self.step: int | None = None
+        self.next_step = 0
+        self.worker = group.members[group.rank]
+        self._servers = servers
+        self._settings = settings
+        self._model = model
+        self._timeout_s = timeout_s
+        self._memories: list[dict[int, bytes]] = [{} for _ in model.keys]
+        self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
+
+    def introduce(self) -> None:
+        """Tell every server what it has; take its weights over, if it is to own them."""
+        self._ask_all("introduce", lambda at: (self._settings, self._model.on_hosts(at)))
+        if self._settings.optimizer is None:
+            return
+        if self.group.rank == 0:
+            self._first_weights = [self._model.weights_of(at) for at in range(len(self._model.keys))]
+            self._ask_all("provide", lambda at: (self._first_weights[at],))
+        # Others may be members already, whose rounds wait for our memory.
+        self._take_over(with_memory=False)
+        self._model.write_weights()
+
+    def enrol(self, step: int) -> None:
+        """Become a member of this epoch, from this step on."""
+        self.step = step
+        if self._settings.compressor.keeps_memory:
+            self._memories = [self._model.memories_of(at) for at in range(len(self._model.keys))]
+        for at, outcome in enumerate(self._ask_all("enrol", self._words)):
+            self._check(at, outcome)
+        if self._settings.sparse_answers:
+            self._take_over(with_memory=True)
+
+    def enrol_again(self, at: int) -> None:
+        """A server came back and does not know this epoch, or not that this worker is in it."""
+        server = self._servers[at]
+        server.introduce(self._settings, self._model.on_hosts(at))
+        self._check(at, server.enrol(*self._words(at)))
+        if self._first_weights[at]:
+            server.provide(self._first_weights[at])
+
+    def leave(self, step: int) -> None:
+        """Take part no more from this step on.
+
+        Raises:
+            ExchangeInvalid: with sparse answers nobody would hear of the error that is kept here.
+        """
+        if self._settings.sparse_answers:
+            raise ExchangeInvalid(
+                "servers that answer with sparse sums cannot add an error; give errors() to a member that stays, for "
+                "its take_errors, and let the others regroup; or use sparse_answers=False"
+            )
+        model = self._model
+        words = self.worker, self.group.epoch, step
+        self._ask_all("leave", lambda at: (*words, model.memories_of(at), model.errors_of(at)))
+
+    def _words(self, at: int) -> tuple[Any, ...]:
+        return self.worker, self.group.epoch, self.group.members, self.step, self._memories[at] or None
+
+    def _check(self, at: int, outcome: Enrolled | Outdated | Behind) -> None:
+        epoch = self.group.epoch
+        if isinstance(outcome, Behind):
+            raise ExchangeError(
+                f"server {at} came back from a state of step {outcome.step}, before the members changed at step "
+                f"{self.step}, and its weights since then are lost; give it a shorter checkpoint_s"
+            )
+        if isinstance(outcome, Outdated) and outcome.epoch == epoch:
+            raise MemberLost(
+                f"server {at} does not count {self.worker!r} among the members of epoch {epoch}; "
+                "all members name the same ones, and who comes back after a change of members regroups",
+                members=(self.worker,),
+                epoch=epoch,
+            )
+        if isinstance(outcome, Outdated):
+            raise ExchangeAborted(
+                f"server {at} is at epoch {outcome.epoch} already, this worker at {epoch}; regroup", epoch=epoch
+            )
+
+    def _take_over(self, with_memory: bool) -> None:
+        """Begin with what the servers have, as soon as they have all of it."""
+        due = time.monotonic() + self._timeout_s
+        for at, keys in enumerate(self._model.keys):
+            while (standing := self._servers[at].standing(keys, with_memory)) is None:
+                if time.monotonic() > due:
+                    raise ExchangeStalled(
+                        f"server {at} still waits for weights or memories of other members after {self._timeout_s} s",
+                        waited_s=self._timeout_s,
+                    )
+            for key, found in standing.items():
+                self._model.pieces[key].take_over(found)
+                self.next_step = max(self.next_step, found.step + 1)
+
+    def _ask_all(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> list[Any]:
+        """Call a method of every server at the same time; `arguments(at)` are those for server `at`."""
+        calls = [getattr(self._servers[at], method).future(*arguments(at)) for at in range(len(self._model.keys))]
+        return [call.result() for call in calls]

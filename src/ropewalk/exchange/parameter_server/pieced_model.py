@@ -1,0 +1,165 @@
+"""`PiecedModel`: a worker's parameters and gradients, as the pieces that travel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.parameter_server.outcomes import ServerSettings
+from ropewalk.exchange.parameter_server.pieces import Part, bytes_of, cut_pieces, merged_state
+from ropewalk.exchange.parameter_server.worker_piece import WorkerPiece
+
+
+class PiecedModel:
+    """Finds the pieces of a parameter, and the parameters of a piece.
+
+    Args:
+        named_parameters: in the order of the model.
+        num_shards: of the server.
+        piece_bytes: see `cut_pieces`.
+        settings: of the server.
+
+    Attributes:
+        pieces: by key.
+        keys: of the pieces of each shard.
+        places: by parameter, each of its parts: in which piece, which components, and where in the piece they lie.
+        gradients: those that are ready in this step, by name.
+    """
+
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, Tensor]],
+        num_shards: int,
+        piece_bytes: int,
+        settings: ServerSettings,
+    ) -> None:
+        named = list(named_parameters)
+        cut = cut_pieces([Entry.of(*one) for one in named], num_shards, piece_bytes)
+        self.pieces = {piece.key: WorkerPiece(piece, settings) for piece in cut}
+        self.keys = [[piece.key for piece in cut if piece.shard == shard] for shard in range(num_shards)]
+        self.places: dict[str, list[tuple[int, Part, slice]]] = {}
+        for piece in cut:
+            for part, place in zip(piece.parts, piece.layout.slices.values(), strict=True):
+                self.places.setdefault(part.name, []).append((piece.key, part, place))
+        self.gradients: dict[str, Tensor] = {}
+        self._filled: set[str] = set()
+        self._parameters = dict(named)
+
+    def on_hosts(self, shard: int) -> dict[int, Any]:
+        """Layouts of the pieces of a shard, in the memory of its host."""
+        return {key: self.pieces[key].piece.on_host for key in self.keys[shard]}
+
+    def begin(self) -> None:
+        """Wait for the gradients of a step."""
+        self.gradients.clear()
+        self._filled.clear()
+        for piece in self.pieces.values():
+            piece.begin()
+
+    def not_ready(self) -> list[str]:
+        """Parameters that were neither ready nor filled with zeros in this step."""
+        return [name for name in self.places if name not in self._filled]
+
+    def fill(self, name: str, gradient: Tensor | None) -> list[int]:
+        """Copy a gradient, or zeros, into its pieces; returns the keys of those that are complete by that."""
+        flat = None if gradient is None else gradient.detach().reshape(-1)
+        complete: list[int] = []
+        self._filled.add(name)
+        for key, part, place in self.places[name]:
+            piece = self.pieces[key]
+            piece.flat[place] = 0.0 if flat is None else flat[part.start : part.stop]
+            piece.left -= 1
+            if not piece.left:
+                complete.append(key)
+        return complete
+
+    def write_mean(self, key: int, scale: float) -> None:
+        """Replace what a piece holds of gradients that are ready by the mean that came back, times `scale`."""
+        piece = self.pieces[key]
+        mean = piece.result
+        assert mean is not None
+        for part, place in self._parts(piece):
+            gradient = self.gradients.get(part.name)
+            if gradient is not None:
+                _write(gradient, part, mean[place] if scale == 1 else mean[place] * scale)
+
+    def write_weights(self) -> None:
+        """Replace the parameters by the server's weights."""
+        for piece in self.pieces.values():
+            assert piece.weights is not None
+            for part, place in self._parts(piece):
+                _write(self._parameters[part.name], part, piece.weights[place])
+
+    def weights_of(self, shard: int) -> dict[int, bytes]:
+        """The parameters as they are, by piece of a shard."""
+        found: dict[int, bytes] = {}
+        for key in self.keys[shard]:
+            parts = self.pieces[key].piece.parts
+            flats = [self._parameters[part.name].detach().reshape(-1)[part.start : part.stop] for part in parts]
+            found[key] = bytes(bytes_of(torch.cat(flats)))
+        return found
+
+    def memories_of(self, shard: int) -> dict[int, bytes]:
+        """Memories of the encoders that are not zero, by piece of a shard."""
+        found = {key: self.pieces[key].memory for key in self.keys[shard]}
+        return {key: memory for key, memory in found.items() if memory is not None}
+
+    def errors_of(self, shard: int) -> dict[int, bytes]:
+        """What encoders have kept back, where that is not zero, by piece of a shard."""
+        found = {key: self.pieces[key].encoder.error for key in self.keys[shard]}
+        return {key: bytes(bytes_of(error)) for key, error in found.items() if error is not None and error.any()}
+
+    def errors(self) -> dict[str, Tensor]:
+        """What encoders have kept back, by parameter."""
+        found = [
+            (piece.piece, {"": piece.piece.layout.by_name(error)})
+            for piece in self.pieces.values()
+            if (error := piece.encoder.error) is not None
+        ]
+        flat = merged_state(found).get("", {})
+        return {name: error.reshape(self._parameters[name].shape) for name, error in flat.items()}
+
+    def take_errors(self, errors: Mapping[str, Tensor]) -> None:
+        """Add errors, by parameter, to the own."""
+        for name, flat in errors.items():
+            for key, part, place in self.places.get(name, ()):
+                own = self.pieces[key].encoder
+                error = torch.zeros(self.pieces[key].piece.layout.numel, dtype=flat.dtype, device=flat.device)
+                error[place] = flat.reshape(-1)[part.start : part.stop]
+                own.take_error(error if own.error is None else error.to(own.error))
+
+    @property
+    def error_norm(self) -> float:
+        errors = [piece.encoder.error for piece in self.pieces.values()]
+        return math.sqrt(sum(float(error.square().sum()) for error in errors if error is not None))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all pieces, by whole parameters."""
+        state = merged_state((piece.piece, piece.state_dict()) for piece in self.pieces.values())
+        samples = next(iter(self.pieces.values())).applied_samples
+        return {"pieces": state, "applied_samples": samples}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, from any other cut of the same model."""
+        for piece in self.pieces.values():
+            piece.load_state_dict(state["pieces"], state["applied_samples"])
+
+    @staticmethod
+    def _parts(piece: WorkerPiece) -> Iterable[tuple[Part, slice]]:
+        return zip(piece.piece.parts, piece.piece.layout.slices.values(), strict=True)
+
+
+def _write(tensor: Tensor, part: Part, values: Tensor) -> None:
+    """Write to some components of a tensor, in place."""
+    with torch.no_grad():
+        if tensor.is_contiguous():
+            tensor.view(-1)[part.start : part.stop] = values
+        else:
+            whole = tensor.reshape(-1)
+            whole[part.start : part.stop] = values
+            tensor.copy_(whole.view(tensor.shape))
