@@ -64,32 +64,34 @@ class _CorrectingEncoder(Encoder):
         self._inner = inner
         self._hears = hears
         self._error = torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device)
+        # Kept, because new memory of this size takes longer than what is computed in it.
+        self._spare = torch.zeros_like(self._error)
+        self._said = torch.zeros_like(self._error, dtype=layout.dtype)
         self._next = Pending[Tensor]()
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._next.check()
-        corrected = self._error + gradient
+        corrected = torch.add(self._error, gradient, out=self._spare)
         message = self._inner.encode(corrected.to(self.layout.dtype), round_)
-        said = torch.empty_like(gradient)
-        self._hears.decode({round_.rank: message.data.data}, said)
-        self._next.prepare(_difference(corrected, said))
+        self._hears.decode({round_.rank: message.data.data}, self._said)
+        self._next.prepare(corrected.sub_(self._said))
         return message
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor:
         self._next.check()
-        corrected = self._error + gradient
+        corrected = torch.add(self._error, gradient, out=self._spare)
         travelling = corrected.to(self.layout.dtype, copy=True)
         whole = self._inner.whole(travelling, round_)
         if whole is None:
             whole = travelling
-        said = torch.empty_like(gradient)
-        self._hears.decode_whole(whole, said)
-        self._next.prepare(_difference(corrected, said))
+        self._hears.decode_whole(whole, self._said)
+        self._next.prepare(corrected.sub_(self._said))
         return whole
 
     def commit(self) -> None:
         error = self._next.take()
-        self._error = self._error if error is None else error
+        if error is not None:
+            self._error, self._spare = error, self._error
         self._inner.commit()
         self._hears.commit()
 
@@ -134,7 +136,6 @@ class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
 
     def summand(self, gradient: Tensor, round_: Round) -> Tensor:
         self._next.check()
-        self._next.prepare(self._error)
         self._corrected = self._error + gradient
         summand = self._sums.summand(self._corrected.to(self.layout.dtype), round_)
         self._own = summand.clone()
@@ -149,7 +150,7 @@ class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
         if self._corrected is None or self._own is None:
             raise RuntimeError("there is nothing to decode before the first summand was made")
         self._sums.decode_sum(self._own, out)
-        self._next.prepare(self._corrected - out)
+        self._next.prepare(torch.sub(self._corrected, out, out=self._spare))
         self._sums.decode_sum(total, out)
 
     def commit(self) -> None:
@@ -159,11 +160,6 @@ class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
     def abort(self) -> None:
         super().abort()
         self._corrected = self._own = None
-
-
-def _difference(corrected: Tensor, said: Tensor) -> Tensor:
-    """In the memory of `said` where it has the right dtype; that of `corrected` may be what is being sent."""
-    return torch.sub(corrected, said, out=said if said.dtype == corrected.dtype else None)
 
 
 def _below(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
