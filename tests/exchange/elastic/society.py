@@ -6,6 +6,7 @@ the commit and the optimizer's step.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -82,6 +83,9 @@ class Society:
         deaths: who dies where.
         on_step: called by each member after each step, with its replica number, its worker and its step.
         redo: as of `data_parallel`.
+        steps: how many there are.
+        train: what members do; by default the training that `models`, `losses` and `computed` tell of.
+        patience: of all.
     """
 
     def __init__(
@@ -93,12 +97,16 @@ class Society:
         on_step: Callable[[Society, ElasticWorker, int], None] = lambda society, worker, step: None,
         redo: str = "recompute",
         steps: int = STEPS,
+        train: Callable[[Society, ElasticWorker], None] | None = None,
+        patience: Patience = PATIENCE,
     ) -> None:
         self.data = Data()
         self.deaths = deaths
         self.on_step = on_step
-        self.training = Training(self._train, exchange, redo=redo, patience=PATIENCE)
-        self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, PATIENCE)
+        self.training = Training(
+            functools.partial(train, self) if train else self._train, exchange, redo=redo, patience=patience
+        )
+        self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, patience)
         self.lives: dict[int, _Life] = {}
         self.steps = steps
         self.models: dict[str, torch.nn.Module] = {}
@@ -123,12 +131,19 @@ class Society:
 
     def wait(self) -> Society:
         """Until all is over."""
-        for thread in self._threads:
-            thread.join(30.0)
-            assert not thread.is_alive(), f"{thread.name} hangs"
+        self._threads[0].join(30.0)
+        for error in self.errors:
+            raise error
+        self.wait_for_ends()
         for error in self.errors:
             raise error
         return self
+
+    def wait_for_ends(self) -> None:
+        """Until every member has ended, in whatever way."""
+        for thread in self._threads:
+            thread.join(30.0)
+            assert not thread.is_alive(), f"{thread.name} hangs"
 
     def at(self, replica: int, place: Place) -> None:
         """A member comes to a place, and perhaps dies there."""
@@ -210,6 +225,10 @@ class _Node:
 
     def on_stop(self, callback: Callable[[], object]) -> None:
         """Nobody is stopped here."""
+
+    def wait_for_stop(self, timeout_s: float | None = None) -> bool:
+        """Whoever has failed has nothing to wait for."""
+        return True
 
     def __enter__(self) -> None:
         node_context.enter(cast(Any, self))

@@ -53,6 +53,20 @@ def test_workers_join_and_leave_while_they_train(tmp_path: Path) -> None:
     assert len(log_of(tmp_path, "workers.1#0")) < history[-1].end
 
 
+def test_gradients_go_through_servers_while_workers_come_and_die(tmp_path: Path) -> None:
+    mischief = (Mischief("workers.1#0", 4, training.DIE),)
+    program = data_parallel(training.train, 2, servers=2, args=(str(tmp_path), mischief))
+    with program.launch("threads") as running:
+        wait_until(lambda: any(line.size == 2 for line in log_of(tmp_path, "workers.1#1")))
+        running.scale("workers", 3)
+        wait_until(lambda: any(line.size == 3 for line in log_of(tmp_path, "workers.2#0")))
+        (tmp_path / "enough").touch()
+        assert running.wait(PATIENCE_S)
+    history = check_result(tmp_path, "workers.0#0")
+    assert "workers.1#0 died" in history[1].why
+    assert (tmp_path / "workers.2#0 ParameterServer").exists()
+
+
 def test_a_mistake_of_the_user_ends_the_program_with_its_traceback() -> None:
     running = data_parallel(training.fail, 2).launch("threads")
     with pytest.raises(ProgramFailed, match="a mistake of workers") as caught:
@@ -90,5 +104,7 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ExchangeInvalid, match="1 worker or more, not 0"):
         data_parallel(training.train, 0)
+    with pytest.raises(ExchangeInvalid, match="0 servers or more, not -1"):
+        data_parallel(training.train, 1, servers=-1)
     with pytest.raises(ExchangeInvalid, match="'recompute', 'keep', not 'again'"):
         data_parallel(training.train, redo="again")  # type: ignore[arg-type]

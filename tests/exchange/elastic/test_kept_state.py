@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 import torch
 
@@ -53,7 +52,7 @@ def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float
                 gradient *= len(piece)
                 round_ = Round(step, rank, len(span.members), len(piece), applied, applied_samples)
                 message = encoders[name].encode(gradient, round_)
-                messages[rank] = memoryview(np.array(message.data))
+                messages[rank] = memoryview(message.data.tobytes())
                 num_sent += message.num_values
                 num_values += layout.numel
             decoder.decode(messages, out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from typing import Any
 
 import pytest
@@ -9,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import MemberLost
+from ropewalk.errors import ExchangeStalled, MemberLost
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from tests.exchange.elastic.society import (
     BATCH,
+    PATIENCE,
     SAMPLES,
     STEPS,
     Data,
@@ -137,3 +140,73 @@ def test_training_fails_when_all_are_dead() -> None:
 def test_more_members_than_samples_are_no_trouble() -> None:
     society = Society(BATCH + 2, steps=4).wait()
     assert len(society.models) == BATCH + 2
+
+
+def test_a_step_that_is_done_again_leaves_no_trace_in_buffers_and_draws_the_same_numbers() -> None:
+    """Batch statistics are those of one forward for each step, and dropout is the same in both attempts."""
+    draws: list[float] = []
+    drawn = [threading.Event() for _ in range(SAMPLES // BATCH)]
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        data = Data()
+        model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 2)).double()
+        trainer = worker.trainer(model, make_optimizer(model))
+
+        def loss_of(indices: torch.Tensor) -> torch.Tensor:
+            if worker.name == "workers.0#0":
+                draws.append(float(torch.rand(1)))  # before the dropout, which draws as many as there are samples
+            loss = data.loss(model, indices)
+            if worker.name == "workers.0#0":
+                drawn[trainer.num_steps].set()
+            return loss
+
+        for batch in worker.batches(SAMPLES, BATCH):
+            if worker.name != "workers.0#0":  # threads of one process share torch's random numbers
+                drawn[trainer.num_steps].wait(10.0)
+            trainer.step(batch, loss_of)
+        assert int(model[0].num_batches_tracked) == SAMPLES // BATCH  # type: ignore[arg-type]
+        society.models[worker.name] = model
+
+    society = Society(2, deaths=(Death(1, "vote", 2),), train=train).wait()
+    assert list(society.models) == ["workers.0#0"]
+    assert len(draws) == SAMPLES // BATCH + 1
+    assert draws[1] == draws[2]  # the second step, twice
+    assert len(set(draws)) == SAMPLES // BATCH
+
+
+def test_random_numbers_of_the_user_are_left_alone() -> None:
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        before = torch.get_rng_state()
+        for batch in worker.batches(SAMPLES, BATCH):
+            trainer.step(batch, lambda indices: Data().loss(model, indices) * torch.rand(1))
+        assert torch.equal(before, torch.get_rng_state())
+        society.models[worker.name] = model
+
+    assert Society(1, train=train).wait().models
+
+
+def test_a_member_that_is_there_and_does_not_arrive_is_named() -> None:
+    is_over = threading.Event()
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+
+        def loss_of(indices: torch.Tensor) -> torch.Tensor:
+            if worker.name == "workers.1#0":
+                is_over.wait(20.0)
+            return Data().loss(model, indices)
+
+        for batch in worker.batches(SAMPLES, BATCH):
+            trainer.step(batch, loss_of)
+
+    society = Society(2, train=train, patience=dataclasses.replace(PATIENCE, stalled_s=0.3))
+    try:
+        with pytest.raises(ExchangeStalled, match="rank 1") as caught:
+            society.wait()
+        assert caught.value.ranks == (1,)
+    finally:
+        is_over.set()
+    society.wait_for_ends()

@@ -18,6 +18,8 @@ from tests.exchange.elastic.society import BATCH, SAMPLES, Data, make_model, wei
 
 #: More than any test waits for.
 _PASSES = 100_000
+#: In place of a signal: the thread of the worker ends, which is a death where workers are threads.
+DIE = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def train(worker: ElasticWorker, folder: str, mischief: Sequence[Mischief] = ())
     data, model = Data(), make_model(seed=int(worker.name.partition(".")[2].partition("#")[0]))
     trainer = worker.trainer(model, cast(Any, Momentum(list(model.parameters()))))
 
+    (Path(folder) / f"{worker.name} {type(trainer.exchange).__name__}").touch()
     num_backwards = 0
 
     def misbehave(_: Tensor) -> None:
@@ -65,6 +68,8 @@ def train(worker: ElasticWorker, folder: str, mischief: Sequence[Mischief] = ())
         for one in mischief:
             if one.worker == worker.name and one.backward == num_backwards:
                 (Path(folder) / f"{one.worker} {one.signal.real}").write_text(str(time.time()))
+                if one.signal == DIE:
+                    raise SystemExit(1)
                 os.kill(os.getpid(), one.signal)
 
     first = next(iter(model.parameters()))

@@ -24,6 +24,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.elastic.coordinator import Coordinator, Patience
 from ropewalk.exchange.elastic.elastic_member import ElasticMember, Training
 from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart, restart_rule
@@ -36,6 +37,7 @@ def data_parallel(
     workers: int = 4,
     exchange: Any = "none",
     *,
+    servers: int = 0,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     name: str = "data-parallel",
@@ -59,12 +61,13 @@ def data_parallel(
             joins later calls it from its beginning.
         workers: how many begin.
         exchange: how gradients travel: a compressor, its name, or a function that makes an exchange, such as
-            `functools.partial(AllReduce, "half", bucket_bytes=1 << 20)`. One that needs clients of other nodes is
-            written as `Deferred(ParameterServer, servers)`.
+            `functools.partial(AllReduce, "half", bucket_bytes=1 << 20)`.
+        servers: so many nodes hold a part of the model each, and gradients go through these, as those of a
+            `ParameterServer`: the exchange is then a compressor, or a function that makes one of these.
         args: further arguments; handles to nodes of `program` arrive as clients.
         kwargs: the same by name.
         name: of the program, if none is given.
-        program: the program that gets the nodes "coordinator" and "workers".
+        program: the program that gets the nodes "coordinator", "workers" and, if there are any, "servers".
         resources: what each worker asks for.
         environment: variables for workers, such as OMP_NUM_THREADS.
         restart: of workers; with "never" those that die are dropped, and training goes on without them.
@@ -79,16 +82,21 @@ def data_parallel(
         The program; `launch` it.
 
     Raises:
-        ExchangeInvalid: there are no workers, or `redo` is no such thing.
+        ExchangeInvalid: there are no workers, less than no servers, or `redo` is no such thing.
     """
     if isinstance(workers, bool) or workers < 1:
         raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
+    if isinstance(servers, bool) or servers < 0:
+        raise ExchangeInvalid(f"there are 0 servers or more, not {servers}")
     if redo not in get_args(Redo):
         raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")
     program = program or Program(name)
     rule = restart_rule(restart)
     patience = patience or Patience()
-    training = Training(train_fn, exchange, tuple(args), dict(kwargs or {}), redo, seed, patience, shaping)
+    shards: Any = None  # a handle here, and a client in the worker
+    if servers:
+        shards = program.add(Service(ParameterShard), name="servers", replicas=servers, restart="on_failure")
+    training = Training(train_fn, exchange, shards, tuple(args), dict(kwargs or {}), redo, seed, patience, shaping)
     peers = program.declare("workers")
     coordinator = program.add(Service(Coordinator, peers, workers, patience), name="coordinator")
     program.add(

@@ -7,6 +7,7 @@ rank 0 ── take_state(bytes) ──▶ mailbox
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent
-from ropewalk.errors import MemberLost, ProgramStopped, ServiceLost
+from ropewalk.errors import ExchangeInvalid, MemberLost, ProgramStopped, ServiceLost
 from ropewalk.exchange.elastic.coordinator import Patience
 from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, View
@@ -26,6 +27,7 @@ from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import LinkGroup
 from ropewalk.exchange.groups.member import Member
 from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of
 
@@ -40,6 +42,7 @@ class Training:
     Attributes:
         train_fn: is called as `train_fn(worker, *args, **kwargs)`.
         exchange: what `exchange_for` makes an exchange of, or a function that makes one.
+        servers: the client of a parameter server's shards, if gradients go through these.
         args: of `train_fn`.
         kwargs: of `train_fn`.
         redo: "recompute" or "keep"; see `data_parallel`.
@@ -50,6 +53,7 @@ class Training:
 
     train_fn: Callable[..., object]
     exchange: Any
+    servers: Client | None = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     redo: str = "recompute"
@@ -80,6 +84,8 @@ class ElasticMember(Member):
         self._group: Group | None = None
         self._has_ended = threading.Event()
         self._is_expelled = False
+        self.interrupt: Callable[[int], object] = lambda epoch: None
+        """Takes back what the exchange does in an epoch; set by the trainer, called by any thread."""
         self.mailbox = Mailbox(self._break_off)
 
     # Called by peers and the coordinator; the name is given where a call may reach a successor of whom it is for
@@ -144,10 +150,21 @@ class ElasticMember(Member):
 
     def new_exchange(self) -> Exchange:
         """The exchange as it was configured, for this worker alone."""
-        configured = self.training.exchange
-        if callable(configured):
-            configured = configured()
-        return exchange_for(configured)
+        configured, servers = self.training.exchange, self.training.servers
+        made = configured() if callable(configured) else configured
+        if servers is None:
+            return exchange_for(made)
+        if not isinstance(made, Exchange):
+            return ParameterServer(servers, made)
+        if not isinstance(made, ParameterServer):
+            raise ExchangeInvalid(f"{type(made).__name__} needs no servers; leave out servers=, or use ParameterServer")
+        if made.settings.optimizer is not None:
+            raise ExchangeInvalid(
+                "servers that own the weights take a step when they have all gradients, and elastic training when all "
+                "members have voted; give the optimizer to worker.trainer and leave it out of ParameterServer"
+            )
+        made.connect(servers)
+        return made
 
     def run(self) -> None:
         """Call the user's function, and see to it that the others hear how it ended."""
@@ -189,13 +206,20 @@ class ElasticMember(Member):
     def _end(self, error: Exception) -> None:
         self.mailbox.end(error)
         if self._group is not None:
-            self._group.abort()
+            self._wake_up(self._group)
 
     def _break_off(self, view: View) -> None:
         """There are other members now: nobody is to wait for those of before."""
         group = self._group
         if group is not None and group.epoch < view.epoch:
-            group.abort()
+            self._wake_up(group)
+
+    def _wake_up(self, group: Group) -> None:
+        group.abort()
+        if self.training.servers is not None:
+            # It waits for servers, and not for the group. This is the loop's thread, and must not wait.
+            interrupt = functools.partial(self.interrupt, group.epoch)
+            threading.Thread(target=interrupt, name=f"{self.name} interrupt", daemon=True).start()
 
     def _send_to(self, replica: int) -> Callable[[Packet], object]:
         # Not `send`, which waits for a service that is being started again: a future does not.

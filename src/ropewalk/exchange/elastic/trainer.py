@@ -10,8 +10,10 @@ Weights, optimizer, buffers, random numbers and the exchange's state move on onl
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,8 @@ class ElasticTrainer:
         self._sends = False
         """Gradients that autograd completes are final, and go at once."""
         self._sent: set[str] = set()
+        self._is_exchanging = self._is_interrupted = False
+        self._interrupting = threading.Lock()
         self.epoch = -1
         self.members: tuple[str, ...] = ()
         self._before: tuple[tuple[str, ...], ...] = ()
@@ -62,6 +66,7 @@ class ElasticTrainer:
         for name, parameter in self._parameters.items():
             hook: Callable[[Tensor], None] = partial(self._made, name)
             parameter.register_post_accumulate_grad_hook(hook)  # pyright: ignore[reportUnknownMemberType]
+        member.interrupt = self._interrupt
         member.coordinator.join(member.name)
         self._enter_next()
 
@@ -107,8 +112,8 @@ class ElasticTrainer:
             self._restore(attempt.buffers)
             self._enter_next(self._member.training.patience.stalled_s)
             attempt.shares = self._shares(batch)
-        self._exchange.finish()
-        self._optimizer.step()
+        if not self._exchange.finish().skipped:
+            self._optimizer.step()
         self.num_steps += 1
         self._before = ()
         if self._member.name in commit.parting:
@@ -127,13 +132,35 @@ class ElasticTrainer:
         """Compute, exchange and vote; None if the members have changed meanwhile."""
         samples = sum(len(piece) for piece in attempt.shares[self._member.name])
         try:
-            self._exchange.begin(StepRecord(self.num_steps, self.num_steps, float(samples)))
-            loss = self._compute(attempt, loss_of)
-            self._exchange.wait()
-        except _Interrupted:
-            return None
+            with self._interruptible():
+                self._exchange.begin(StepRecord(self.num_steps, self.num_steps, float(samples)))
+                loss = self._compute(attempt, loss_of)
+                self._exchange.wait()
+        except Exception as error:
+            # Once another thread has taken the step back, whatever asks for it is told that there is none.
+            if self._is_interrupted or isinstance(error, ExchangeAborted):
+                return None
+            if isinstance(error, MemberLost) and error.ranks:
+                return None
+            raise
         self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, float(samples))
         return self._member.mailbox.wait_outcome(self.epoch, self.num_steps)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Inside, the step may be taken back by another thread; what was voted for must not be."""
+        self._is_exchanging, self._is_interrupted = True, False
+        try:
+            yield
+        finally:
+            with self._interrupting:
+                self._is_exchanging = False
+
+    def _interrupt(self, epoch: int) -> None:
+        with self._interrupting:
+            if self._is_exchanging and self.epoch == epoch:
+                self._is_interrupted = True
+                self._exchange.abort(epoch)
 
     def _compute(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> float:
         """Make the gradients of the own share ready; returns the sum of its losses."""
