@@ -17,6 +17,10 @@ def test_signs_are_scaled_by_the_mean_magnitude_of_their_parameter() -> None:
     assert heard(Sign(), LAYOUT, [gradient]).tolist() == [2.5, -2.5, 2.5, -2.5, 20, -20]
 
 
+def test_a_zero_counts_as_positive_unless_all_are_zero() -> None:
+    assert heard(Sign(), LAYOUT, [torch.tensor([0.0, -0.0, 3.0, -1.0, 0.0, 0.0])]).tolist() == [1, 1, 1, -1, 0, 0]
+
+
 def test_a_vote_takes_the_sign_that_most_sent_and_the_sum_of_magnitudes() -> None:
     gradients = [
         torch.tensor([1.0, -1.0, 1.0, 1.0, 0.0, 0.0]),
