@@ -31,6 +31,9 @@ from ropewalk.errors import CallError, DeadlineExceeded
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.transport.link import Link
 
+#: A future dials for so long; a service that has just died may be started again minutes later.
+_FUTURE_DIAL_S = 0.2
+
 
 class Request:
     """A call that can be sent, and sent again: the arguments are those of the moment in which it was made."""
@@ -121,8 +124,8 @@ class Replica:
         connection = self._where.connection
         if (connection is None or connection.conversation.closed) and self._where.find().state == "up":
             try:
-                connection = self._connection(facts)
-            except CallError:  # it went in this moment; the future will say so
+                connection = self._where.connect(facts.name, time.monotonic() + _FUTURE_DIAL_S)
+            except CallError:  # it went in this moment, or is slow to reach: it waits in the backlog
                 connection = None
         link = connection.conversation.link if connection else self._caller.handover
         request = Request(link, facts, args, kwargs, keep=True)
