@@ -1,4 +1,4 @@
-"""Measures exchanges of gradients: kernels against memory, sparse messages against gloo's own, as ratios from one run.
+"""Measures exchanges of gradients against memory, gloo, DDP and dense exchanges, as ratios from one run.
 
     python benchmarks/exchange.py                      the whole table
     python benchmarks/exchange.py --rows kernel        some rows
@@ -22,7 +22,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+import ddp_rows
 import kernel_rows
+import link_rows
 import sparse_rows
 from exchange_bench import Bench, Row
 from pool_rows import Line
@@ -30,7 +32,7 @@ from pool_rows import Line
 from pool import kill_group, machine, markdown, show, verdict
 
 LIMIT_S = 600
-GROUPS = (kernel_rows, sparse_rows)
+GROUPS = (kernel_rows, sparse_rows, ddp_rows, link_rows)
 ROWS: dict[str, Row] = {name: row for group in GROUPS for name, row in group.ROWS.items()}
 #: The columns of contenders, ours first; each line fills some of them.
 CONTENDERS = ("ropewalk", "bare", "DDP", "gloo", "numpy", "torch", "copy")

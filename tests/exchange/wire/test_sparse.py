@@ -166,6 +166,22 @@ def test_bytes_of_nobody_are_refused_or_read_as_something_within_the_bucket(tail
     readable(np.frombuffer(bytes([kind]) + tail, np.uint8), numel)
 
 
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(sorted(INDEX_CODINGS)), st.sampled_from([3, 20, 1000, 65_540]), st.data())
+def test_no_coding_reads_changed_bytes_as_indices_that_cannot_be(kind: int, numel: int, data: st.DataObject) -> None:
+    coding = INDEX_CODINGS[kind]
+    indices = np.array(sorted(data.draw(st.sets(st.integers(0, numel - 1), min_size=1, max_size=9))), np.int32)
+    changed = coding.plan(indices, numel).write().copy()
+    for _ in range(2):
+        at = data.draw(st.integers(0, changed.size - 1))
+        changed[at] = data.draw(st.integers(0, 255) | st.sampled_from(changed[: at + 1].tolist()))
+    try:
+        read = coding.decode(changed, indices.size, numel)
+    except ValueError:
+        return
+    assert read.size == indices.size and read[0] >= 0 and read[-1] < numel and (np.diff(read) > 0).all()
+
+
 def readable(data: np.ndarray, numel: int) -> None:
     try:
         indices, values = unpack_sparse(data.data, numel)

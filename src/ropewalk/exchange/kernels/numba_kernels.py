@@ -163,8 +163,6 @@ def _mark(block: Floats, base: Floats, factors: Floats, factor: Any, marks: _Mar
     else:
         for i in range(block.size):
             marks[i] = not abs(block[i]) <= factor
-    for i in range(block.size, marks.size):
-        marks[i] = False
 
 
 @compiled
