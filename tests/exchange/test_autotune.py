@@ -40,8 +40,8 @@ def test_two_knobs_are_tuned_until_neither_can_be_better() -> None:
 
 def test_noise_below_the_margin_moves_nothing() -> None:
     autotune = Autotune([bucket_size_knob(25 << 20)])
-    _tune(autotune, lambda values: 1.0 if values["bucket_bytes"] == float(32 << 20) else 0.98)
-    assert autotune.best == {"bucket_bytes": float(32 << 20)}
+    _tune(autotune, lambda values: 1.0 if values["bucket_bytes"] == float(25 << 20) else 0.98)
+    assert autotune.best == {"bucket_bytes": float(25 << 20)}
 
 
 def test_what_is_not_allowed_is_not_chosen_however_quick() -> None:
@@ -77,11 +77,16 @@ def test_members_do_as_rank_0_measured_and_end_together() -> None:
     assert first[-1] == (float(1 << 24), 1.0)
 
 
+def test_a_factor_beyond_the_guard_is_not_tried() -> None:
+    assert factor_knob(50.0, most=200.0).values == (1.0, 3.0, 10.0, 30.0, 50.0, 100.0)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         lambda: Knob("c", (3.0, 1.0), 1.0),
         lambda: Knob("c", (), 1.0),
+        lambda: Knob("c", (1.0, 3.0), 2.0),
         lambda: Autotune([]),
         lambda: Autotune([factor_knob(1), factor_knob(2)]),
         lambda: AgreedAutotune(Autotune([factor_knob(1)]), ThreadGroup.make(1)[0], window=1),

@@ -36,7 +36,7 @@ class Knob:
     Attributes:
         name: of it.
         values: what it can be, ascending.
-        start: where to begin; the nearest of `values` is taken.
+        start: where to begin, one of `values`.
     """
 
     name: str
@@ -46,10 +46,8 @@ class Knob:
     def __post_init__(self) -> None:
         if not self.values or list(self.values) != sorted(set(self.values)):
             raise ExchangeInvalid(f"values of {self.name} must ascend, each once; they are {list(self.values)}")
-
-    @property
-    def start_index(self) -> int:
-        return min(range(len(self.values)), key=lambda index: abs(self.values[index] - self.start))
+        if self.start not in self.values:
+            raise ExchangeInvalid(f"{self.name} cannot start at {self.start}, which is none of {list(self.values)}")
 
 
 class Autotune:
@@ -66,7 +64,7 @@ class Autotune:
         self._knobs = tuple(knobs)
         self._margin = margin
         self._seconds: dict[tuple[int, ...], float] = {}
-        self._best = tuple(knob.start_index for knob in knobs)
+        self._best = tuple(knob.values.index(knob.start) for knob in knobs)
         self._asked: tuple[int, ...] | None = self._best
         self._knob = 0
         self._settled = 0  # knobs in a row without a better neighbour
@@ -119,12 +117,12 @@ class Autotune:
 
 def bucket_size_knob(start: float) -> Knob:
     """The size of buckets, from `start` on."""
-    return Knob("bucket_bytes", BUCKET_SIZES, start)
+    return Knob("bucket_bytes", tuple(sorted({*BUCKET_SIZES, start})), start)
 
 
-def factor_knob(start: float) -> Knob:
-    """The factor `c` of GD-SEC's threshold, from `start` on."""
-    return Knob("c", FACTORS, start)
+def factor_knob(start: float, most: float = math.inf) -> Knob:
+    """The factor `c` of GD-SEC's threshold, from `start` on; others than that are at most `most`."""
+    return Knob("c", tuple(sorted({*(factor for factor in FACTORS if factor <= most), start})), start)
 
 
 class AgreedAutotune:

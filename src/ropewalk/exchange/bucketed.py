@@ -207,6 +207,12 @@ class BucketedExchange(Exchange):
     def set_bucket_bytes(self, bucket_bytes: int, first_bucket_bytes: int = FIRST_BUCKET_BYTES) -> None:
         """As `rebucket`, by sizes; the same on every member."""
         self.rebucket(plan_buckets(self._entries, bucket_bytes, first_bucket_bytes))
+        self._bucket_bytes, self._first_bucket_bytes = bucket_bytes, first_bucket_bytes
+
+    @property
+    def bucket_bytes(self) -> int:
+        """A bucket is closed once it holds as much."""
+        return self._bucket_bytes
 
     def gradient_views(self) -> dict[str, Tensor]:
         """Memory of the buckets, by parameter: gradients made there are not copied. Until the next `rebucket`."""

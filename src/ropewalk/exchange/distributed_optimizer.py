@@ -34,6 +34,7 @@ from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.torch_group import TorchGroup
 from ropewalk.exchange.same_parameters import require_same_parameters
+from ropewalk.exchange.tuning import ExchangeTuner
 
 
 class GradScaler(Protocol):
@@ -65,6 +66,7 @@ class DistributedOptimizer(Optimizer):
         grad_scaler: the scaler that scales the loss, so that compressors keep their state in unscaled gradients.
         partial: leave parameters without a name alone: they stay local, or belong to another DistributedOptimizer
             round this one, such as experts that are averaged over a smaller group.
+        autotune: look for the quickest bucket size, and factor `c` of GD-SEC, during the first steps.
 
     Attributes:
         samples: weight of this member's gradients in the mean; set it before `backward` where batches differ in size.
@@ -88,6 +90,7 @@ class DistributedOptimizer(Optimizer):
         backward_passes_per_step: int = 1,
         grad_scaler: GradScaler | None = None,
         partial: bool = False,
+        autotune: bool = False,
     ) -> None:
         # Not super().__init__: all it would make, such as `param_groups`, `state` and hooks, is the wrapped one's.
         if backward_passes_per_step < 1:
@@ -103,6 +106,7 @@ class DistributedOptimizer(Optimizer):
         for name, parameter in self._named.items():
             self._backward.watch(name, parameter)
         self._bound = self._compared = False
+        self._tuner = ExchangeTuner(self._exchange, self.group) if autotune else None
         self._step = 0
         self._passes = 0  # since gradients travelled last
         self._syncs = True  # False within no_sync
@@ -291,6 +295,8 @@ class DistributedOptimizer(Optimizer):
         self._passes = 0
         self._local, self._averaged = False, True
         self.last_report = report
+        if self._tuner is not None:
+            self._tuner.after_step()
         return report
 
     def _abort(self) -> None:
