@@ -92,9 +92,9 @@ class Racer(Member):
         large = random.random(size, np.float32) < FEW
         found: dict[str, list[float]] = {name: [] for name in names}
         for step in range(rounds):
-            # A hundredth of the components is large, anew in each step, as in a layer that few inputs reach.
+            # Another hundredth of the components in each step, as in a table of embeddings; the rest is zero.
             noise = random.standard_normal(size, np.float32)
-            drawn = torch.from_numpy(np.where(np.roll(large, step * 7919), noise, noise * 1e-6))
+            drawn = torch.from_numpy(np.where(np.roll(large, step * 7919), noise, np.float32(0)))
             for name in [*names[step % len(names) :], *names[: step % len(names)]]:
                 gradient = drawn.clone()
                 group.all_gather(memoryview(b""), (), "turn")
