@@ -81,6 +81,7 @@ class Society:
         founders: how many begin.
         exchange: how gradients travel.
         deaths: who dies where.
+        in_loss: called by each member in each loss, in the same way.
         on_step: called by each member after each step, with its replica number, its worker and its step.
         redo: as of `data_parallel`.
         steps: how many there are.
@@ -95,6 +96,7 @@ class Society:
         *,
         deaths: tuple[Death, ...] = (),
         on_step: Callable[[Society, ElasticWorker, int], None] = lambda society, worker, step: None,
+        in_loss: Callable[[Society, ElasticWorker, int], None] = lambda society, worker, step: None,
         redo: str = "recompute",
         steps: int = STEPS,
         train: Callable[[Society, ElasticWorker], None] | None = None,
@@ -103,11 +105,13 @@ class Society:
         self.data = Data()
         self.deaths = deaths
         self.on_step = on_step
+        self.in_loss = in_loss
         self.training = Training(
             functools.partial(train, self) if train else self._train, exchange, redo=redo, patience=patience
         )
         self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, patience)
         self.lives: dict[int, _Life] = {}
+        self.nodes: dict[int, _Node] = {}
         self.steps = steps
         self.models: dict[str, torch.nn.Module] = {}
         """By name, of those who did all steps."""
@@ -128,6 +132,10 @@ class Society:
             if replica not in self.lives:
                 self.lives[replica] = _Life()
                 self._run(lambda: self._live(replica))
+
+    def stop(self, replica: int) -> None:
+        """The program asks a worker to stop."""
+        self._run(lambda: self.nodes[replica].stop())
 
     def wait(self) -> Society:
         """Until all is over."""
@@ -153,7 +161,7 @@ class Society:
             life.is_dead = True
             raise Killed(f"{replica} at {place}")
 
-    def _run(self, body: Callable[[], None]) -> None:
+    def _run(self, body: Callable[[], object]) -> None:
         thread = threading.Thread(target=body, name=f"society {len(self._threads)}", daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -167,7 +175,8 @@ class Society:
 
     def _live(self, replica: int) -> None:
         life = self.lives[replica]
-        with _Node("workers", replica):
+        self.nodes[replica] = _Node("workers", replica)
+        with self.nodes[replica]:
             coordinator = cast(Any, _Coordinator(self, replica))
             member = ElasticMember(self.training, coordinator, cast(Any, _Clients(self, replica)))
             self.members[replica] = member
@@ -195,6 +204,7 @@ class Society:
 
         def loss_of(indices: Tensor) -> Tensor:
             self.at(replica, "loss")
+            self.in_loss(self, worker, trainer.num_steps)
             self.computed.append((worker.name, trainer.num_steps, len(indices)))
             return self.data.loss(model, indices)
 
@@ -218,13 +228,15 @@ class _Node:
     generation = 0
     stopping = False
     thread = 0
+    stop: Callable[[], object]
 
     def __init__(self, name: str, replica: int) -> None:
         self.name = name
         self.replica = replica
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Nobody is stopped here."""
+        """As in a program, where it is called when the node is asked to stop: by `Society.stop`."""
+        self.stop = callback
 
     def wait_for_stop(self, timeout_s: float | None = None) -> bool:
         """Whoever has failed has nothing to wait for."""

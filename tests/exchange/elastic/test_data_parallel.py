@@ -86,7 +86,7 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
         2,
         exchange,
         args=(str(tmp_path), mischief),
-        patience=Patience(quiet_s=0.3, silent_s=1.0),
+        patience=Patience(quiet_s=0.3, silent_s=3.0),
         environment={"OMP_NUM_THREADS": "1"},
     )
     with program.launch("processes") as running:

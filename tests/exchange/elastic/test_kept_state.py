@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -89,6 +90,29 @@ def test_memories_and_errors_follow_the_members(deaths: tuple[Death, ...], first
     assert any("joined" in span.why for span in history)
     weights, density = follow(history, {leaver})
     assert density < 0.8
+    for model in society.models.values():
+        torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
+
+
+def test_who_is_stopped_in_a_long_step_hands_over_as_well() -> None:
+    is_over = threading.Event()
+
+    def in_loss(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 6 and worker.name == "workers.1#0":
+            society.stop(1)
+            is_over.wait(10.0)
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 7:
+            is_over.set()
+
+    exchange = functools.partial(AllGather, SECURE, mode="sparse")
+    society = Society(3, exchange, in_loss=in_loss, on_step=on_step, steps=STEPS).wait()
+    history = society.coordinator.history()
+    assert [span.why for span in history[:2]] == ["3 workers begin", "workers.1#0 left"]
+    assert history[1].begin == 6
+    weights, _ = follow(history, {"workers.1#0"})
+    assert len(society.models) == 2
     for model in society.models.values():
         torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
 

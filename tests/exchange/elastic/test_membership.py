@@ -94,6 +94,16 @@ def test_who_leaves_hands_over_before_the_others_go_on() -> None:
     assert membership.died("c") == [Form(View(2, 1, ("b",), loss=2.0, before=(("b", "c"),)))]
 
 
+def test_who_cannot_wait_leaves_in_the_middle_of_a_step_that_the_others_do_without_it() -> None:
+    membership = begun("a", "b", "c")
+    membership.voted("b", 0, 0)
+    [said] = membership.left("a", has_will=True)
+    assert said == Form(View(1, 0, ("b", "c"), ("c",), has_wills=True, before=(("a", "b", "c"),)))
+    membership.voted("b", 1, 0)
+    assert membership.left("b", has_will=True) == []  # too late: the step may count with what it sent
+    assert membership.members == ("b", "c")
+
+
 def test_who_dies_while_it_leaves_holds_up_nobody() -> None:
     membership = begun("a", "b")
     membership.leaves("b")

@@ -31,8 +31,10 @@ from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of
 
-#: A worker that is asked to stop is given so long for its last step; its calls are ended a moment later.
-_LAST_STEP_S = 0.8
+#: A worker that is asked to stop is given so long for its last step, and then gives it up. A second after it was asked,
+#: the program lets it call nobody any more.
+_LAST_STEP_S = 0.5
+_LAST_WORDS_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class ElasticMember(Member):
         self._is_expelled = False
         self.interrupt: Callable[[int], object] = lambda epoch: None
         """Takes back what the exchange does in an epoch; set by the trainer, called by any thread."""
+        self.leave_now: Callable[[], bool] = lambda: False
+        """Leaves in the middle of a step, if that is possible; the same."""
         self.mailbox = Mailbox(self._break_off)
 
     # Called by peers and the coordinator; the name is given where a call may reach a successor of whom it is for
@@ -151,7 +155,7 @@ class ElasticMember(Member):
     def new_exchange(self) -> Exchange:
         """The exchange as it was configured, for this worker alone."""
         configured, servers = self.training.exchange, self.training.servers
-        made = configured() if callable(configured) else configured
+        made: Any = configured() if callable(configured) else configured
         if servers is None:
             return exchange_for(made)
         if not isinstance(made, Exchange):
@@ -199,7 +203,7 @@ class ElasticMember(Member):
         except (ProgramStopped, ServiceLost):
             pass
         else:
-            if self._has_ended.wait(_LAST_STEP_S):
+            if self._has_ended.wait(_LAST_STEP_S) or (not self.leave_now() and self._has_ended.wait(_LAST_WORDS_S)):
                 return
         self._end(ProgramStopped(f"{self.name} was asked to stop, and its last step took over {_LAST_STEP_S:g} s"))
 

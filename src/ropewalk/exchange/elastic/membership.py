@@ -229,8 +229,12 @@ class Membership:
         return self._settle()
 
     def left(self, name: str, *, has_will: bool = False) -> list[Instruction]:
-        """Somebody whose last step is done has left; what it had kept back is here, or there was nothing."""
-        if name in self._parting:
+        """A member has left; what it had kept back after its last committed step is here, or there was nothing.
+
+        It left after that step, when it was its turn to, or in the middle of the next, for which it has not voted and
+        which the others do without it.
+        """
+        if name in self._parting or (self.phase is Phase.STEPPING and name in self.awaited):
             self._has_wills |= has_will
             self._gone.add(name)
             self._drop(name, "left")

@@ -48,7 +48,8 @@ def batches(
             order = torch.randperm(num_samples, generator=generator)
         else:
             order = torch.arange(num_samples)
-        for batch in order.split(batch_size):
+        for start in range(0, num_samples, batch_size):
+            batch = order[start : start + batch_size]
             if len(batch) == batch_size or not drop_last:
                 yield batch
 

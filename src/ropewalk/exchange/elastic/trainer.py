@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ class ElasticTrainer:
         for name, parameter in self._parameters.items():
             hook: Callable[[Tensor], None] = partial(self._made, name)
             parameter.register_post_accumulate_grad_hook(hook)  # pyright: ignore[reportUnknownMemberType]
-        member.interrupt = self._interrupt
+        member.interrupt, member.leave_now = self._interrupt, self._leave_now
         member.coordinator.join(member.name)
         self._enter_next()
 
@@ -143,11 +143,13 @@ class ElasticTrainer:
             if isinstance(error, MemberLost) and error.ranks:
                 return None
             raise
+        if self._is_interrupted:
+            return None
         self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, float(samples))
         return self._member.mailbox.wait_outcome(self.epoch, self.num_steps)
 
     @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def _interruptible(self) -> Generator[None]:
         """Inside, the step may be taken back by another thread; what was voted for must not be."""
         self._is_exchanging, self._is_interrupted = True, False
         try:
@@ -161,6 +163,16 @@ class ElasticTrainer:
             if self._is_exchanging and self.epoch == epoch:
                 self._is_interrupted = True
                 self._exchange.abort(epoch)
+
+    def _leave_now(self) -> bool:
+        """Leave with what was kept back before this step, which the others do without this worker."""
+        with self._interrupting:
+            if not self._is_exchanging:  # it has voted, and the step may be committed
+                return False
+            self._is_interrupted = True
+            self._exchange.abort(self.epoch)
+            self._hand_over()
+            return True
 
     def _compute(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> float:
         """Make the gradients of the own share ready; returns the sum of its losses."""
@@ -259,11 +271,14 @@ class ElasticTrainer:
             self._exchange.regroup(group)
 
     def _part(self) -> None:
-        """Hand over what the exchange has kept back, and be a member no more."""
-        errors: Mapping[str, Tensor] = self._exchange.errors()
-        self._member.coordinator.left(self._member.name, _packed(dict(errors)) if errors else None)
+        """Be a member no more, after a step."""
+        self._hand_over()
         self.left = True
         self._exchange.close()
+
+    def _hand_over(self) -> None:
+        errors: Mapping[str, Tensor] = self._exchange.errors()
+        self._member.coordinator.left(self._member.name, _packed(dict(errors)) if errors else None)
 
     def close(self) -> None:
         """End the threads of the exchange; may be called twice."""
