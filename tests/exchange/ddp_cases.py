@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.compressors.gd_sec import GDSEC
-from ropewalk.exchange.ddp_hook import Attached, attach
+from ropewalk.exchange.ddp_hook import attach
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.torch_group import TorchGroup
 
@@ -46,7 +47,7 @@ def loss_of(model: nn.Module, x: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def ddp(exchange: Any = None, model: nn.Module | None = None, **options: Any) -> Iterator[tuple[Any, Attached | None]]:
+def ddp(exchange: Any = None, model: nn.Module | None = None, **options: Any) -> Generator[tuple[Any, Any]]:
     model = DistributedDataParallel(model or network(), bucket_cap_mb=CAP_MB, **options)
     attached = None if exchange is None else attach(model, exchange)
     yield model, attached
@@ -72,7 +73,7 @@ def trained(exchange: Any = None, steps: int = 5, **options: Any) -> list[Tensor
         return weights(model)
 
 
-def dense_and_plain() -> dict[str, Any]:
+def dense_and_plain(rank: int) -> dict[str, Any]:
     """Weights with the hook and without, in every way in which DDP keeps gradients."""
     ways: dict[str, Any] = {
         "plain": {},
@@ -83,11 +84,10 @@ def dense_and_plain() -> dict[str, Any]:
     return {way: (trained(AllReduce(), **options), trained(None, **options)) for way, options in ways.items()}
 
 
-def rebuilt_buckets() -> Any:
+def rebuilt_buckets(rank: int) -> Any:
     """GD-SEC by the hook, while DDP changes its buckets, and by hand, with one bucket for all."""
     indices: list[list[tuple[str, ...]]] = []
     with ddp(sparse()) as (model, attached):
-        assert attached is not None
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x in batches(6):
             optimizer.zero_grad()
@@ -113,7 +113,7 @@ def rebuilt_buckets() -> Any:
     return indices, (by_hook, by_hand), (state, state_by_hand)
 
 
-def accumulated() -> Any:
+def accumulated(rank: int) -> Any:
     """Gradients of two batches before they are exchanged, with the hook and without."""
     found = []
     for exchange in (None, AllReduce()):
@@ -141,7 +141,7 @@ class Branched(nn.Module):
         return chosen[1](torch.tanh(chosen[0](x)))
 
 
-def unused() -> Any:
+def unused(rank: int) -> Any:
     """Gradients of a model parts of which are not used, with the hook and without."""
     found = []
     for exchange in (None, AllReduce(), sparse()):
@@ -165,9 +165,9 @@ def poisoned(model: Any, x: Tensor, rank: int = 1) -> None:
         hook.remove()
 
 
-def not_finite() -> dict[str, Any]:
+def not_finite(rank: int) -> Any:
     """A step with NaN on rank 1, after a good one, by policy: gradients, what was raised, whether state moved."""
-    found: dict[str, Any] = {}
+    found: dict[tuple[str, str], Any] = {}
     for nan in ("pass", "skip", "zero", "raise"):
         for name, exchange in (("sparse", AllGather(GDSEC(c=2.0, beta=0.1), nan=nan)), ("dense", AllReduce(nan=nan))):
             raised = ""
@@ -190,7 +190,7 @@ def not_finite() -> dict[str, Any]:
     return found
 
 
-def scaled() -> Any:
+def scaled(rank: int) -> Any:
     """GD-SEC with a GradScaler and without; then a step with infinity on one rank."""
     ends = []
     for scaler in (None, torch.amp.GradScaler("cpu", init_scale=1024.0)):
@@ -221,7 +221,7 @@ def scaled() -> Any:
     return ends
 
 
-def joined() -> Any:
+def joined(rank: int) -> Any:
     """Rank r has 2 + r batches; with the hook and without."""
     ends = []
     for exchange in (None, AllReduce(), sparse()):
@@ -237,11 +237,11 @@ def joined() -> Any:
     return ends, steps
 
 
-def saved_and_loaded() -> Any:
+def saved_and_loaded(rank: int) -> Any:
     """Six steps of GD-SEC at once, and three and three with a new model and exchange between."""
     at_once = trained(sparse(), 6)
     x = list(batches(6))
-    model, optimizer, kept = network(), None, None
+    model, optimizer, kept = network(), None, {}
     for part in (x[:3], x[3:]):
         with ddp(sparse(), model) as (replica, attached):
             old = optimizer
@@ -258,7 +258,7 @@ def saved_and_loaded() -> Any:
     return at_once, weights(model), step
 
 
-def detached() -> Any:
+def detached(rank: int) -> Any:
     """A model whose exchange was taken off, beside one that never had one."""
     ends = []
     for exchange in (None, "half"):
@@ -283,7 +283,7 @@ def detached() -> Any:
     return ends
 
 
-def digits() -> Any:
+def digits(rank: int) -> Any:
     """Accuracy on digits by optimizer and exchange, and what GD-SEC sent of a dense gradient's bytes."""
     data: Any = load_digits()
     images, labels = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
@@ -321,7 +321,7 @@ def digits() -> Any:
     return found
 
 
-def killed() -> Any:
+def killed(rank: int, folder: Path) -> None:
     """Rank 2 dies between two steps; the others are in the backward of the next."""
     model = DistributedDataParallel(network(), bucket_cap_mb=CAP_MB)
     attached = attach(model, sparse(), timeout_s=20)
@@ -329,10 +329,9 @@ def killed() -> Any:
     *first, last = batches(4)
     for x in first:
         loss_of(model, x).backward()
-    if dist.get_rank() == 2:
+    if rank == 2:
         os._exit(1)
     try:
         loss_of(model, last).backward()
     except Exception as error:
-        return f"{type(error).__name__}: {error}", type(attached.error).__name__
-    return "nothing was raised", ""
+        (folder / f"raised-{rank}").write_text(f"{type(attached.error).__name__}\n{error}")
