@@ -182,6 +182,16 @@ def test_no_coding_reads_changed_bytes_as_indices_that_cannot_be(kind: int, nume
     assert read.size == indices.size and read[0] >= 0 and read[-1] < numel and (np.diff(read) > 0).all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "count"),
+    [(1, [1, 0, 1, 0], 2), (1, [2, 0, 1, 0], 2), (1, [3, 0], 1), (2, [0b1000], 1), (3, [1, 1, 2], 1)],
+    ids=["the same twice", "descending", "too large", "a bit beyond the last", "a gap beyond the last"],
+)
+def test_indices_that_cannot_be_are_not_read(kind: int, data: list[int], count: int) -> None:
+    with pytest.raises(ValueError):
+        INDEX_CODINGS[kind].decode(np.array(data, np.uint8), count, 3)
+
+
 def readable(data: np.ndarray, numel: int) -> None:
     try:
         indices, values = unpack_sparse(data.data, numel)

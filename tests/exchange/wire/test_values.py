@@ -36,6 +36,12 @@ def test_16_bits_are_rounded_as_torch_does(values: np.ndarray) -> None:
         np.testing.assert_array_equal(heard, torch.from_numpy(values).to(dtype).float().numpy())
 
 
+def test_16_bits_of_what_lies_in_the_middle_are_even() -> None:
+    values = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF], np.uint32).view(np.float32)
+    heard = AsBfloat16().heard(values, SEED).view(np.uint32)
+    assert heard.tolist() == [0x3F800000, 0x3F820000, 0x3F810000, 0x7F800000]
+
+
 @pytest.mark.parametrize("codec", [Levels(1), Levels(7), Levels(15, group=3), Levels(4, group=0, norm="l2")])
 def test_levels_are_right_on_average_and_at_most_one_step_away(codec: Levels) -> None:
     values = np.random.default_rng(0).standard_normal(20).astype(np.float32)
