@@ -15,7 +15,7 @@ from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.federated.problems import Problem
 from ropewalk.exchange.federated.simulation import Federation
 from ropewalk.exchange.parameter_server.courier import Attempt, Letter
-from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
+from ropewalk.exchange.parameter_server.parameter_server import HEADER_BYTES, ParameterServer
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.star_group import StarGroup
 from tests.exchange.federated.bundled import breast_cancer, digits_parity
@@ -95,22 +95,21 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_sock
     # Gradient descent: what a round costs at the socket, and how many it takes.
     dense, theta, num_dense = Uplink(), problem.start(), 0
     descent = rounds(problem, NoCompression(), dense)
-    for _ in range(3):
-        weights = next(descent)
+    weights = [next(descent) for _ in range(3)][-1]
     descent.close()
     while problem.value(theta) - least > 1e-5:
         theta = theta - alpha * problem.gradients(theta).sum(0)
         num_dense += 1
         if num_dense == 3:
-            torch.testing.assert_close(weights, theta, rtol=0, atol=1e-14)  # pyright: ignore[reportPossiblyUnbound]
+            torch.testing.assert_close(weights, theta, rtol=0, atol=1e-14)
     assert dense.payload == 3 * problem.num_workers * (8 * problem.num_weights + 3)
 
     compressor = GDSEC(xi=100 / alpha, alpha=alpha, beta=0.01)
-    sparse, num_sparse, training = Uplink(), 0, rounds(problem, compressor, Uplink())
+    sparse, num_sparse = Uplink(), 0
     training = rounds(problem, compressor, sparse)
-    for weights in training:
+    for theta in training:
         num_sparse += 1
-        if problem.value(weights) - least <= 1e-5 or num_sparse > 2 * num_dense:
+        if problem.value(theta) - least <= 1e-5 or num_sparse > 2 * num_dense:
             break
     training.close()
     print(
@@ -118,6 +117,7 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_sock
         f"{num_dense * dense.payload // 3} ({300 * sparse.payload / num_dense / dense.payload:.2f} %); headers "
         f"{sparse.headers / num_sparse / problem.num_workers:.1f} bytes a push and pull"
     )
+    assert sparse.headers / num_sparse / problem.num_workers == pytest.approx(HEADER_BYTES, rel=0.1)
     assert num_sparse <= 1.1 * num_dense
     assert sparse.payload <= 0.05 * num_dense * dense.payload / 3
 

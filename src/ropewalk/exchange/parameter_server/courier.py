@@ -40,12 +40,14 @@ class Attempt:
         epoch: of the group.
         step: which step.
         over: it succeeded, failed or was taken back: nothing is sent or received for it any more.
+        failure: why it failed.
         resends: how often a piece was sent again because it could not be read.
     """
 
     epoch: int
     step: int
     over: bool = False
+    failure: BaseException | None = None
     resends: dict[int, int] = field(default_factory=dict[int, int])
 
 

@@ -125,7 +125,6 @@ class ParameterServer(Exchange):
         self._progress = threading.Condition()
         self._record: StepRecord | None = None
         self._attempt = Attempt(-1, -1, over=True)
-        self._failure: BaseException | None = None
         self._is_taken_back = False
         self._done: set[int] = set()
         self._ledger = Ledger()
@@ -179,7 +178,7 @@ class ParameterServer(Exchange):
             raise RuntimeError(f"step {self._record.step} has not been finished")
         if enrolment.step is None:
             enrolment.enrol(record.step)
-        self._record, self._failure = record, None
+        self._record = record
         self._done = set()
         self._attempt = Attempt(epoch, record.step)
         self._model.begin()
@@ -193,10 +192,9 @@ class ParameterServer(Exchange):
         places = self._model.places.get(name)
         if places is None:
             raise KeyError(f"no parameter is called {name!r}; there are {', '.join(self._model.places)}")
-        if self._record is None:
-            raise RuntimeError(f"{name!r} is ready outside of a step; call begin first")
+        self._require_step(f"{name!r} is ready outside of a step")
         if name in self._model.gradients:
-            raise RuntimeError(f"{name!r} was ready already in step {self._record.step}")
+            raise RuntimeError(f"{name!r} was ready already in step {self._attempt.step}")
         self._model.gradients[name] = grad
         for observer in self._told:
             observer.ready(name)
@@ -212,8 +210,7 @@ class ParameterServer(Exchange):
 
     def wait(self) -> None:
         self._bound()
-        if self._record is None:
-            raise RuntimeError("there is no step to wait for; call begin first")
+        self._require_step("there is no step to wait for")
         for name in self._model.not_ready():
             self._fill(name, None)
         began = time.perf_counter()
@@ -226,10 +223,10 @@ class ParameterServer(Exchange):
         since, num_done = time.monotonic(), -1
         with self._progress:
             while not (attempt is self._attempt and keys <= self._done):
+                if attempt.failure is not None:
+                    raise attempt.failure
                 if attempt is not self._attempt:
                     return  # a later step has begun, so this one was finished
-                if self._failure is not None:
-                    raise self._failure
                 if len(self._done) != num_done:
                     since, num_done = time.monotonic(), len(self._done)
                 waited_s = time.monotonic() - since
@@ -279,7 +276,7 @@ class ParameterServer(Exchange):
             if self._record is None:
                 return
             self._attempt.over = True
-            self._failure = self._failure or aborted
+            self._attempt.failure = self._attempt.failure or aborted
             self._record = None
             self._is_taken_back = True
             self._progress.notify_all()
@@ -343,7 +340,7 @@ class ParameterServer(Exchange):
         with self._progress:
             if attempt is self._attempt and not attempt.over:
                 attempt.over = True
-                self._failure = error
+                attempt.failure = error
                 self._progress.notify_all()
 
     # What is kept
@@ -383,6 +380,12 @@ class ParameterServer(Exchange):
         if self._enrolment is None:
             raise RuntimeError("this exchange is not bound to parameters yet; call bind first")
         return self._enrolment
+
+    def _require_step(self, otherwise: str) -> None:
+        if self._is_taken_back:
+            raise ExchangeAborted(f"step {self._attempt.step} was taken back; regroup", epoch=self._attempt.epoch)
+        if self._record is None:
+            raise RuntimeError(f"{otherwise}; call begin first")
 
     def _tell_bound(self, group: Group) -> None:
         layouts = [piece.piece.layout for piece in self._model.pieces.values()]

@@ -25,6 +25,8 @@ from ropewalk.exchange.buckets import Entry, Layout
 
 #: As BytePS: enough for the bandwidth of a link, little enough to be overtaken.
 PIECE_BYTES = 4 << 20
+#: Pieces are not made smaller than this for the sake of balance: each costs two calls.
+_WORTH_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def cut_pieces(entries: Iterable[Entry], num_shards: int, piece_bytes: int = PIE
     Args:
         entries: the parameters, in the order of the model.
         num_shards: of the server.
-        piece_bytes: of one piece at most, unless a single row is larger; less where there are many shards.
+        piece_bytes: of one piece at most, unless a single row is larger; less where shards could not be balanced.
 
     Returns:
         The pieces in the order of the model.
@@ -96,7 +98,7 @@ def cut_pieces(entries: Iterable[Entry], num_shards: int, piece_bytes: int = PIE
             f"a parameter server has 1 shard or more and pieces of 1 byte or more, not {num_shards} and {piece_bytes}"
         )
     total_bytes = sum(entry.size_bytes for entry in parameters)
-    limit = max(1, min(piece_bytes, -(-total_bytes // num_shards)))
+    limit = min(piece_bytes, max(_WORTH_BYTES, -(-total_bytes // (4 * num_shards))))
     groups = _fused([cut for entry in parameters for cut in _rows(entry, limit)], limit)
     layouts = [Layout(tuple(entry for _, entry in group)) for group in groups]
     shards = balanced([layout.size_bytes for layout in layouts], num_shards)
