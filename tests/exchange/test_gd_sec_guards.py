@@ -90,6 +90,28 @@ def test_descent_holds_in_every_round_of_the_provable_region(
         assert potentials == sorted(potentials, reverse=True)
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_v_is_what_the_proof_says_and_so_is_what_it_may_be(mu: float) -> None:
+    """V = f - f* + b1 |d^k|^2 + b2 |d^{k-1}|^2, with the constants worked out by hand."""
+    alpha, smoothness, xi, optimum = 0.25, 1.0, 1.0, -2.0
+    monitor = DescentMonitor(alpha, smoothness, xi, mu, optimum)
+    q = 1 - alpha * mu
+    b1, b2 = (0.5, 0.25) if not mu else (0.25 * (1 / q + 1 / q**2), 0.25 / q)
+    thetas = [torch.tensor([3.0, 0.0]), torch.tensor([3.0, 2.0]), torch.tensor([2.0, 2.0]), torch.tensor([2.0, 2.0])]
+    squares = [0.0, 0.0, 4.0, 1.0, 0.0]
+    values, gradient, wanted = [9.0, 1.0, -0.5, -2.0], torch.tensor([0.5, 0.5]), 0.0
+    for at, (theta, value) in enumerate(zip(thetas, values, strict=True)):
+        wanted = value - optimum + b1 * squares[at + 1] + b2 * squares[at]
+        assert monitor.check(theta, value, gradient) == pytest.approx(wanted)
+    # The next may be this much, and not more.
+    allowed = q * wanted if mu else wanted - alpha / 2 * 0.5
+    moved = torch.tensor([2.0, 2.0])
+    with pytest.raises(DescentViolated) as caught:
+        monitor.check(moved, optimum + allowed + 1e-3, gradient)
+    assert caught.value.allowed == pytest.approx(allowed)
+    monitor.check(moved, optimum + allowed - 1e-3, gradient)
+
+
 def test_a_round_without_descent_is_named_with_both_numbers() -> None:
     problem = Quadratics.random(0, 3, NUMEL)
     alpha = 0.5 / problem.smoothness

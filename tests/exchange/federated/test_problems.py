@@ -65,6 +65,12 @@ def test_every_row_is_with_one_worker() -> None:
 def test_gradients_of_drawn_rows_are_right_on_average() -> None:
     problem = problems()[2]
     theta = torch.randn(problem.num_weights, generator=MADE, dtype=torch.float64)
-    drawn = torch.stack([problem.gradients(theta, 2, MADE) for _ in range(4000)])
+    drawn = torch.stack([problem.gradients(theta, batch=2, made=MADE) for _ in range(4000)])
     spread = drawn.std(0) / 4000**0.5
     assert ((drawn.mean(0) - problem.gradients(theta)).abs() <= 5 * spread + 1e-12).all()
+
+
+def test_gradients_of_some_workers_are_those_of_all() -> None:
+    theta = torch.randn(problems()[1].num_weights, generator=MADE, dtype=torch.float64)
+    some = torch.tensor([3, 1])
+    assert torch.equal(problems()[1].gradients(theta, some), problems()[1].gradients(theta)[some])

@@ -29,6 +29,7 @@ compressors = {name: make() for name, make in PRESETS.items()} | {
     "by turns": GDSEC(c=10, speakers=2),
     "resting by turns": GDSEC(c=10, speakers=2, silent="rests"),
     "quantized": GDSEC(c=10, values="levels(7)"),
+    "resting and quantized": GDSEC(c=1, values="levels(7)", silent="rests"),
     "fixed beta": GDSEC(c=300, beta=None),
 }
 

@@ -38,6 +38,18 @@ class Shards:
         """Of each worker."""
         return (self.weights > 0).sum(1)
 
+    def of(self, workers: Tensor) -> Shards:
+        """Those of some workers, by index."""
+        return Shards(self.features[workers], self.targets[workers], self.weights[workers])
+
+    def drawn(self, batch: int, made: torch.Generator | None) -> Shards:
+        """As many rows of each worker, drawn with repetition; each stands for its share of what the worker has."""
+        num_rows = self.num_rows[:, None]
+        at = (torch.rand(len(num_rows), batch, generator=made, dtype=torch.float64) * num_rows).long()
+        workers = torch.arange(len(num_rows))[:, None]
+        weights = self.weights[workers, at] * num_rows / batch
+        return Shards(self.features[workers, at], self.targets[workers, at], weights)
+
 
 def shard(features: Tensor, targets: Tensor, num_workers: int, *, unlike: float = 0.0, seed: int = 0) -> Shards:
     """Spread rows over workers, as evenly as can be.
@@ -117,17 +129,25 @@ class Problem(abc.ABC):
         losses = self.losses(self._scores(self.shards.features, theta), self.shards.targets)
         return float((losses * self.shards.weights).sum() + self.ridge / 2 * torch.dot(theta, theta))
 
-    def gradients(self, theta: Tensor, batch: int | None = None, made: torch.Generator | None = None) -> Tensor:
-        """The gradient of each f_m: (M, num_weights).
+    def gradients(
+        self,
+        theta: Tensor,
+        workers: Tensor | None = None,
+        batch: int | None = None,
+        made: torch.Generator | None = None,
+    ) -> Tensor:
+        """The gradient of each f_m: (workers, num_weights).
 
         Args:
             theta: flat.
+            workers: whose, by index; None for all.
             batch: rows that each worker draws, with repetition, for an unbiased estimate; None for all of its rows.
             made: what they are drawn with.
         """
-        data = self.shards if batch is None else self._drawn(batch, made)
+        data = self.shards if workers is None else self.shards.of(workers)
+        data = data if batch is None else data.drawn(batch, made)
         slopes = self.slopes(self._scores(data.features, theta), data.targets) * data.weights[:, :, None]
-        gradients = (data.features.transpose(1, 2) @ slopes).reshape(self.num_workers, -1)
+        gradients = (data.features.transpose(1, 2) @ slopes).flatten(1)
         return gradients + self.ridge / self.num_workers * theta
 
     def hessian(self, theta: Tensor) -> Tensor:
@@ -172,15 +192,6 @@ class Problem(abc.ABC):
 
     def _scores(self, rows: Tensor, theta: Tensor) -> Tensor:
         return rows @ theta.view(self.num_features, self.num_outputs)
-
-    def _drawn(self, batch: int, made: torch.Generator | None) -> Shards:
-        num_rows = self.shards.num_rows[:, None]
-        drawn = torch.rand(self.num_workers, batch, generator=made, dtype=torch.float64)
-        at = (drawn * num_rows).long()
-        workers = torch.arange(self.num_workers)[:, None]
-        # A drawn row stands for as many as the worker has, over the size of the batch.
-        weights = self.shards.weights[workers, at] * num_rows / batch
-        return Shards(self.shards.features[workers, at], self.shards.targets[workers, at], weights)
 
 
 class LinearRegression(Problem):

@@ -175,15 +175,18 @@ class Federation:
     def _say(self, asked: Tensor) -> tuple[Tensor, int]:
         """S of all workers, and the bytes that it takes; memories and errors move on."""
         compressor = self.compressor
-        gradients = self.problem.gradients(self.theta, self._batch, self._random)
-        difference = gradients - self.memories + self.errors
-        loud = self._loud(difference) & asked[:, None]
+        # Who rests computes nothing; its row stays as it is.
+        rows = asked.nonzero()[:, 0] if compressor.silent == "rests" else torch.arange(len(asked))
+        gradients = self.problem.gradients(
+            self.theta, rows if len(rows) < len(asked) else None, self._batch, self._random
+        )
+        difference = gradients - self.memories[rows] + self.errors[rows]
+        loud = self._loud(difference) & asked[rows, None]
         said = torch.where(loud, difference, 0.0)
-        num_bytes = self._send(loud, said)
+        num_bytes = self._send(rows, loud, said)
         if compressor.error_correction:
-            computed = asked if compressor.silent == "rests" else torch.ones_like(asked)
-            self.errors = torch.where(computed[:, None], difference - said, self.errors)
-        self.memories += compressor.memory_rate * said
+            self.errors[rows] = difference - said
+        self.memories[rows] += compressor.memory_rate * said
         return said, num_bytes
 
     def _loud(self, difference: Tensor) -> Tensor:
@@ -205,17 +208,17 @@ class Federation:
         limit = factor * float(reference.square().sum().sqrt())
         return (difference.square().sum(1).sqrt() > limit)[:, None] & (difference != 0)
 
-    def _send(self, loud: Tensor, said: Tensor) -> int:
-        """Pack what each worker says; where values are rounded, `said` becomes what is heard."""
+    def _send(self, ranks: Tensor, loud: Tensor, said: Tensor) -> int:
+        """Pack what each of these workers says; where values are rounded, `said` becomes what is heard."""
         codec = self.compressor.values
         num_bytes = 0
         # Arrays over the memory of the tensors: thousands of small operations, which numpy begins sooner.
         sent, rows = loud.numpy(), said.numpy()
-        for rank in np.flatnonzero(sent.any(1)):
-            places = np.flatnonzero(sent[rank])
-            values = rows[rank, places]
-            seed = value_seed(Round(self.step, int(rank)), self._layout)
+        for row in np.flatnonzero(sent.any(1)):
+            places = np.flatnonzero(sent[row])
+            values = rows[row, places]
+            seed = value_seed(Round(self.step, int(ranks[row])), self._layout)
             num_bytes += len(pack_sparse(self._layout, places, values, codec, seed).data)
             if codec != "same":
-                rows[rank, places] = value_codec(codec).heard(values, seed)
+                rows[row, places] = value_codec(codec).heard(values, seed)
         return num_bytes
