@@ -19,7 +19,7 @@ Answers = Callable[[Callable[[int], Any]], list[Any]]
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchMembers]:
-    with TorchMembers(3, tmp_path_factory.mktemp("ranks")) as members:
+    with TorchMembers(3, tmp_path_factory.mktemp("ranks"), cases.__name__) as members:
         yield members
 
 

@@ -29,17 +29,18 @@ class TorchMembers:
     Args:
         size: how many.
         folder: where they find each other.
+        module: imported before the fork, once for all.
     """
 
-    def __init__(self, size: int, folder: Path) -> None:
+    def __init__(self, size: int, folder: Path, module: str = "torch.distributed") -> None:
         pairs = [socket.socketpair() for _ in range(size)]
         self._pipes = [Connection(ours.detach()) for ours, _ in pairs]
         theirs = [theirs.detach() for _, theirs in pairs]
         # Not by multiprocessing: its resource tracker would have to stay between tests too.
         self._leader = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder / "store"), *map(str, theirs)],
+            [sys.executable, "-m", __name__, str(folder / "store"), module, *map(str, theirs)],
             pass_fds=theirs,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         for descriptor in theirs:
             os.close(descriptor)
@@ -74,10 +75,10 @@ class TorchMembers:
         self._leader.wait(20.0)
 
 
-def _lead(store: str, descriptors: list[int]) -> None:
+def _lead(store: str, module: str, descriptors: list[int]) -> None:
     import torch
 
-    importlib.import_module("torch.distributed")
+    importlib.import_module(module)
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)])  # makes torch import its compiler, once for all
     ranks: list[int] = []
@@ -114,4 +115,4 @@ def _serve(rank: int, size: int, store: str, pipe: Connection) -> None:
 
 
 if __name__ == "__main__":
-    _lead(sys.argv[1], [int(descriptor) for descriptor in sys.argv[2:]])
+    _lead(sys.argv[1], sys.argv[2], [int(descriptor) for descriptor in sys.argv[3:]])
