@@ -17,17 +17,19 @@ from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.elastic.coordinator import Patience
 from ropewalk.exchange.elastic.data_parallel import data_parallel
 from ropewalk.exchange.elastic.membership import Span
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
+from ropewalk.program.running import RunningProgram
 from tests.exchange.elastic import training
 from tests.exchange.elastic.training import Mischief, log_of
 
 PATIENCE_S = 60.0  # of the test, with a machine that is busy
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(running: RunningProgram, is_so: Callable[[], bool]) -> None:
     due = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < due
-        time.sleep(0.005)
+        assert not running.wait(0.005)  # raises if it has failed
 
 
 def check_result(folder: Path, worker: str) -> list[Span]:
@@ -41,11 +43,11 @@ def check_result(folder: Path, worker: str) -> list[Span]:
 
 def test_workers_join_and_leave_while_they_train(tmp_path: Path) -> None:
     with data_parallel(training.train, 2, args=(str(tmp_path),)).launch("threads") as running:
-        wait_until(lambda: len(log_of(tmp_path, "workers.0#0")) > 3)
+        wait_until(running, lambda: len(log_of(tmp_path, "workers.0#0")) > 3)
         running.scale("workers", 4)
-        wait_until(lambda: any(line.size == 4 for line in log_of(tmp_path, "workers.3#0")))
+        wait_until(running, lambda: any(line.size == 4 for line in log_of(tmp_path, "workers.3#0")))
         running.scale("workers", 1)
-        wait_until(lambda: log_of(tmp_path, "workers.0#0")[-1].size == 1)
+        wait_until(running, lambda: log_of(tmp_path, "workers.0#0")[-1].size == 1)
         (tmp_path / "enough").touch()
         assert running.wait(PATIENCE_S)
     history = check_result(tmp_path, "workers.0#0")
@@ -55,11 +57,12 @@ def test_workers_join_and_leave_while_they_train(tmp_path: Path) -> None:
 
 def test_gradients_go_through_servers_while_workers_come_and_die(tmp_path: Path) -> None:
     mischief = (Mischief("workers.1#0", 4, training.DIE),)
-    program = data_parallel(training.train, 2, servers=2, args=(str(tmp_path), mischief))
+    through_servers = functools.partial(ParameterServer, piece_bytes=128)  # so that each has some of this small model
+    program = data_parallel(training.train, 2, through_servers, servers=2, args=(str(tmp_path), mischief))
     with program.launch("threads") as running:
-        wait_until(lambda: any(line.size == 2 for line in log_of(tmp_path, "workers.1#1")))
+        wait_until(running, lambda: any(line.size == 2 for line in log_of(tmp_path, "workers.1#1")))
         running.scale("workers", 3)
-        wait_until(lambda: any(line.size == 3 for line in log_of(tmp_path, "workers.2#0")))
+        wait_until(running, lambda: any(line.size == 3 for line in log_of(tmp_path, "workers.2#0")))
         (tmp_path / "enough").touch()
         assert running.wait(PATIENCE_S)
     history = check_result(tmp_path, "workers.0#0")
@@ -90,7 +93,7 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
         environment={"OMP_NUM_THREADS": "1"},
     )
     with program.launch("processes") as running:
-        wait_until(lambda: sizes() == [2, 1, 2, 1])
+        wait_until(running, lambda: sizes() == [2, 1, 2, 1])
         (tmp_path / "enough").touch()
         assert running.wait(PATIENCE_S)
     killed_at = float((tmp_path / f"workers.1#0 {signal.SIGKILL.real}").read_text())
