@@ -211,3 +211,9 @@ def test_a_message_that_boasts_of_many_components_is_refused_before_they_have_me
     boasts = np.frombuffer(bytes([3, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0, 0]), np.uint8)
     with pytest.raises(MessageCorrupt, match="2147483647 values take 8589934588 bytes"):
         unpack_sparse(boasts, (1 << 31) - 1)
+
+
+@pytest.mark.parametrize("data", [[2, 1, 0, 0], [3, 1, 0, 0], [0, 1, 0], [9, 1, 1, 0, 0, 0, 0, 0], [1, 9, 1, 0, 0]])
+def test_headers_that_nobody_writes_are_refused(data: list[int]) -> None:
+    with pytest.raises(MessageCorrupt, match=r"count|components|kind|codec"):
+        unpack_sparse(bytes(data), 8)

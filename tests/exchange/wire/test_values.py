@@ -97,6 +97,11 @@ def test_the_largest_value_of_a_group_is_heard_exactly() -> None:
         assert Levels(4).heard(values, (step,))[1] == values[1]
 
 
+def test_a_level_above_the_highest_is_refused() -> None:
+    with pytest.raises(ValueError, match="level 3 of 2"):
+        Levels(2).decode(np.array([0, 0, 128, 63, 0b110], np.uint8), 1, SINGLE)
+
+
 def test_same_is_the_dtype_of_the_values() -> None:
     assert value_codec("same", "float64") == AsFloats("float64")
     assert value_codec("same", np.dtype(np.float16)) == AsFloats("float16")
