@@ -17,7 +17,7 @@ class LocalShard:
     def __init__(self) -> None:
         self._served = ParameterShard()
         self._state: bytes | None = None
-        self._order = ThreadPoolExecutor(1)
+        self._order, self._waiting = ThreadPoolExecutor(1), ThreadPoolExecutor()
         self.change: Callable[[str, tuple[Any, ...]], tuple[Any, ...]] = lambda _name, args: args
         """May damage what is sent."""
 
@@ -33,6 +33,7 @@ class LocalShard:
 
     def close(self) -> None:
         self._order.shutdown()
+        self._waiting.shutdown()
 
     def __getattr__(self, name: str) -> _Method:
         if name.startswith("__"):
@@ -47,7 +48,7 @@ class LocalShard:
                 return pickle.loads(pickle.dumps(answer))
 
     def later(self, name: str, args: tuple[Any, ...]) -> Future[Any]:
-        return self._order.submit(self.call, name, args)
+        return (self._waiting if name == "pull" else self._order).submit(self.call, name, args)
 
 
 class _Method:

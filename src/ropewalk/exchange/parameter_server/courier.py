@@ -26,6 +26,8 @@ from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer, Behind
 
 #: So long, if nobody says otherwise, a pull waits at the shard.
 WAIT_S = 1.0
+#: So many pulls of a step are under way at most: one that waits must not keep a later, more urgent one back.
+_MOST_PULLS = 4
 #: Before everything that is new: what a shard lacks.
 _AT_ONCE = -1
 #: A message that cannot be read is sent so often again: bytes that were damaged on the way are not so twice.
@@ -124,6 +126,9 @@ class Courier:
         self._numbers = itertools.count()
         self._in_flight = 0
         self._awaited: set[int] = set()
+        self._asked: set[int] = set()
+        self._num_pulls = 0
+        self._pulled: deque[tuple[Attempt, set[int], Future[Any]]] = deque()
         self._attempt = Attempt(-1, -1, over=True)
         self._kept: dict[int, deque[Letter]] = {}
         self._kept_bytes = 0
@@ -143,6 +148,8 @@ class Courier:
             self._attempt = attempt
             self._outbox.clear()
             self._awaited.clear()
+            self._asked.clear()
+            self._num_pulls = 0
             self.missing = ()
             for letters in self._kept.values():  # of a step that was taken back
                 while letters and letters[-1].step >= attempt.step:
@@ -297,17 +304,46 @@ class Courier:
 
     # Pulling
 
+    @property
+    def _unasked(self) -> set[int]:
+        """Pieces to ask for now: those that no pull under way asks for, if there may be one more."""
+        return self._awaited - self._asked if self._num_pulls < _MOST_PULLS else set()
+
     def _pull_loop(self) -> None:
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._closed or self._awaited)
+                self._news.wait_for(lambda: self._closed or self._pulled or self._unasked)
                 if self._closed:
                     return
-                attempt, keys = self._attempt, sorted(self._awaited)
+                if self._pulled:
+                    attempt, keys, answered = self._pulled.popleft()
+                    if attempt is self._attempt:
+                        self._asked -= keys
+                        self._num_pulls -= 1
+                else:
+                    attempt, keys, answered = self._attempt, self._unasked, None
+                    self._asked |= keys
+                    self._num_pulls += 1
             try:
-                self._heard(self._shard.pull(self._worker, attempt.epoch, attempt.step, keys, self._wait_s), attempt)
+                if answered is None:
+                    self._pull(attempt, keys)
+                else:
+                    self._heard(answered.result(), attempt)
             except BaseException as error:  # whatever it is, the worker that waits has to know
                 self._lost(attempt, error)
+
+    def _pull(self, attempt: Attempt, keys: set[int]) -> None:
+        # A future, although this thread waits for it: several couriers that read the same link in turns would wake
+        # each other for every answer, which took three times as long.
+        future: Future[Any] = self._shard.pull.future(
+            self._worker, attempt.epoch, attempt.step, sorted(keys), self._wait_s
+        )
+        future.add_done_callback(lambda done: self._pull_answered(attempt, keys, done))
+
+    def _pull_answered(self, attempt: Attempt, keys: set[int], done: Future[Any]) -> None:
+        with self._news:
+            self._pulled.append((attempt, keys, done))
+            self._news.notify_all()
 
     def _heard(self, pulled: Pulled | Outdated, attempt: Attempt) -> None:
         arrived_at = time.monotonic()
