@@ -341,10 +341,6 @@ class BucketedExchange(Exchange):
     def report(self) -> Report:
         return self._ledger.report()
 
-    def errors(self) -> dict[str, Tensor]:
-        """What compression has kept back here so far, by parameter name, as copies; between two steps."""
-        return {}
-
     def state_dict(self) -> dict[str, Any]:
         self._refuse_open_step("take its state")
         return {"step": self._next_step, "size": self.group.size, "state": self._merged_state()}

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.groups.group import Group, Work
 
 
@@ -134,6 +135,19 @@ class Exchange(abc.ABC):
     @abc.abstractmethod
     def report(self) -> Report:
         """All steps so far."""
+
+    def errors(self) -> dict[str, Tensor]:
+        """What compression has kept back here so far, by parameter name, as copies; between two steps."""
+        return {}
+
+    def take_errors(self, errors: Mapping[str, Tensor]) -> None:
+        """Add what a member that leaves has kept back to the own; on one member, between two steps.
+
+        Raises:
+            ExchangeInvalid: this exchange keeps nothing back.
+        """
+        if errors:
+            raise ExchangeInvalid(f"{type(self).__name__} keeps nothing back, and cannot take over errors of others")
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -1,0 +1,396 @@
+"""Exchanges in buckets, with members that are threads: means, steps that are taken back, state by name, members."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, GradientNotFinite, MemberLost
+from ropewalk.exchange.all_gather import AllGather
+from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.bucketed import BucketedExchange
+from ropewalk.exchange.compressors import ErrorFeedback, LowRank, RandomK, TopK
+from ropewalk.exchange.compressors.gd_sec import GDSEC
+from ropewalk.exchange.exchange import Report, StepRecord
+from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
+
+NAMED = [("a", torch.zeros(6, 5)), ("b", torch.zeros(5)), ("c", torch.zeros(4, 5)), ("d", torch.zeros(4))]
+#: Four parameters in three buckets.
+SMALL: Any = {"bucket_bytes": 90, "first_bucket_bytes": 20}
+GD_SEC = GDSEC(c=2.0, beta=0.1)
+
+
+def gradients(rank: int, step: int) -> dict[str, Tensor]:
+    chance = torch.Generator().manual_seed(97 * rank + step)
+    return {name: torch.randn(parameter.shape, generator=chance) for name, parameter in NAMED}
+
+
+def exchanged(exchange: BucketedExchange, step: int, rank: int, samples: float = 1.0, scale: float = 1.0) -> Any:
+    """One step: the means, by name, and its report."""
+    given = {name: grad * scale for name, grad in gradients(rank, step).items()}
+    exchange.begin(StepRecord(step, samples=samples, scale=scale))
+    for name in reversed(given):
+        exchange.ready(name, given[name])
+    return given, exchange.finish()
+
+
+def members(make: Callable[[], BucketedExchange], body: Callable[[BucketedExchange, ThreadGroup], Any], size: int = 3):
+    def run(group: ThreadGroup) -> Any:
+        exchange = make()
+        exchange.bind(NAMED, group)
+        try:
+            return body(exchange, group)
+        finally:
+            exchange.close()
+
+    return run_members(ThreadGroup.make(size), run)
+
+
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    return torch.equal(first, second) if isinstance(first, Tensor) else first == second
+
+
+def mean(step: int, samples: tuple[float, ...] = (1.0, 1.0, 1.0)) -> dict[str, Tensor]:
+    given = [gradients(rank, step) for rank in range(len(samples))]
+    return {
+        name: torch.stack([weight * grads[name] for weight, grads in zip(samples, given, strict=True)]).sum(0)
+        / sum(samples)
+        for name, _ in NAMED
+    }
+
+
+WHOLE: dict[str, Callable[[], BucketedExchange]] = {
+    "all-reduce": lambda: AllReduce(**SMALL),
+    "sparse": lambda: AllGather("none", mode="sparse", **SMALL),
+    "dense": lambda: AllGather(GD_SEC, mode="dense", **SMALL),
+    "bypass": lambda: AllGather(GD_SEC, mode="bypass", **SMALL),
+}
+
+
+@pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)
+@pytest.mark.parametrize("samples", [(1.0, 1.0, 1.0), (3.0, 0.0, 1.5), (0.0, 0.0, 0.0)])
+def test_gradients_become_the_mean_weighted_by_samples(make, samples) -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        return [exchanged(exchange, step, group.rank, samples[group.rank]) for step in range(3)]
+
+    ends = members(make, body)
+    for step in range(3):
+        assert same(ends[0][step][0], ends[1][step][0]) and same(ends[1][step][0], ends[2][step][0])
+        for name, found in ends[0][step][0].items():
+            wanted = mean(step, samples)[name] if sum(samples) else torch.zeros_like(found)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        assert ends[0][step][1].samples == sum(samples)
+
+
+def test_what_is_sent_is_counted_by_parameter_and_adds_up() -> None:
+    for make in (lambda: AllReduce("half", **SMALL), lambda: AllGather(GD_SEC, mode="sparse", **SMALL)):
+        reports: list[Report] = members(
+            make, lambda exchange, group: [exchanged(exchange, step, group.rank) for step in range(2)][1][1]
+        )
+        for report in reports:
+            assert report.sent_bytes == sum(report.layers.values()) > 0
+            assert report.layers.keys() <= {name for name, _ in NAMED}
+        assert sum(report.sent_bytes for report in reports) == sum(report.received_bytes for report in reports)
+
+
+def test_parameters_that_were_not_ready_count_as_zeros() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Tensor:
+        exchange.begin(StepRecord(0))
+        grad = torch.ones(5)
+        if group.rank != 1:
+            exchange.ready("b", grad)
+        exchange.finish()
+        return grad
+
+    ends = members(lambda: AllReduce(**SMALL), body)
+    assert ends[0].tolist() == pytest.approx([2 / 3] * 5)
+    assert ends[1].tolist() == [1.0] * 5
+
+
+def test_gradients_in_the_memory_of_buckets_are_not_copied() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> list[float]:
+        views = exchange.gradient_views()
+        exchange.begin(StepRecord(0))
+        for name, view in views.items():
+            view.fill_(group.rank)
+            exchange.ready(name, view)
+        exchange.finish()
+        return [float(view.flatten()[-1]) for view in views.values()]
+
+    assert members(lambda: AllReduce(**SMALL), body) == [[1.0] * 4] * 3
+
+
+def test_state_is_kept_in_gradients_without_their_scale() -> None:
+    def body(scale: float) -> Callable[[BucketedExchange, ThreadGroup], Any]:
+        return lambda exchange, group: (
+            [exchanged(exchange, step, group.rank, scale=scale)[0] for step in range(3)],
+            exchange.state_dict()["state"],
+        )
+
+    for make in (lambda: AllGather(GD_SEC, mode="sparse", **SMALL), lambda: AllReduce(ErrorFeedback(LowRank(1)))):
+        for (plain, state), (scaled, state_scaled) in zip(
+            members(make, body(1.0)), members(make, body(64.0)), strict=True
+        ):
+            assert same(state, state_scaled)
+            assert all(torch.equal(plain[2][name] * 64, scaled[2][name]) for name in plain[2])
+
+
+def test_a_step_that_is_taken_back_leaves_no_trace() -> None:
+    for make in (
+        lambda: AllGather(GD_SEC, mode="sparse", **SMALL),
+        lambda: AllGather(ErrorFeedback(TopK(0.2)), mode="dense", **SMALL),
+        lambda: AllReduce(ErrorFeedback(RandomK(0.5)), **SMALL),
+    ):
+
+        def with_detour(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+            exchanged(exchange, 0, group.rank)
+            before = exchange.state_dict()["state"]
+            exchange.begin(StepRecord(1))
+            for name, grad in gradients(group.rank, 99).items():
+                exchange.ready(name, grad)
+            exchange.wait()
+            exchange.abort(group.epoch - 1)  # of an earlier group: nothing
+            exchange.abort(group.epoch)
+            assert same(exchange.state_dict()["state"], before)
+            return exchanged(exchange, 1, group.rank)[0]
+
+        def straight(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+            return [exchanged(exchange, step, group.rank)[0] for step in range(2)][1]
+
+        for detour, plain in zip(members(make, with_detour), members(make, straight), strict=True):
+            assert same(detour, plain)
+
+
+def test_an_abort_from_another_thread_wakes_who_waits() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> str:
+        if group.rank == 1:
+            woken.wait(30)
+            return ""
+        exchange.begin(StepRecord(0))
+        exchange.ready("d", torch.ones(4))
+        aborter = threading.Thread(target=exchange.abort, args=(group.epoch,))
+        aborter.start()
+        with pytest.raises((ExchangeAborted, RuntimeError)) as caught:
+            exchange.wait()
+        aborter.join()
+        woken.set()
+        return str(caught.value)
+
+    woken = threading.Event()
+    assert "step" in members(lambda: AllReduce(**SMALL), body, size=2)[0]
+
+
+def test_survivors_of_a_death_go_on_from_the_state_before_the_step() -> None:
+    later = ThreadGroup.make(2, epoch=1)
+
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        exchanged(exchange, 0, group.rank)
+        before = exchange.state_dict()["state"]
+        exchange.begin(StepRecord(1))
+        exchange.ready("d", gradients(group.rank, 1)["d"])
+        if group.rank == 2:
+            group.leave()
+            exchange.abort(group.epoch)
+            return None
+        with pytest.raises(MemberLost, match="member 2"):
+            exchange.wait()
+        exchange.abort(group.epoch)
+        assert same(exchange.state_dict()["state"], before)
+        exchange.regroup(later[group.rank])
+        return exchanged(exchange, 1, group.rank)[0], exchange.state_dict()["state"]
+
+    (first, state), (second, other), _ = members(lambda: AllGather(GD_SEC, mode="sparse", **SMALL), body)
+    assert same(first, second)
+    for name in state["decoder.memory"]:
+        total = state["encoder.memory"][name] + other["encoder.memory"][name]
+        torch.testing.assert_close(state["decoder.memory"][name], total, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: AllGather(GD_SEC, mode="sparse"), lambda: AllReduce(LowRank(1))])
+def test_who_joins_takes_what_is_the_same_everywhere(make) -> None:
+    later = ThreadGroup.make(3, epoch=1)
+
+    def old(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        for step in range(3):
+            exchanged(exchange, step, group.rank)
+        ready.wait()
+        exchange.regroup(later[group.rank])
+        return [exchanged(exchange, step, group.rank)[0] for step in (3, 4)], exchange.state_dict()["state"]
+
+    def join() -> None:
+        exchange = make()
+        exchange.bind(NAMED, later[2])
+        ready.wait()
+        exchange.regroup(later[2])
+        joined.append(([exchanged(exchange, step, 2)[0] for step in (3, 4)], exchange.state_dict()["state"]))
+        exchange.close()
+
+    ready, joined = threading.Barrier(3), []
+    joiner = threading.Thread(target=join)
+    joiner.start()
+    ends = members(make, old, size=2)
+    joiner.join()
+    for means, state in ends:
+        assert same(means[1], joined[0][0][1])
+        for kind in ("decoder.memory", "applied", "encoder.Q"):
+            assert same(state.get(kind), joined[0][1].get(kind))
+    if "decoder.memory" in joined[0][1]:
+        for name, found in joined[0][1]["decoder.memory"].items():
+            total = sum(state["encoder.memory"][name] for _, state in [*ends, *joined])
+            torch.testing.assert_close(found, total, rtol=1e-5, atol=1e-6)
+
+
+def test_state_goes_on_in_other_buckets_and_in_another_exchange() -> None:
+    def straight(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        return [exchanged(exchange, step, group.rank)[0] for step in range(6)][5]
+
+    def changing(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        for step in range(2):
+            exchanged(exchange, step, group.rank)
+        exchange.set_bucket_bytes(1 << 20)
+        for step in range(2, 4):
+            exchanged(exchange, step, group.rank)
+        saved = exchange.state_dict()
+        exchange.close()
+        other = AllGather(GD_SEC, mode="sparse", bucket_bytes=1, first_bucket_bytes=1)
+        other.bind(NAMED, group)
+        other.load_state_dict(saved)
+        found = [exchanged(other, step, group.rank)[0] for step in range(other.next_step, 6)]
+        other.close()
+        return found[1]
+
+    def make() -> BucketedExchange:
+        return AllGather(GD_SEC, mode="sparse", **SMALL)
+
+    for one, other in zip(members(make, straight), members(make, changing), strict=True):
+        assert same(one, other)
+
+
+def test_state_of_three_members_serves_two() -> None:
+    def save(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        for step in range(3):
+            exchanged(exchange, step, group.rank)
+        return exchange.state_dict()
+
+    def make() -> BucketedExchange:
+        return AllGather(GD_SEC, mode="sparse", **SMALL)
+
+    saved = members(make, save)
+
+    def load(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        exchange.load_state_dict(saved[group.rank])
+        exchanged(exchange, 3, group.rank)
+        return exchange.state_dict()["state"]
+
+    first, second = members(make, load, size=2)
+    for name, found in first["decoder.memory"].items():
+        total = first["encoder.memory"][name] + second["encoder.memory"][name]
+        torch.testing.assert_close(found, total, rtol=1e-5, atol=1e-6)
+
+
+def test_entering_bypass_sends_what_was_kept_back_once() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        found = [exchanged(exchange, step, group.rank)[0] for step in range(3)]
+        saved = exchange.state_dict()
+        errors = exchange.errors()
+        exchange.close()
+        past = AllGather(GD_SEC, mode="bypass", **SMALL)
+        past.bind(NAMED, group)
+        past.load_state_dict(saved)
+        found += [exchanged(past, step, group.rank)[0] for step in (3, 4)]
+        left = past.errors()
+        past.close()
+        return found, errors, left
+
+    ends = members(lambda: AllGather(GD_SEC, mode="sparse", **SMALL), body)
+    assert any(error.any() for _, errors, _ in ends for error in errors.values())
+    for name, _ in NAMED:
+        applied = sum(ends[0][0][step][name] for step in range(5))
+        torch.testing.assert_close(applied, sum(mean(step)[name] for step in range(5)), rtol=1e-4, atol=1e-5)
+        assert not any(left[name].any() for _, _, left in ends)
+
+
+def test_errors_of_one_member_are_taken_over_by_another() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        exchanged(exchange, 0, group.rank)
+        exchanged(exchange, 1, group.rank)
+        own = exchange.errors()
+        exchange.take_errors({"a": torch.ones(6, 5)})
+        return own, exchange.errors()
+
+    for before, after in members(lambda: AllGather(GD_SEC, mode="sparse", **SMALL), body):
+        assert torch.equal(after["a"], before["a"] + 1)
+        assert torch.equal(after["c"], before["c"])
+
+
+def test_a_gradient_that_is_not_finite_is_named_on_every_member() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        exchange.begin(StepRecord(0))
+        for name, grad in gradients(group.rank, 0).items():
+            exchange.ready(name, grad * (float("nan") if (name, group.rank) == ("c", 1) else 1))
+        with pytest.raises(GradientNotFinite, match="rank 1 in c") as caught:
+            exchange.finish()
+        exchange.abort(group.epoch)
+        exchanged(exchange, 0, group.rank)
+        return caught.value.ranks, caught.value.parameters
+
+    assert members(lambda: AllReduce(nan="raise", **SMALL), body) == [((1,), ("c",))] * 3
+
+
+def test_payloads_that_cannot_be_summed_are_refused_by_all_reduce() -> None:
+    with pytest.raises(ExchangeInvalid, match=r"AllGather\('top_k'\).*ParameterServer\(.*compressor='top_k'\)"):
+        AllReduce("top_k")
+    with pytest.raises(ExchangeInvalid, match="auto, sparse, dense, bypass"):
+        AllGather("top_k", mode="fast")
+
+
+def test_a_compressor_gets_the_exchange_that_suits_it() -> None:
+    assert isinstance(exchange_for("half"), AllReduce)
+    assert isinstance(exchange_for(GD_SEC), AllGather)
+    exchange = AllReduce()
+    assert exchange_for(exchange) is exchange
+    with pytest.raises(ExchangeInvalid, match="3 is no exchange"):
+        exchange_for(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_calls_out_of_order_are_refused_with_what_to_do() -> None:
+    (group,) = ThreadGroup.make(1)
+    exchange = AllReduce()
+    with pytest.raises(RuntimeError, match="not bound"):
+        exchange.begin(StepRecord(0))
+    exchange.bind(NAMED, group)
+    with pytest.raises(RuntimeError, match="bound already"):
+        exchange.bind(NAMED, group)
+    with pytest.raises(RuntimeError, match="outside of a step"):
+        exchange.ready("a", torch.zeros(6, 5))
+    exchange.begin(StepRecord(0))
+    with pytest.raises(RuntimeError, match="step 0 is open"):
+        exchange.begin(StepRecord(1))
+    with pytest.raises(KeyError, match="no parameter 'x'"):
+        exchange.ready("x", torch.zeros(1))
+    with pytest.raises(ExchangeInvalid, match="sparse=False"):
+        exchange.ready("b", torch.zeros(5).to_sparse())
+    exchange.ready("b", torch.zeros(5))
+    with pytest.raises(RuntimeError, match="ready already"):
+        exchange.ready("b", torch.zeros(5))
+    with pytest.raises(RuntimeError, match="step 0 is open"):
+        exchange.state_dict()
+    exchange.finish()
+    exchange.close()
+    exchange.close()
+
+
+def test_members_in_different_steps_are_refused() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> None:
+        exchanged(exchange, group.rank, group.rank)
+
+    with pytest.raises(ExchangeInvalid, match="rank 0: 0, rank 1: 1"):
+        members(AllReduce, body, size=2)
