@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from ropewalk.exchange.elastic.coordinator import Patience
 from ropewalk.exchange.elastic.data_parallel import data_parallel
 from ropewalk.exchange.elastic.membership import Span
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
+from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
 from tests.exchange.elastic import training
 from tests.exchange.elastic.training import Mischief, log_of
@@ -102,6 +106,31 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
     history = check_result(tmp_path, "workers.0#0")
     assert "SIGKILL" in history[1].why
     assert "is it stopped?" in history[3].why
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+def test_whoever_is_killed_for_a_minute_the_weights_are_those_of_one_process(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    patient = Restart("on_failure", max_restarts=1000, backoff_s=0.01, backoff_max_s=0.1)
+    program = data_parallel(training.train, 4, args=(str(tmp_path),), restart=patient)
+    with program.launch("processes") as running:
+        due, num_kills = time.monotonic() + 60.0, 0
+        while time.monotonic() < due:
+            assert not running.wait(chance.uniform(0.0, 1.0))
+            now = time.time()
+            # One who has the weights must be left: the first.
+            logs = [log_of(tmp_path, file.stem) for file in sorted(tmp_path.glob("workers.[123]*.log"))]
+            alive = [lines[-1].pid for lines in logs if lines and now - lines[-1].at < 0.5]
+            if alive:
+                with contextlib.suppress(ProcessLookupError):  # it was killed a moment ago
+                    os.kill(chance.choice(alive), signal.SIGKILL)
+                    num_kills += 1
+        (tmp_path / "enough").touch()
+        assert running.wait(PATIENCE_S)
+    assert num_kills > 5
+    for file in tmp_path.glob("*.pt"):
+        check_result(tmp_path, file.stem)
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -276,4 +276,4 @@ class Training(RuleBasedStateMachine):
 
 
 TestTraining = Training.TestCase
-TestTraining.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTraining.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -77,7 +77,7 @@ def train(worker: ElasticWorker, folder: str, mischief: Sequence[Mischief] = ())
     with (Path(folder) / f"{worker.name}.log").open("a", buffering=1) as log:
         for batch in worker.batches(SAMPLES, BATCH, epochs=_PASSES, seed=5):
             trainer.step(batch, lambda indices: data.loss(model, indices))
-            log.write(f"{time.time()} {trainer.num_steps} {trainer.size}\n")
+            log.write(f"{time.time()} {trainer.num_steps} {trainer.size} {os.getpid()}\n")
             if (Path(folder) / "enough").exists():
                 break
     if not trainer.left:
@@ -109,11 +109,12 @@ def plain(num_steps: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Line:
-    """What a worker wrote after a step: when, after how many steps, of how many members."""
+    """What a worker wrote after a step: when, after how many steps, of how many members, in which process."""
 
     at: float
     num_steps: int
     size: int
+    pid: int
 
 
 def log_of(folder: Path, worker: str) -> list[Line]:
@@ -121,4 +122,4 @@ def log_of(folder: Path, worker: str) -> list[Line]:
     file = folder / f"{worker}.log"
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     complete = [line.split() for line in lines if line.endswith("\n")]
-    return [Line(float(at), int(step), int(size)) for at, step, size in complete]
+    return [Line(float(at), int(step), int(size), int(pid)) for at, step, size, pid in complete]
