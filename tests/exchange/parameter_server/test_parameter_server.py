@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -356,6 +357,34 @@ def test_a_step_that_was_taken_back_leaves_no_trace_and_survivors_go_on() -> Non
     for rank in range(2):
         for step in range(2):
             assert_same(found[rank][step], expected[rank][step])
+
+
+def test_who_waits_for_the_memories_of_members_that_are_gone_can_be_woken_up() -> None:
+    first, second, third = groups(2), groups(2, epoch=1), groups(1, epoch=2)
+    with servers() as running:
+        client = running.client("servers")
+
+        def body(rank: int) -> list[dict[str, Tensor]]:
+            with member(client, first[rank], compressor=GDSEC(c=3.0, beta=0.1)) as exchange:
+                run_steps(exchange, rank, range(2))
+                if rank == 1:
+                    return []
+                exchange.regroup(second[0])  # the other one never comes
+                waker = threading.Timer(0.2, exchange.abort, [1])
+                waker.start()
+                with pytest.raises(ExchangeAborted, match="members of epoch 1 did not all enrol"):
+                    exchange.begin(StepRecord(2))
+                waker.join()
+                exchange.regroup(third[0])
+                return run_steps(exchange, rank, range(2, 4))
+
+        means = by_members(body, 2)
+    assert len(means[0]) == 2
+
+
+def test_a_server_without_any_piece_is_no_trouble() -> None:
+    means = exchanged(num_shards=4, piece_bytes=1 << 20)
+    assert_same(means[0][2], means[1][2])
 
 
 def test_a_state_goes_on_the_same_with_other_pieces_and_other_servers() -> None:

@@ -333,8 +333,6 @@ class Courier:
                 self._lost(attempt, error)
 
     def _pull(self, attempt: Attempt, keys: set[int]) -> None:
-        # A future, although this thread waits for it: several couriers that read the same link in turns would wake
-        # each other for every answer, which took three times as long.
         future: Future[Any] = self._shard.pull.future(
             self._worker, attempt.epoch, attempt.step, sorted(keys), self._wait_s
         )

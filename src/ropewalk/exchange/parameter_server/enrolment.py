@@ -17,6 +17,9 @@ from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.parameter_server.outcomes import Behind, Enrolled, Outdated, ServerSettings
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
 
+#: Who waits for others looks so often whether it was interrupted.
+_LOOK_UP_S = 0.05
+
 
 class Enrolment:
     """One worker's membership.
@@ -46,6 +49,7 @@ class Enrolment:
         self._model = model
         self._timeout_s = timeout_s
         self._memories: list[dict[int, bytes]] = [{} for _ in model.keys]
+        self._is_interrupted = False
         self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
 
     def introduce(self) -> None:
@@ -63,6 +67,7 @@ class Enrolment:
     def enrol(self, step: int) -> None:
         """Become a member of this epoch, from this step on."""
         self.step = step
+        self._is_interrupted = False
         if self._settings.compressor.keeps_memory:
             self._memories = [self._model.memories_of(at) for at in range(len(self._model.keys))]
         for at, outcome in enumerate(self._ask_all("enrol", self._words)):
@@ -77,6 +82,10 @@ class Enrolment:
         self._check(at, server.enrol(*self._words(at)))
         if self._first_weights[at]:
             server.provide(self._first_weights[at])
+
+    def interrupt(self) -> None:
+        """End a wait for other members, from any thread: it raises `ExchangeAborted`."""
+        self._is_interrupted = True
 
     def leave(self, step: int) -> None:
         """Take part no more from this step on.
@@ -119,7 +128,10 @@ class Enrolment:
         """Begin with what the servers have, as soon as they have all of it."""
         due = time.monotonic() + self._timeout_s
         for at, keys in enumerate(self._model.keys):
-            while (standing := self._servers[at].standing(keys, with_memory)) is None:
+            while (standing := self._servers[at].standing(keys, with_memory, _LOOK_UP_S)) is None:
+                if self._is_interrupted:
+                    epoch = self.group.epoch
+                    raise ExchangeAborted(f"members of epoch {epoch} did not all enrol; regroup", epoch=epoch)
                 if time.monotonic() > due:
                     raise ExchangeStalled(
                         f"server {at} still waits for weights or memories of other members after {self._timeout_s} s",

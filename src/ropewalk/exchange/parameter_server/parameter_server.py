@@ -126,6 +126,7 @@ class ParameterServer(Exchange):
         self._record: StepRecord | None = None
         self._attempt = Attempt(-1, -1, over=True)
         self._is_taken_back = False
+        self._is_enrolling = False
         self._done: set[int] = set()
         self._ledger = Ledger()
         self._told: tuple[Observer, ...] = (self._ledger, *self._observers)
@@ -177,7 +178,14 @@ class ParameterServer(Exchange):
         if self._record is not None:
             raise RuntimeError(f"step {self._record.step} has not been finished")
         if enrolment.step is None:
-            enrolment.enrol(record.step)
+            self._is_enrolling = True
+            try:
+                enrolment.enrol(record.step)
+            except BaseException:
+                enrolment.step = None  # members that enrol again, of a later epoch perhaps, say everything anew
+                raise
+            finally:
+                self._is_enrolling = False
         self._record = record
         self._done = set()
         self._attempt = Attempt(epoch, record.step)
@@ -270,6 +278,9 @@ class ParameterServer(Exchange):
     def abort(self, epoch: int) -> None:
         current = self._bound().group.epoch
         if epoch < current:
+            return
+        if self._is_enrolling:
+            self._bound().interrupt()
             return
         aborted = ExchangeAborted(f"step {self._attempt.step} was taken back", epoch=current)
         with self._progress:

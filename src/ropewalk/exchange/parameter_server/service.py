@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-import ropewalk as rw
+from ropewalk.calls.markers import concurrent, idempotent
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.parameter_server.outcomes import (
     Accepted,
@@ -48,13 +48,13 @@ class ParameterShard:
         self._layouts: dict[int, Layout] = {}
         self._changed = threading.Condition()
 
-    @rw.idempotent
+    @idempotent
     def introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
         with self._changed:
             self._shard.introduce(settings, layouts)
             self._layouts = dict(layouts)
 
-    @rw.idempotent
+    @idempotent
     def enrol(
         self, worker: str, epoch: int, members: Sequence[str], step: int, memories: Mapping[int, bytes] | None = None
     ) -> Enrolled | Outdated | Behind:
@@ -63,13 +63,13 @@ class ParameterShard:
             self._changed.notify_all()
             return outcome
 
-    @rw.idempotent
+    @idempotent
     def provide(self, weights: Mapping[int, bytes]) -> None:
         with self._changed:
             self._shard.provide(self._tensors(weights))
             self._changed.notify_all()
 
-    @rw.idempotent
+    @idempotent
     def push(
         self, worker: str, epoch: int, step: int, key: int, data: bytes, samples: float
     ) -> Accepted | Behind | Outdated:
@@ -80,8 +80,8 @@ class ParameterShard:
                 self._changed.notify_all()
             return outcome
 
-    @rw.concurrent(MAX_PULLS)
-    @rw.idempotent
+    @concurrent(MAX_PULLS)
+    @idempotent
     def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int], wait_s: float = 1.0) -> Pulled | Outdated:
         """What is ready of these pieces; waits for the first of them, but not for ever."""
         due = time.monotonic() + wait_s
@@ -93,8 +93,8 @@ class ParameterShard:
                     return pulled
                 self._changed.wait(left_s)
 
-    @rw.concurrent(MAX_PULLS)
-    @rw.idempotent
+    @concurrent(MAX_PULLS)
+    @idempotent
     def standing(
         self, keys: Sequence[int], with_memory: bool = True, wait_s: float = 1.0
     ) -> dict[int, Standing] | None:
@@ -108,7 +108,7 @@ class ParameterShard:
                     return found
                 self._changed.wait(left_s)
 
-    @rw.idempotent
+    @idempotent
     def leave(
         self,
         worker: str,

@@ -45,7 +45,8 @@ class Shard:
         self.epoch = -1
         self._settings: ServerSettings | None = None
         self._pieces: dict[int, PieceRounds] = {}
-        # Members that have said so themselves: the first one names all, and brings what is its own.
+        self._members: set[str] = set()
+        # Those that have said so themselves: the first one names all, and each brings what is its own.
         self._enrolled: set[str] = set()
         # What the last saved states held: by piece, the step of its slowest member. Newest last.
         self._saved: list[dict[int, int]] = []
@@ -98,11 +99,12 @@ class Shard:
                 behind = piece.form(members, step)
                 if behind:
                     return behind
-            self.epoch = epoch
+            self.epoch, self._members = epoch, set(members)
             self._enrolled.clear()
-        elif not self._is_member(worker):
+        elif worker not in self._members:
             if self._synchronous:
                 return Outdated(self.epoch)
+            self._members.add(worker)
             for piece in self._pieces.values():
                 piece.add(worker, step)
         self._enrolled.add(worker)
@@ -134,6 +136,8 @@ class Shard:
         """Take part no more from this step on; see `PieceRounds.leave`."""
         if epoch < self.epoch:
             return Outdated(self.epoch)
+        self._members.discard(worker)
+        self._enrolled.discard(worker)
         for key, piece in self._pieces.items():
             piece.leave(worker, step, (memories or {}).get(key), (errors or {}).get(key))
         return Accepted()
@@ -186,6 +190,7 @@ class Shard:
         return {
             "epoch": self.epoch,
             "settings": self._settings,
+            "members": set(self._members),
             "enrolled": set(self._enrolled),
             "pieces": {key: (piece.layout, piece.state_dict()) for key, piece in self._pieces.items()},
         }
@@ -193,7 +198,7 @@ class Shard:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.epoch, self._settings = state["epoch"], state["settings"]
-        self._enrolled = set(state["enrolled"])
+        self._members, self._enrolled = set(state["members"]), set(state["enrolled"])
         self._pieces = {}
         for key, (layout, saved) in state["pieces"].items():
             assert self._settings
@@ -210,12 +215,9 @@ class Shard:
 
     def _refused(self, worker: str, epoch: int) -> Outdated | None:
         """Why rounds of a worker are none of ours; it has to enrol if the epoch in the answer is older than its own."""
-        if epoch != self.epoch or not self._is_member(worker):
+        if epoch != self.epoch or worker not in self._members:
             return Outdated(self.epoch)
         return None if worker in self._enrolled else Outdated(epoch - 1)
-
-    def _is_member(self, worker: str) -> bool:
-        return any(worker in piece.clocks for piece in self._pieces.values())
 
 
 def _shown(layouts: Mapping[int, Layout]) -> str:

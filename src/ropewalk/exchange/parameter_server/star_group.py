@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from torch import Tensor
 
-import ropewalk as rw
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.traffic import Traffic
+from ropewalk.program.node_context import current_node
 
 
 class StarGroup(Group):
@@ -43,7 +43,7 @@ class StarGroup(Group):
     @classmethod
     def of_node(cls, epoch: int = 0) -> StarGroup:
         """The replicas of the node that the running code belongs to."""
-        node = rw.current_node()
+        node = current_node()
         return cls(node.replica, [f"{node.name}.{replica}" for replica in range(node.replicas)], epoch)
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
