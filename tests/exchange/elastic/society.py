@@ -85,6 +85,7 @@ class Society:
         on_step: called by each member after each step, with its replica number, its worker and its step.
         redo: as of `data_parallel`.
         steps: how many there are.
+        absent: how many of the founders never come.
         train: what members do; by default the training that `models`, `losses` and `computed` tell of.
         patience: of all.
     """
@@ -99,6 +100,7 @@ class Society:
         in_loss: Callable[[Society, ElasticWorker, int], None] = lambda society, worker, step: None,
         redo: str = "recompute",
         steps: int = STEPS,
+        absent: int = 0,
         train: Callable[[Society, ElasticWorker], None] | None = None,
         patience: Patience = PATIENCE,
     ) -> None:
@@ -123,7 +125,7 @@ class Society:
         self._started = threading.Lock()
         self.members: dict[int, ElasticMember] = {}
         self._run(self._coordinate)
-        for replica in range(founders):
+        for replica in range(founders - absent):
             self.start(replica)
 
     def start(self, replica: int) -> None:

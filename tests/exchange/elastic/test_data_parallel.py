@@ -138,5 +138,9 @@ def test_what_cannot_be_is_refused() -> None:
         data_parallel(training.train, 0)
     with pytest.raises(ExchangeInvalid, match="0 servers or more, not -1"):
         data_parallel(training.train, 1, servers=-1)
+    with pytest.raises(ExchangeInvalid, match=r"functools\.partial\(AllReduce, \.\.\.\)"):
+        data_parallel(training.train, 1, AllReduce())
+    with pytest.raises(ExchangeInvalid, match="gd_sec"):
+        data_parallel(training.train, 1, "gd_sek")
     with pytest.raises(ExchangeInvalid, match="'recompute', 'keep', not 'again'"):
         data_parallel(training.train, redo="again")  # type: ignore[arg-type]

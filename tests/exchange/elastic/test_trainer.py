@@ -131,6 +131,12 @@ def test_who_leaves_does_no_more_steps_and_the_others_go_on() -> None:
     check(society, plain_training()[0])
 
 
+def test_training_begins_without_a_founder_that_does_not_come() -> None:
+    society = Society(3, absent=1, patience=dataclasses.replace(PATIENCE, start_s=0.1)).wait()
+    assert sorted(society.models) == ["workers.0#0", "workers.1#0"]
+    check(society, plain_training()[0])
+
+
 def test_training_fails_when_all_are_dead() -> None:
     society = Society(2, deaths=(Death(0, "packet", 9), Death(1, "loss", 5)))
     with pytest.raises(MemberLost, match="nobody is left who has the weights of step"):

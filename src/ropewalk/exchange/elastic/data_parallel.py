@@ -21,8 +21,10 @@ from typing import Any, Literal, get_args
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.elastic.coordinator import Coordinator, Patience
 from ropewalk.exchange.elastic.elastic_member import ElasticMember, Training
+from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.groups.shaping import Shaping
 from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.program.nodes.service import Service
@@ -56,6 +58,9 @@ def data_parallel(
     again and joins with the current weights. `running.scale("workers", n)` changes how many there are: who is to go
     finishes its step and hands over what its exchange had kept back. An exception of `train_fn` ends the program.
 
+    Gradients are averaged, buffers (such as running means) are not: each worker has its own, and who joins begins with
+    those of rank 0.
+
     Args:
         train_fn: called in each worker as `train_fn(worker, *args, **kwargs)` with an `ElasticWorker`. A worker that
             joins later calls it from its beginning.
@@ -82,12 +87,19 @@ def data_parallel(
         The program; `launch` it.
 
     Raises:
-        ExchangeInvalid: there are no workers, less than no servers, or `redo` is no such thing.
+        ExchangeInvalid: there are no workers, less than no servers, or `exchange` or `redo` is no such thing.
     """
     if isinstance(workers, bool) or workers < 1:
         raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
     if isinstance(servers, bool) or servers < 0:
         raise ExchangeInvalid(f"there are 0 servers or more, not {servers}")
+    if isinstance(exchange, Exchange):
+        raise ExchangeInvalid(
+            f"every worker makes an exchange of its own, so give a function that does, such as "
+            f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
+        )
+    if isinstance(exchange, str):
+        make_compressor(exchange)  # a name that means nothing is told here, and not by each worker
     if redo not in get_args(Redo):
         raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")
     program = program or Program(name)

@@ -143,7 +143,7 @@ class ElasticMember(Member):
             shaping=self.training.shaping,
         )
         self._group = group
-        if self.mailbox.epoch > view.epoch:  # it came while this was made
+        if self.mailbox.epoch > view.epoch or self.mailbox.has_ended:  # that came while this was made
             group.abort()
         return group
 

@@ -33,6 +33,11 @@ class Mailbox:
         """Of the latest view; -1 before the first."""
         return self._view.epoch if self._view else -1
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._end is not None
+
     def put_view(self, view: View) -> None:
         """The members have changed."""
         with self._news:

@@ -185,8 +185,9 @@ class ElasticTrainer:
                 loss = self._backward(pieces[0], 0, loss_of)
             finally:
                 self._sends = False
-            for name in self._parameters.keys() - self._sent:
-                self._send(name, None)
+            for name in reversed(self._parameters):
+                if name not in self._sent:
+                    self._send(name, None)
             return loss
         for number in range(attempt.num_computed, len(pieces)):
             self._forget_gradients()
@@ -346,4 +347,5 @@ def _packed(state: object) -> bytes:
 
 
 def _unpacked(packed: bytes) -> Any:
-    return torch.load(io.BytesIO(packed), weights_only=False)
+    # Whoever takes it over has devices of its own, to which it copies. It comes from a worker, whose code runs here too.
+    return torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
