@@ -86,7 +86,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "digits, even or odd": digits_parity,
     "digits, ten classes": digits_softmax,
     "digits, ten classes, each worker another digit": lambda: digits_softmax(unlike=1.0),
-    "digits, ten classes, 100 workers": lambda: digits_softmax(100),
+    "100 workers with 18 digits each": lambda: digits_softmax(100),
     "breast_cancer": breast_cancer,
     "diabetes": diabetes,
 }
