@@ -13,8 +13,13 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from ropewalk.errors import ExchangeInvalid, GradientNotFinite
+from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.broadcasting import broadcast_optimizer_state, broadcast_parameters
+from ropewalk.exchange.compressors.error_feedback import ErrorFeedback
+from ropewalk.exchange.compressors.gd_sec import GDSEC
+from ropewalk.exchange.compressors.random_k import RandomK
+from ropewalk.exchange.compressors.top_k import TopK
 from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
 from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
 
@@ -174,6 +179,36 @@ def test_accumulated_gradients_travel_once(how: str) -> None:
     ends = _members(member)
     assert _same(ends)
     torch.testing.assert_close(ends[0], _weights(model), rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_of_no_sync_after_a_mean_travel_at_the_step() -> None:
+    def member(group):
+        model = Net()
+        with _distributed(SGD(model.parameters(), lr=0.1), model, group) as optimizer:
+            _loss(model, _rows(group.rank, 0)).backward()
+            with optimizer.no_sync():
+                _loss(model, _rows(group.rank, 1)).backward()
+            optimizer.step()
+        return _weights(model)
+
+    assert _same(_members(member))
+
+
+def test_compressors_keep_their_state_in_unscaled_gradients() -> None:
+    def member(group, scaled: bool):
+        model = Net()
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+        exchange = AllGather(ErrorFeedback(TopK(0.2)), mode="sparse")
+        with _distributed(SGD(model.parameters(), lr=0.1), model, group, exchange, grad_scaler=scaler) as optimizer:
+            for step in range(5):
+                optimizer.zero_grad()
+                scaler.scale(_loss(model, _rows(group.rank, step))).backward()
+                scaler.step(optimizer)
+                scaler.update(1024.0 if step == 2 else 4.0)
+        return _weights(model)
+
+    plain = _members(lambda group: member(group, False))
+    assert torch.equal(_members(lambda group: member(group, True))[0], plain[0])
 
 
 def test_a_second_backward_without_zero_grad_adds_to_the_mean() -> None:
@@ -405,7 +440,13 @@ def test_a_parameter_group_added_later_is_exchanged_too() -> None:
     assert _same(ends) and not torch.equal(ends[0], Net().first.weight)
 
 
-def test_a_checkpoint_continues_bit_for_bit_and_a_plain_one_loads_too() -> None:
+@pytest.mark.parametrize(
+    "make",
+    # "auto" decides by time, which no run repeats.
+    [AllReduce, lambda: AllReduce(RandomK(0.3)), lambda: AllGather(GDSEC(), mode="sparse")],
+    ids=["none", "random_k", "gd_sec"],
+)
+def test_a_checkpoint_continues_bit_for_bit_and_a_plain_one_loads_too(make) -> None:
     def member(group):
         def go_on(optimizer, model, steps) -> None:
             for step in steps:
@@ -414,7 +455,7 @@ def test_a_checkpoint_continues_bit_for_bit_and_a_plain_one_loads_too() -> None:
                 optimizer.step()
 
         model = Net()
-        with _distributed(SGD(model.parameters(), lr=0.1, momentum=0.9), model, group) as optimizer:
+        with _distributed(SGD(model.parameters(), lr=0.1, momentum=0.9), model, group, make()) as optimizer:
             go_on(optimizer, model, range(3))
             written = io.BytesIO()
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, written)
@@ -423,7 +464,7 @@ def test_a_checkpoint_continues_bit_for_bit_and_a_plain_one_loads_too() -> None:
         state = torch.load(written, weights_only=True)
         again = Net(5)
         again.load_state_dict(state["model"])
-        with _distributed(SGD(again.parameters(), lr=0.1, momentum=0.9), again, group) as optimizer:
+        with _distributed(SGD(again.parameters(), lr=0.1, momentum=0.9), again, group, make()) as optimizer:
             optimizer.load_state_dict(state["optimizer"])
             go_on(optimizer, again, range(3, 5))
             plain = SGD(again.parameters(), lr=0.5)

@@ -73,6 +73,14 @@ def test_counters_go_on_with_another_group() -> None:
     assert ledger.report().sent_bytes == 80
 
 
+def test_other_buckets_lose_no_bytes_that_were_counted() -> None:
+    ledger, group = _bound()
+    ledger.begin(StepRecord(0))
+    group.traffic.add("bucket 0", sent=40)
+    ledger.bind(LAYOUTS[:1], group)
+    assert ledger.finish(samples=1.0).sent_bytes == 40
+
+
 def test_notes_do_not_pile_up() -> None:
     ledger, _ = _bound()
     for step in range(300):
