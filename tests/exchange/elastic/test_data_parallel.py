@@ -33,7 +33,7 @@ def wait_until(running: RunningProgram, is_so: Callable[[], bool]) -> None:
     due = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < due
-        assert not running.wait(0.005)  # raises if it has failed
+        assert not running.wait(0.03)  # raises if it has failed
 
 
 def check_result(folder: Path, worker: str) -> list[Span]:

@@ -347,5 +347,5 @@ def _packed(state: object) -> bytes:
 
 
 def _unpacked(packed: bytes) -> Any:
-    # Whoever takes it over has devices of its own, to which it copies. It comes from a worker, whose code runs here too.
+    # To the host first: whoever takes it over has devices of its own. What can be unpickled is what workers sent.
     return torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
