@@ -108,6 +108,17 @@ def test_who_is_no_member_or_of_an_older_epoch_is_told_so_and_changes_nothing() 
     assert Shard().push("w0", 0, 0, 0, b"", 1.0) == Outdated(-1)
 
 
+def test_every_member_has_to_enrol_again_at_a_shard_that_came_back_with_nothing() -> None:
+    """The first one who returns names all members, but has neither the weights nor the memories of the others."""
+    shard = Shard()
+    shard.introduce(SPARSE_OWNER, layouts())
+    assert shard.enrol("w1", 0, ["w0", "w1"], 0) == Enrolled((0, 1), 0)
+    assert shard.push("w0", 0, 3, 0, b"", 1.0) == Outdated(-1)
+    assert shard.pull("w0", 0, 3, [0]) == Outdated(-1)
+    assert isinstance(shard.enrol("w0", 0, ["w0", "w1"], 0), Enrolled)
+    assert shard.push("w0", 0, 3, 0, b"", 1.0) == Behind(0)
+
+
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), what=st.sampled_from(sorted(ALL)))
 def test_a_death_in_the_middle_of_a_step_takes_the_step_back_for_all(data: st.DataObject, what: str) -> None:
