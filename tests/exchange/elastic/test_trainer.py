@@ -138,7 +138,7 @@ def test_training_begins_without_a_founder_that_does_not_come() -> None:
 
 
 def test_training_fails_when_all_are_dead() -> None:
-    society = Society(2, deaths=(Death(0, "packet", 9), Death(1, "loss", 5)))
+    society = Society(2, deaths=(Death(0, "loss", 4), Death(1, "loss", 6)))
     with pytest.raises(MemberLost, match="nobody is left who has the weights of step"):
         society.wait()
 
