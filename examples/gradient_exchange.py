@@ -9,23 +9,22 @@
     learner 2 ◀──┤  by an exchange of the table below, and take the same step
     learner 3 ◀──┘
 
-Four processes train softmax regression (650 weights) or a small convolutional net (5,050) from the same start with
+Four processes train softmax regression (650 weights) or a small convolutional net (5,388) from the same start with
 the same minibatches. Nothing but the exchange differs. GD-SEC: Chen, Blum, Takac, Sadler, arXiv 2202.02491.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import ropewalk as rw
@@ -38,26 +37,46 @@ from ropewalk.exchange import (
     Exchange,
     LowRank,
     Member,
+    ParameterServer,
+    ParameterShard,
     Quantized,
     RandomK,
     Shaping,
     Sign,
     TopK,
-    broadcast_parameters,
 )
 
 LEARNERS, BATCH, RATE = 4, 32, 0.2
 
 #: `mode="sparse"`: otherwise AllGather would notice that links within a machine are quick, and send everything.
-EXCHANGES: dict[str, Callable[[], Exchange]] = {
-    "all-reduce": lambda: AllReduce(),
-    "bfloat16": lambda: AllReduce("half"),
-    "PowerSGD, rank 1": lambda: AllReduce(ErrorFeedback(LowRank(1))),
-    "random 5 %": lambda: AllReduce(ErrorFeedback(RandomK(0.05))),
-    "QSGD, 7 levels": lambda: AllGather(Quantized(7), mode="sparse"),
-    "signs": lambda: AllGather(ErrorFeedback(Sign()), mode="sparse"),
-    "top 1 %": lambda: AllGather(ErrorFeedback(TopK(0.01)), mode="sparse"),
-    "GD-SEC": lambda: AllGather(GDSEC(c=100, beta=0.01), mode="sparse"),
+EXCHANGES: dict[str, Callable[[Any], Exchange]] = {
+    "all-reduce": lambda _: AllReduce(),
+    "parameter server": lambda servers: ParameterServer(servers),
+    "bfloat16": lambda _: AllReduce("half"),
+    "PowerSGD, rank 1": lambda _: AllReduce(ErrorFeedback(LowRank(1))),
+    "random 5 %": lambda _: AllReduce(ErrorFeedback(RandomK(0.05))),
+    "QSGD, 7 levels": lambda _: AllGather(Quantized(7), mode="sparse"),
+    "signs": lambda _: AllGather(ErrorFeedback(Sign()), mode="sparse"),
+    "top 1 %": lambda _: AllGather(ErrorFeedback(TopK(0.01)), mode="sparse"),
+    "GD-SEC": lambda _: AllGather(GDSEC(c=100, beta=0.01), mode="sparse"),
+}
+
+
+torch.manual_seed(0)
+#: All learners, and all exchanges, begin with these weights.
+MODELS = {
+    "softmax": nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+    "cnn": nn.Sequential(
+        nn.Conv2d(1, 10, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(10, 20, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(80, 38),
+        nn.Linear(38, 10),
+    ),
 }
 
 
@@ -72,25 +91,10 @@ class Run:
     accuracy: float
 
 
-def make_model(name: str) -> nn.Module:
-    torch.manual_seed(0)
-    if name == "softmax":
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    return nn.Sequential(
-        nn.Conv2d(1, 10, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(10, 20, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(80, 38),
-        nn.Linear(38, 10),
-    )
-
-
 def digits() -> tuple[Tensor, Tensor]:
     """Images (1797, 1, 8, 8) from 0 to 1, and their digits."""
+    from sklearn.datasets import load_digits  # here and not above: servers need neither this nor pictures
+
     found: Any = load_digits()
     images = torch.from_numpy(found.images.astype(np.float32) / 16)[:, None]
     return images, torch.from_numpy(found.target)
@@ -99,10 +103,10 @@ def digits() -> tuple[Tensor, Tensor]:
 class Learner(Member):
     """One of those that train; `Member` lets its replicas send each other packets."""
 
-    def __init__(self, peers: Any) -> None:
+    def __init__(self, peers: Any, servers: Any) -> None:
         super().__init__()
         torch.set_num_threads(1)
-        self._peers = peers
+        self._peers, self._servers = peers, servers
         self._x, self._y = digits()
 
     @rw.concurrent(1)  # beside the packets of the others
@@ -110,11 +114,10 @@ class Learner(Member):
         rank = rw.current_node().replica
         # Groups follow each other, one for each run.
         group = self.group(self._peers, epoch=number, shaping=Shaping(link) if link else None)
-        model = make_model(model_name)
-        broadcast_parameters(model, group)
+        model = copy.deepcopy(MODELS[model_name])
         optimizer = DistributedOptimizer(
             torch.optim.SGD(model.parameters(), RATE),
-            EXCHANGES[exchange](),
+            EXCHANGES[exchange](self._servers),
             named_parameters=model.named_parameters(),
             group=group,
         )
@@ -141,6 +144,8 @@ class Learner(Member):
 
 
 def draw(runs: list[Run], path: Path, link: str | None) -> None:
+    import matplotlib
+
     matplotlib.use("svg")
     from matplotlib import pyplot
 
@@ -162,8 +167,8 @@ def draw(runs: list[Run], path: Path, link: str | None) -> None:
 
 def main() -> list[Run]:
     parser = argparse.ArgumentParser(description="Exchange gradients in every way, and count the bytes.")
-    parser.add_argument("--model", choices=("softmax", "cnn"), default="softmax")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--model", choices=list(MODELS), default="softmax")
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument(
         "--link", metavar="RATE", help='of each learner, such as "1Mbit/s"; as fast as it goes by default'
     )
@@ -173,7 +178,8 @@ def main() -> list[Run]:
 
     program = rw.Program("gradient-exchange")
     peers = program.declare("learners")
-    program.add(rw.Service(Learner, peers), name="learners", replicas=LEARNERS)
+    servers = program.add(rw.Service(ParameterShard), name="servers", replicas=2)
+    program.add(rw.Service(Learner, peers, servers), name="learners", replicas=LEARNERS)
     runs: list[Run] = []
     print(f"{options.model}, {LEARNERS} learners, {options.steps} steps, links {options.link or 'as they are'}")
     print(f"{'exchange':18} {'KiB sent':>9} {'of dense':>9} {'seconds':>8} {'loss':>8} {'accuracy':>9}")
