@@ -93,7 +93,7 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
         2,
         exchange,
         args=(str(tmp_path), mischief),
-        patience=Patience(quiet_s=0.3, silent_s=3.0),
+        patience=Patience(quiet_s=0.3, silent_s=1.5),
         environment={"OMP_NUM_THREADS": "1"},
     )
     with program.launch("processes") as running:
@@ -105,7 +105,8 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
     assert alone.at - killed_at < 1.0
     history = check_result(tmp_path, "workers.0#0")
     assert "SIGKILL" in history[1].why
-    assert "is it stopped?" in history[3].why
+    # After 3 s the program itself would have ended and replaced it.
+    assert "workers.1#1 has not answered" in history[3].why or "workers.1#1 died" in history[3].why
 
 
 @pytest.mark.soak
