@@ -56,7 +56,7 @@ def test_a_row_is_what_an_encoder_would_be(name: str) -> None:
         torch.testing.assert_close(federation.theta, theta, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [digits_parity, breast_cancer])
+@pytest.mark.parametrize("make", [pytest.param(digits_parity, marks=pytest.mark.soak), breast_cancer])
 def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_and_its_rounds(
     make: Callable[[], Problem],
 ) -> None:

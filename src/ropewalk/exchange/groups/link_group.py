@@ -27,8 +27,8 @@ from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
 from ropewalk.exchange.traffic import Traffic
 
-#: Up to so many bytes everybody gets everything. It is one delay instead of 2 (M - 1), which a neighbour hardly notices,
-#: and M / 2 times the bytes, which a slow link does.
+#: Up to so many bytes everybody gets everything. It is one delay instead of 2 (M - 1), which a neighbour hardly
+#: notices, and M / 2 times the bytes, which a slow link does.
 _SMALL_BYTES = 512
 _FACT_BYTES = 8
 
