@@ -58,7 +58,7 @@ def test_each_policy_has_its_verdict() -> None:
 
 @pytest.mark.parametrize("policy", ["raise", "skip", "pass"])
 def test_a_grad_scaler_is_shown_the_infinity(policy) -> None:
-    seen = verdict(policy, 0, {0: ("a",)}, scale=65536.0)
+    seen = verdict(policy, 0, {0: ("a",)}, scaled=True)
     assert seen is not None and math.isnan(seen.fill) and not seen.skips
 
 

@@ -445,7 +445,7 @@ class BucketedExchange(Exchange):
         if last and step.screens:
             found = self.tell_findings(step.found)
             record = step.record
-            step.verdict = not_finite.verdict(self._nan, record.step, found, scale=record.scale)
+            step.verdict = not_finite.verdict(self._nan, record.step, found, scaled=record.scaled)
         return rest
 
     def _complete_bucket(
@@ -507,8 +507,8 @@ class BucketedExchange(Exchange):
         self._next_step = step.record.step + 1
         for observer in self._observers:
             observer.ended(step.record.step)
-        samples = step.agreed.total_samples
-        return self._ledger.finish(samples=samples, skipped=not step.counts)
+        agreed = step.agreed
+        return self._ledger.finish(samples=agreed.total_samples, skipped=self.skipped, all_joined=agreed.all_joined)
 
     def tell_sent(self, bucket: Bucket, mode: str, num_values: int) -> None:
         for observer in self._observers:

@@ -111,7 +111,7 @@ class Attached:
         flat = bucket.buffer()
         if bucket.index() == 0:
             scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-            self._exchange.open_carried(StepRecord(self._exchange.next_step, scale=scale))
+            self._exchange.open_carried(StepRecord(self._exchange.next_step, scale=scale, scaled=self._scaler is not None))
         done: torch.futures.Future[BaseException | None] = torch.futures.Future(
             devices=[flat.device] if flat.device.type == "cuda" else None
         )

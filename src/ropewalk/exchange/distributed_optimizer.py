@@ -179,8 +179,8 @@ class DistributedOptimizer(Optimizer):
         own_steps = self._step
         while True:
             self.zero_grad()
-            self._begin(0.0)
-            if self._finish().samples == 0.0:
+            self._begin(0.0, joined=True)
+            if self._finish().all_joined:
                 break
             if self._grad_scaler is None:
                 self._take_step()
@@ -264,13 +264,16 @@ class DistributedOptimizer(Optimizer):
             self._exchange.bind(self._named.items(), self.group)
             self._bound = True
 
-    def _begin(self, samples: float) -> None:
+    def _begin(self, samples: float, *, joined: bool = False) -> None:
         self._bind()
         if not self._compared and self.group.size > 1:
             require_same_parameters(self.group, [Entry.of(name, tensor) for name, tensor in self._named.items()])
         self._compared = True
         scale = self._grad_scaler.get_scale() if self._grad_scaler is not None else 1.0
-        self._exchange.begin(StepRecord(self._step, version=self._step, samples=samples, scale=scale))
+        scaled = self._grad_scaler is not None
+        self._exchange.begin(
+            StepRecord(self._step, version=self._step, samples=samples, scale=scale, scaled=scaled, joined=joined)
+        )
         self._open = set()
 
     def _ready(self, name: str, parameter: Tensor) -> None:

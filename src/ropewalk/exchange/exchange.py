@@ -31,12 +31,19 @@ class StepRecord:
         samples: weight of this member's gradients in the mean, `sum n_r g_r / sum n_r`; 0 means "I have none", and
             the member takes part in everything else.
         scale: what the gradients were multiplied by (a GradScaler's); state is kept without it.
+        total_samples: the sum of all members' samples, where the caller knows it, the same on every member; None where
+            the exchange is to find out.
+        scaled: a GradScaler looks at these gradients; it must see infinities, whatever `scale` is.
+        joined: this member has no more batches and goes along for the others'; `samples` is 0.
     """
 
     step: int
     version: int = 0
     samples: float = 1.0
     scale: float = 1.0
+    total_samples: float | None = None
+    scaled: bool = False
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class Report:
         notes: what a person should know, such as "step 7 was skipped: NaN on rank 2".
         samples: sum of all members' samples in the last step; 0 when nobody had any.
         skipped: steps that nobody took, because of NaN or infinity.
+        all_joined: whether every member had joined in the last step, so that there are no more batches.
     """
 
     steps: int = 0
@@ -72,6 +80,7 @@ class Report:
     notes: tuple[str, ...] = ()
     samples: float = 0.0
     skipped: int = 0
+    all_joined: bool = False
 
 
 class Exchange(abc.ABC):

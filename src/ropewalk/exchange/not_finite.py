@@ -77,15 +77,15 @@ class Verdict:
         return not self.goes_on and self.fill == 0.0
 
 
-def verdict(policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scale: float = 1.0) -> Verdict | None:
+def verdict(policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scaled: bool = False) -> Verdict | None:
     """Decide about a step, when the findings of all members are known; the same on every member.
 
     Args:
         policy: what to do.
         step: its number, for messages.
         found: for each rank the parameters whose gradients were not finite there.
-        scale: what gradients were multiplied by. A GradScaler lowers its scale when it sees infinities, so it must
-            see them: under one, "raise" and "skip" become "pass".
+        scaled: a GradScaler looks at the gradients. It lowers its scale when it sees infinities, so it must see them:
+            under one, "raise" and "skip" become "pass".
 
     Returns:
         None if nothing was found.
@@ -99,7 +99,7 @@ def verdict(policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *,
     blamed = "; ".join(f"rank {rank} in {_shown(names)}" for rank, names in found.items())
     if policy == "zero":
         return Verdict(f"step {step}: NaN or infinity counted as 0: {blamed}", goes_on=True)
-    if policy == "pass" or scale != 1.0:
+    if policy == "pass" or scaled:
         return Verdict(f"step {step}: NaN or infinity passed on: {blamed}", fill=math.nan)
     if policy == "skip":
         return Verdict(f"step {step} was skipped: NaN or infinity: {blamed}")

@@ -50,11 +50,13 @@ class Agreement:
         samples: by rank.
         syncs: whether memories must be summed anew, because members changed or a state was loaded.
         fresh: ranks that have no state yet, while others do.
+        all_joined: whether no member has any more batches.
     """
 
     samples: tuple[float, ...]
     syncs: bool = False
     fresh: tuple[int, ...] = ()
+    all_joined: bool = False
 
     @property
     def total_samples(self) -> float:
@@ -86,16 +88,21 @@ class Agreement:
         fresh = tuple(rank for rank, (_, _, flags) in enumerate(facts) if flags & _FRESH)
         if len(fresh) == len(facts):
             fresh = ()
-        return cls(samples, syncs=bool(fresh) or any(flags & _SYNC for _, _, flags in facts), fresh=fresh)
+        return cls(
+            samples,
+            syncs=bool(fresh) or any(flags & _SYNC for _, _, flags in facts),
+            fresh=fresh,
+            all_joined=all(flags & _JOINED for _, _, flags in facts),
+        )
 
 
-_SYNC, _FRESH = 1, 2
+_SYNC, _FRESH, _JOINED = 1, 2, 4
 
 
 def pack_facts(record: StepRecord, *, syncs: bool, fresh: bool) -> tuple[int, int, int]:
     """What a member tells at the head of a step, as whole numbers."""
     (bits,) = struct.unpack("<q", struct.pack("<d", record.samples))
-    return record.step, bits, _SYNC * syncs + _FRESH * fresh
+    return record.step, bits, _SYNC * syncs + _FRESH * fresh + _JOINED * record.joined
 
 
 class Arrival(Work):
@@ -153,8 +160,9 @@ class OpenStep:
 
     @property
     def counts(self) -> bool:
-        """Whether the exchange's own state is to move on with this step."""
-        return self.error is None and (self.verdict is None or self.verdict.goes_on)
+        """Whether the exchange's own state is to move on with this step: not where nobody has any samples."""
+        agreed = self.agreement is not None and self.agreement.total_samples > 0
+        return agreed and self.error is None and (self.verdict is None or self.verdict.goes_on)
 
     @property
     def under_way(self) -> bool:
@@ -168,14 +176,16 @@ class OpenStep:
         return self.agreement
 
     def own_factor(self, rank: int) -> float:
-        """What this member's gradients are multiplied by before they are compressed: unscaled, weighted by samples."""
-        return self.agreed.samples[rank] / self.record.scale
+        """What makes a member's gradients its part of the mean, without the scale, before they are compressed.
+
+        What compressors keep is in this unit too, so that it means the same after a step of another number of samples.
+        """
+        return self.agreed.weight(rank) / self.record.scale
 
     @property
     def mean_factor(self) -> float:
-        """What makes the mean of a sum of such gradients; 0 where nobody has any samples."""
-        total = self.agreed.total_samples
-        return self.record.scale / total if total else 0.0
+        """What makes the mean of a sum of such parts; 0 where nobody has any samples."""
+        return self.record.scale if self.agreed.total_samples else 0.0
 
     def arrival(self, index: int) -> Arrival:
         return Arrival(self, self.arrivals[index])

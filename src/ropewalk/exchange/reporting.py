@@ -36,6 +36,7 @@ class _Sums:
         self.steps = 0
         self.skipped = 0
         self.samples = 0.0
+        self.all_joined = False
         self.sent_bytes = 0
         self.received_bytes = 0
         self.header_bytes = 0
@@ -51,6 +52,7 @@ class _Sums:
         self.steps += step.steps
         self.skipped += step.skipped
         self.samples = step.samples
+        self.all_joined = step.all_joined
         self.sent_bytes += step.sent_bytes
         self.received_bytes += step.received_bytes
         self.header_bytes += step.header_bytes
@@ -78,6 +80,7 @@ class _Sums:
             notes=tuple(self.notes),
             samples=self.samples,
             skipped=self.skipped,
+            all_joined=self.all_joined,
         )
 
 
@@ -120,19 +123,28 @@ class Ledger(Observer):
         with self._lock:
             self._step.notes.append(text)
 
-    def finish(self, *, samples: float, skipped: bool = False, error_norm: float | None = None) -> Report:
+    def finish(
+        self,
+        *,
+        samples: float,
+        skipped: bool = False,
+        error_norm: float | None = None,
+        all_joined: bool | None = None,
+    ) -> Report:
         """Close a step that is done.
 
         Args:
             samples: of all members together.
             skipped: nobody takes this step.
             error_norm: of what compression keeps back; None where it was not measured, and the last one holds.
+            all_joined: whether all members had; None where they do not tell, and who has no samples counts as such.
         """
         with self._lock:
             if error_norm is not None:
                 self._error_norm = error_norm
             step = self._close()
             step.steps, step.skipped, step.samples = 1, int(skipped), samples
+            step.all_joined = samples == 0 if all_joined is None else all_joined
             self._total.add(step)
             return step.report(self._error_norm)
 

@@ -50,7 +50,7 @@ def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float
                 optimizer.zero_grad()
                 data.loss(model, piece).backward()
                 layout.fill(gradient, {name: part.grad for name, part in named if part.grad is not None})
-                gradient *= len(piece)
+                gradient *= len(piece) / len(batch)
                 round_ = Round(step, rank, len(span.members), len(piece), applied, applied_samples)
                 message = encoders[name].encode(gradient, round_)
                 messages[rank] = memoryview(message.data.tobytes())
@@ -61,7 +61,7 @@ def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float
                 encoders[name].commit()
             decoder.commit()
             applied, applied_samples = out.clone(), float(len(batch))
-            for name, part in layout.views(out / len(batch)):
+            for name, part in layout.views(out):
                 model.get_parameter(name).grad = part.clone()
             optimizer.step()
     return weights_of(model), num_sent / max(num_values, 1)
