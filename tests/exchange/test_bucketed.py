@@ -144,6 +144,68 @@ def test_state_is_kept_in_gradients_without_their_scale() -> None:
             assert all(torch.equal(plain[2][name] * 64, scaled[2][name]) for name in plain[2])
 
 
+KEPT: dict[str, Callable[[], BucketedExchange]] = {
+    "gd_sec": lambda: AllGather(GDSEC(c=100, beta=0.01), mode="sparse"),
+    "top_k": lambda: AllGather(ErrorFeedback(TopK(density=0.1)), mode="sparse"),
+    "random_k": lambda: AllReduce(ErrorFeedback(RandomK(0.1))),
+}
+
+
+def in_batches(exchange: BucketedExchange, sizes: list[float]) -> tuple[list[Tensor], Tensor]:
+    """Exchange the same gradients in batches of some sizes: the means of one parameter, and what is kept back of it."""
+    means: list[Tensor] = []
+    for step, samples in enumerate(sizes):
+        exchange.begin(StepRecord(step, samples=samples))
+        given = {name: torch.ones(parameter.shape) * bool(samples) for name, parameter in NAMED}
+        for name, grad in given.items():
+            exchange.ready(name, grad)
+        exchange.finish()
+        means.append(given["a"])
+    return means, exchange.errors()["a"]
+
+
+@pytest.mark.parametrize("make", KEPT.values(), ids=KEPT)
+def test_what_is_kept_means_the_same_after_a_short_batch(make) -> None:
+    ends = members(make, lambda exchange, _: in_batches(exchange, [128.0] * 30 + [3.0] + [128.0] * 3))
+    even = members(make, lambda exchange, _: in_batches(exchange, [1.0] * 34))
+    for (means, error), (even_means, even_error) in zip(ends, even, strict=True):
+        torch.testing.assert_close(torch.stack(means), torch.stack(even_means), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(error, even_error, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", KEPT.values(), ids=KEPT)
+def test_who_has_no_samples_leaves_the_mean_of_the_others_as_large(make) -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        means, error = in_batches(exchange, [1.0] * 30 + [float(group.rank == 0)] * 60)
+        return torch.stack(means).sum(0), error
+
+    ends = members(make, body)
+    # Every step has a mean of 1, however many members it is of; what is not applied yet is kept back.
+    assert torch.allclose(ends[0][0] + sum(error for _, error in ends), torch.tensor(90.0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["sparse", "dense", "bypass"])
+def test_a_step_in_which_nobody_has_samples_changes_nothing(mode: str) -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        for step in range(4):
+            exchanged(exchange, step, group.rank)
+        saved = exchange.state_dict()
+        exchange.close()
+        going = AllGather(GD_SEC, mode=mode, **SMALL)
+        going.bind(NAMED, group)
+        going.load_state_dict(saved)
+        given, report = exchanged(going, 4, group.rank, samples=0.0)
+        kept = going.state_dict()["state"]
+        going.close()
+        return given, report, saved["state"], kept
+
+    for given, report, before, after in members(lambda: AllGather(GD_SEC, mode="sparse", **SMALL), body):
+        assert not any(grad.any() for grad in given.values())
+        assert (report.skipped, report.samples) == (0, 0.0)
+        assert any(error.any() for error in before["encoder.error"].values())
+        assert same(after, before)
+
+
 def test_a_step_that_is_taken_back_leaves_no_trace() -> None:
     for make in (
         lambda: AllGather(GD_SEC, mode="sparse", **SMALL),

@@ -320,6 +320,37 @@ def test_joined_members_take_the_same_steps(scaled: bool) -> None:
     torch.testing.assert_close(ends[0][1], _weights(model), rtol=1e-10, atol=1e-12)
 
 
+def test_who_joined_stays_while_others_step_without_gradients() -> None:
+    def member(group):
+        model = Net()
+        with _distributed(SGD(model.parameters(), lr=0.1), model, group) as optimizer:
+            for step in range(1 if group.rank else 3):
+                optimizer.zero_grad()
+                if step != 1:
+                    _loss(model, _rows(group.rank, step)).backward()
+                optimizer.step()
+            return optimizer.join(), _weights(model)
+
+    ends = _members(member)
+    assert [last for last, _ in ends] == [0, 0, 0] and _same([weights for _, weights in ends])
+
+
+@pytest.mark.parametrize("nan", ["skip", "raise"])
+def test_a_grad_scaler_that_came_down_to_one_still_sees_infinities(nan) -> None:
+    def member(group):
+        model = Net()
+        scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+        parameters = SGD(model.parameters(), lr=0.1)
+        with _distributed(parameters, model, group, AllReduce(nan=nan), grad_scaler=scaler) as optimizer:
+            scaler.scale(_loss(model, _rows(group.rank)) * (math.inf if group.rank == 2 else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return scaler.get_scale(), _weights(model)
+
+    ends = _members(member)
+    assert {scale for scale, _ in ends} == {0.5} and torch.equal(ends[0][1], _weights(Net()))
+
+
 def test_a_grad_scaler_sees_the_infinity_of_any_member_and_all_skip_together() -> None:
     def member(group):
         model = Net()

@@ -110,8 +110,8 @@ class Attached:
             return _average(self._process_group, bucket)
         flat = bucket.buffer()
         if bucket.index() == 0:
-            scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-            self._exchange.open_carried(StepRecord(self._exchange.next_step, scale=scale, scaled=self._scaler is not None))
+            scale, scaled = (1.0, False) if self._scaler is None else (self._scaler.get_scale(), True)
+            self._exchange.open_carried(StepRecord(self._exchange.next_step, scale=scale, scaled=scaled))
         done: torch.futures.Future[BaseException | None] = torch.futures.Future(
             devices=[flat.device] if flat.device.type == "cuda" else None
         )

@@ -77,7 +77,9 @@ class Verdict:
         return not self.goes_on and self.fill == 0.0
 
 
-def verdict(policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scaled: bool = False) -> Verdict | None:
+def verdict(
+    policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scaled: bool = False
+) -> Verdict | None:
     """Decide about a step, when the findings of all members are known; the same on every member.
 
     Args:
