@@ -78,7 +78,7 @@ def test_members_do_as_rank_0_measured_and_end_together() -> None:
 
 
 def test_a_factor_beyond_the_guard_is_not_tried() -> None:
-    assert factor_knob(50.0, most=200.0).values == (1.0, 3.0, 10.0, 30.0, 50.0, 100.0)
+    assert factor_knob(50.0, lambda factor: factor <= 200.0).values == (1.0, 3.0, 10.0, 30.0, 50.0, 100.0)
 
 
 @pytest.mark.parametrize(

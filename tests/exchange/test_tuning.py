@@ -78,6 +78,23 @@ def test_the_factor_of_gd_sec_grows_within_its_guard_unless_too_much_is_kept_bac
     assert [getattr(exchange.compressor, "c", 0.0) for exchange in exchanges] == [found] * 2
 
 
+@pytest.mark.parametrize("more", [{"momentum": 0.9}, {"factors": {"0.*": 10.0}}])
+def test_no_factor_is_tried_that_the_guard_of_gd_sec_refuses(more) -> None:
+    exchange = AllGather(GDSEC(c=10.0, beta=0.02, on_unstable="raise", **more), mode="sparse")
+    group = ThreadGroup.make(1)[0]
+    done, _ = _train(group, exchange, lambda made: 1 / made.compressor.c, 60)
+    assert done
+    assert getattr(exchange.compressor, "c", 0.0) == 10.0  # 30 would be quicker, and 2 / beta is 100
+
+
+def test_buckets_that_were_the_quickest_already_stay() -> None:
+    mine = 3 << 20
+    exchange = AllReduce(bucket_bytes=mine)
+    done, _ = _train(ThreadGroup.make(1)[0], exchange, lambda made: 1.0 + abs(made.bucket_bytes / mine - 1), 60)
+    assert done
+    assert exchange.bucket_bytes == mine
+
+
 def test_only_exchanges_with_buckets_can_be_tuned() -> None:
     with pytest.raises(ExchangeInvalid, match="str has no buckets to tune"):
         ExchangeTuner("none", ThreadGroup.make(1)[0])  # pyright: ignore[reportArgumentType]

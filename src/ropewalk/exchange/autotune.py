@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -120,9 +120,9 @@ def bucket_size_knob(start: float) -> Knob:
     return Knob("bucket_bytes", tuple(sorted({*BUCKET_SIZES, start})), start)
 
 
-def factor_knob(start: float, most: float = math.inf) -> Knob:
-    """The factor `c` of GD-SEC's threshold, from `start` on; others than that are at most `most`."""
-    return Knob("c", tuple(sorted({*(factor for factor in FACTORS if factor <= most), start})), start)
+def factor_knob(start: float, can_be: Callable[[float], bool] = lambda factor: True) -> Knob:
+    """The factor `c` of GD-SEC's threshold, from `start` on; the others are those that can be."""
+    return Knob("c", tuple(sorted({*(factor for factor in FACTORS if can_be(factor)), start})), start)
 
 
 class AgreedAutotune:

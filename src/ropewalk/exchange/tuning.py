@@ -7,7 +7,6 @@ the error kept back is at most `ERROR_GROWTH` times that of the factor the user 
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import cast
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.autotune import AgreedAutotune, Autotune, Knob, bucket_size_knob, factor_knob
 from ropewalk.exchange.bucketed import BucketedExchange
-from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from ropewalk.exchange.buckets import FIRST_BUCKET_BYTES
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.groups.group import Group
@@ -48,7 +47,7 @@ class ExchangeTuner:
         self._last: float | None = None
         self._errors: list[float] = []
         self._most_error: float | None = None
-        knobs = [bucket_size_knob(float(BUCKET_BYTES))]
+        knobs = [bucket_size_knob(float(exchange.bucket_bytes))]
         if (factor := _factor(exchange)) is not None:
             knobs.append(factor)
         self._window = window
@@ -91,8 +90,16 @@ class ExchangeTuner:
 
 
 def _factor(exchange: BucketedExchange) -> Knob | None:
-    """The knob of GD-SEC's `c` in its averaged form, within what its guard on `beta * c` lets through."""
+    """The knob of GD-SEC's `c` in its averaged form, within what its own guard lets through."""
     compressor = exchange.compressor if isinstance(exchange, LanedExchange) else None
     if not isinstance(compressor, GDSEC) or compressor.xi is not None:
         return None
-    return factor_knob(compressor.c, most=2.0 / compressor.beta if compressor.beta else math.inf)
+
+    def is_stable(factor: float) -> bool:
+        try:
+            dataclasses.replace(compressor, c=factor, on_unstable="raise")
+        except ExchangeInvalid:
+            return False
+        return True
+
+    return factor_knob(compressor.c, is_stable)
