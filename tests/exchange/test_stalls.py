@@ -3,9 +3,10 @@
 import json
 import threading
 
+import msgspec
 import pytest
 import torch
-from torch.distributed import FileStore
+from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
 
 from ropewalk.errors import ExchangeStalled
 from ropewalk.exchange.buckets import Entry, Layout
@@ -71,54 +72,161 @@ def test_a_stall_in_words_says_who_and_where() -> None:
     assert "all 4 members have arrived" in describe(7, 31.0, (), size=4)
 
 
-def _bound(group, **options):
-    stalls = Stalls(**options)
-    stalls.bind(LAYOUTS, group)
-    return stalls
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _pair() -> tuple[ThreadGroup, ThreadGroup]:
+    first, second = ThreadGroup.make(2)
+    first.board, second.board = MemoryBoard.make(2)
+    return first, second
+
+
+def _post(group: ThreadGroup, note: Note) -> None:
+    assert group.board is not None
+    group.board.post(msgspec.json.encode(note))
+
+
+class Unread:
+    """A board that cannot be read, because the process that keeps it is frozen."""
+
+    num_reads = 0
+
+    def post(self, note: bytes) -> None:
+        pass
+
+    def read(self) -> list[bytes | None]:
+        self.num_reads += 1
+        raise TimeoutError
 
 
 def test_warnings_come_once_per_period_and_the_error_has_names() -> None:
-    groups = ThreadGroup.make(2)
-    for group, board in zip(groups, MemoryBoard.make(2), strict=True):
-        group.board = board
+    here, there = _pair()
     warnings: list[str] = []
-    here = _bound(groups[0], warn_after_s=2.0, interval_s=0.01, warn=warnings.append)
-    there = _bound(groups[1], interval_s=0.01)
-    try:
-        here.begin(StepRecord(0))
-        there.begin(StepRecord(0))
-        there.ready("b")
-        posted = threading.Event()
-        for _ in range(2000):  # until the other's thread has posted that it is in step 0
-            if b'"missing":["c","a"]' in (groups[0].board.read()[1] or b""):
-                break
-            posted.wait(0.005)
-        for waited_s in (1.0, 1.9):
-            here.waiting(waited_s)
-        assert warnings == []
-        for waited_s in (2.0, 2.5, 3.9):
-            here.waiting(waited_s)
-        assert len(warnings) == 1 and "rank 1 2 of its gradients not ready: c, a" in warnings[0]
-        here.waiting(4.0)
-        assert len(warnings) == 2
-        error = here.explained(ExchangeStalled("timed out", waited_s=5.0))
-        assert (error.ranks, error.tensors, error.waited_s) == ((1,), ((1, "c"), (1, "a")), 5.0)
-        assert "use join()" in str(error)
-    finally:
-        here.close()
-        there.close()
-        there.close()
+    clock = Clock()
+    stalls = Stalls(warn_after_s=2.0, interval_s=60.0, warn=warnings.append, clock=clock)
+    stalls.bind(LAYOUTS, here)
+    stalls.begin(StepRecord(0))
+    _post(there, Note(0, active=True, missing=("c", "a"), beat=1))
+    stalls.waiting(0.0)
+    for now in (101.0, 101.9):
+        clock.now = now
+        stalls.look()
+    assert warnings == []
+    for now in (102.0, 102.5, 103.9):
+        clock.now = now
+        stalls.waiting(now - 100.0)
+        stalls.look()
+    assert len(warnings) == 1 and "rank 1 2 of its gradients not ready: c, a" in warnings[0]
+    clock.now = 104.0
+    stalls.look()
+    assert len(warnings) == 2 and "stopped posting" in warnings[1]
+    error = stalls.explained(ExchangeStalled("timed out", waited_s=5.0))
+    assert (error.ranks, error.tensors, error.waited_s) == ((1,), ((1, "c"), (1, "a")), 5.0)
+    assert "use join()" in str(error)
+    stalls.close()
+    stalls.close()
+
+
+def test_a_thread_posts_and_warns_by_itself() -> None:
+    here, there = _pair()
+    warned = threading.Event()
+    stalls, other = Stalls(0.02, warn=lambda text: warned.set()), Stalls(60.0, 0.01)
+    stalls.bind(LAYOUTS, here)
+    other.bind(LAYOUTS, there)
+    stalls.begin(StepRecord(0))
+    other.begin(StepRecord(0))
+    stalls.waiting(0.0)
+    assert warned.wait(30.0)
+    assert here.board is not None
+    posted = threading.Event()
+    for _ in range(2000):
+        if b'"step":0' in (here.board.read()[1] or b""):
+            posted.set()
+            break
+        threading.Event().wait(0.005)
+    assert posted.is_set()
+    stalls.close()
+    other.close()
+
+
+def test_other_buckets_within_a_step_do_not_make_it_forgotten() -> None:
+    here, there = _pair()
+    stalls = Stalls()
+    stalls.bind(LAYOUTS, here)
+    _post(there, Note(beat=1))
+    stalls.begin(StepRecord(3))
+    stalls.bind(LAYOUTS[:1], here)
+    stalls.waiting(0.0)
+    error = stalls.explained(ExchangeStalled("timed out", waited_s=5.0))
+    assert error.ranks == (1,) and "rank 1 has not begun step 3" in str(error)
+    stalls.close()
+
+
+def test_a_wait_that_is_short_does_not_read_the_board() -> None:
+    here, _ = _pair()
+    here.board = board = Unread()
+    clock = Clock()
+    stalls = Stalls(30.0, clock=clock)
+    stalls.begin(StepRecord(0))
+    stalls.bind(LAYOUTS, here)
+    stalls.waiting(0.0)
+    clock.now += 0.9
+    stalls.look()
+    assert board.num_reads == 0
+    stalls.close()
+
+
+def test_a_board_that_cannot_be_read_is_named_instead_of_a_rank() -> None:
+    here, _ = _pair()
+    here.board = Unread()
+    stalls = Stalls()
+    stalls.bind(LAYOUTS, here)
+    stalls.begin(StepRecord(3))
+    error = stalls.explained(ExchangeStalled("timed out", ranks=(1,), waited_s=5.0))
+    assert error.ranks == (1,) and "step 3 has waited 5.0 s, and how far the others are cannot be read" in str(error)
+    stalls.close()
 
 
 def test_without_a_board_only_the_wait_is_told() -> None:
-    (group, _) = ThreadGroup.make(2)
+    group, _ = ThreadGroup.make(2)
     group.board = None
     warnings: list[str] = []
-    stalls = _bound(group, warn_after_s=1.0, warn=warnings.append)
+    clock = Clock()
+    stalls = Stalls(warn_after_s=1.0, interval_s=60.0, warn=warnings.append, clock=clock)
+    stalls.bind(LAYOUTS, group)
     stalls.begin(StepRecord(3))
-    stalls.waiting(1.0)
+    stalls.waiting(0.0)
+    clock.now += 1.0
+    stalls.look()
     assert warnings[0].startswith("step 3 has waited 1.0 s for rank 1 of 2")
     stalls.close()
+
+
+def test_a_read_of_a_store_that_does_not_answer_ends_soon() -> None:
+    class Frozen:
+        def set(self, key: str, value: str, /) -> None:
+            pass
+
+        def check(self, keys: list[str], /) -> bool:
+            return thawed.wait(60.0)
+
+        def get(self, key: str, /) -> bytes:
+            return key.encode()
+
+    thawed = threading.Event()
+    board = StoreBoard(Frozen(), 0, 2, "stalls/0", patience_s=0.05)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            board.read()
+    assert [thread.name for thread in threading.enumerate()].count("ropewalk-board") == 1
+    thawed.set()
+    assert StoreBoard(Frozen(), 0, 2, "stalls/0").read() == [b"stalls/0/note/0", b"stalls/0/note/1"]
 
 
 def test_a_board_on_a_store_keeps_the_last_note_of_each_member(tmp_path) -> None:

@@ -55,7 +55,10 @@ class Observer:
         """The step failed; nothing of it counts."""
 
     def waiting(self, waited_s: float) -> None:
-        """`wait` has been waiting for so long; called about once per second. What this raises ends the wait."""
+        """This member waits for the others since so long; what this raises ends the wait.
+
+        `wait` calls it about once per second; in a hook of DDP, where nobody waits here, it is called once, with 0.
+        """
 
     def explained(self, error: ExchangeStalled) -> ExchangeStalled:
         """The error of a group, which knows only that it waited, with what is known beside."""

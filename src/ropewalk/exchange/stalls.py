@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -154,109 +155,156 @@ def describe(step: int, waited_s: float, missing: Sequence[Missing], size: int) 
     return "\n".join([*lines, *(f"  rank {one.rank} {one.words}" for one in missing)])
 
 
+class _Wait:
+    """One wait of this member for the others, from the end of its backward on."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.num_warnings = 0
+        self.earlier: tuple[float, list[Note | None]] | None = (
+            None  # when the notes were first read, and what they were
+        )
+
+
 class Stalls(Observer):
     """Posts how far this member is, warns when it waits for long, and gives names to a group's bare timeout.
+
+    A thread of its own does the first two, because a wait may be in a hook of DDP, where nobody else looks at a clock.
 
     Args:
         warn_after_s: seconds of waiting after which a warning names who is missing, and again each time as long.
         interval_s: seconds between two notes.
         warn: called with the text.
+        clock: tells the time.
     """
 
     def __init__(
-        self, warn_after_s: float = 30.0, interval_s: float = 1.0, warn: Callable[[str], None] = log.warning
+        self,
+        warn_after_s: float = 30.0,
+        interval_s: float = 1.0,
+        warn: Callable[[str], None] = log.warning,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._warn_after_s = warn_after_s
         self._interval_s = min(interval_s, warn_after_s / 2)
         self._warn = warn
-        self._warned = 0
-        self._waited_s = 0.0
+        self._clock = clock
+        self._wait: _Wait | None = None
         self._progress = Progress(())
         self._group: Group | None = None
-        self._earlier: tuple[float, list[Note | None]] = (0.0, [])  # when a wait began to be long, and the notes
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def bind(self, layouts: Sequence[Layout], group: Group) -> None:
+        if self._thread is not None and group is self._group:
+            return  # the same parameters in other buckets, perhaps within a step
         self.close()
         self._progress, self._group = Progress([name for layout in layouts for name in layout.names]), group
-        if group.board is not None and group.size > 1:
+        if group.size > 1:
             self._closing = threading.Event()
-            self._thread = threading.Thread(target=self._post, name="ropewalk-stalls", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, args=(group, self._progress, self._closing), name="ropewalk-stalls", daemon=True
+            )
             self._thread.start()
 
     def begin(self, record: StepRecord) -> None:
-        self._warned, self._waited_s, self._earlier = 0, 0.0, (0.0, [])
+        self._wait = None
         self._progress.begin(record.step)
 
     def ready(self, name: str) -> None:
         self._progress.ready(name)
 
     def ended(self, step: int) -> None:
+        self._wait = None
         self._progress.finish()
 
     def failed(self, error: BaseException) -> None:
+        self._wait = None
         self._progress.finish()
 
     def waiting(self, waited_s: float) -> None:
         self._progress.waiting()
-        self._waited_s = waited_s
-        if not self._earlier[1]:
-            self._earlier = (waited_s, self._read())
-        periods = int(waited_s / self._warn_after_s)
-        if periods > self._warned:
-            self._warned = periods
-            self._warn(describe(self._progress.step, waited_s, self.missing(), self._size))
+        if self._wait is None:
+            self._wait = _Wait(self._clock() - waited_s)
+
+    def look(self) -> None:
+        """Warn if the wait is long by now; what the thread does once per interval."""
+        wait = self._wait
+        if wait is None or (waited_s := self._clock() - wait.began) < self._interval_s:
+            return
+        if wait.earlier is None and (notes := self._read()) is not None:
+            wait.earlier = self._clock(), notes
+        num_periods = int(waited_s / self._warn_after_s)
+        if num_periods > wait.num_warnings:
+            wait.num_warnings = num_periods
+            text, _ = self._found(wait, waited_s)
+            if wait is self._wait:  # it did not end meanwhile
+                self._warn(text)
 
     def explained(self, error: ExchangeStalled) -> ExchangeStalled:
-        missing = self.missing()
-        waited_s = max(error.waited_s, self._waited_s)
+        wait = self._wait or _Wait(self._clock() - error.waited_s)
+        waited_s = max(error.waited_s, self._clock() - wait.began)
+        text, missing = self._found(wait, waited_s)
         return ExchangeStalled(
-            f"{describe(self._progress.step, waited_s, missing, self._size)}\n{_ADVICE}",
+            f"{text}\n{_ADVICE}",
             ranks=tuple(one.rank for one in missing) or error.ranks,
             tensors=tuple((one.rank, name) for one in missing for name in one.tensors),
             waited_s=waited_s,
         )
 
-    def missing(self) -> tuple[Missing, ...]:
-        """For whom this member waits, as far as the board says."""
-        began, earlier = self._earlier
-        # Only a member that let two notes fall out has stopped for sure.
-        stopped_by_now = self._waited_s > began + 2.5 * self._interval_s
-        return diagnose(self._read(), self._group.rank if self._group else 0, earlier if stopped_by_now else ())
-
     def close(self) -> None:
         """End the thread; may be called twice."""
         self._closing.set()
         if self._thread is not None:
-            self._thread.join()
+            # A board that does not answer may hold it for longer; it ends by itself then.
+            self._thread.join(2 * self._interval_s)
             self._thread = None
 
-    @property
-    def _size(self) -> int:
-        return self._group.size if self._group else 1
-
-    def _post(self) -> None:
-        group = self._group
-        assert group is not None and group.board is not None
+    def _run(self, group: Group, progress: Progress, closing: threading.Event) -> None:
         while True:
             try:
-                group.board.post(msgspec.json.encode(self._progress.note()))
+                if group.board is not None:
+                    group.board.post(msgspec.json.encode(progress.note()))
             except Exception:
                 # A store that is closed at the end of a program; who reads the board then sees an old note.
                 log.debug("cannot post how far rank %d is", group.rank, exc_info=True)
-            if self._closing.wait(self._interval_s):
+            if closing.wait(self._interval_s):
                 return
+            self.look()
 
-    def _read(self) -> list[Note | None]:
-        """All notes; the own one is of this moment."""
-        notes: list[Note | None] = [None] * self._size
-        if self._group is not None:
-            if self._group.board is not None:
-                notes = [msgspec.json.decode(note, type=Note) if note else None for note in self._group.board.read()]
-            notes[self._group.rank] = self._progress.note()
+    def _found(self, wait: _Wait, waited_s: float) -> tuple[str, Sequence[Missing]]:
+        """A wait in words, and for whom it is, as far as the board says."""
+        rank, size = (self._group.rank, self._group.size) if self._group is not None else (0, 1)
+        notes = self._read()
+        if notes is None:
+            return f"step {self._progress.step} has waited {waited_s:.1f} s, and {_UNREADABLE}", ()
+        earlier: list[Note | None] = []
+        # Only a member that let two notes fall out has stopped for sure.
+        if wait.earlier is not None and self._clock() > wait.earlier[0] + 2.5 * self._interval_s:
+            earlier = wait.earlier[1]
+        missing = diagnose(notes, rank, earlier)
+        return describe(self._progress.step, waited_s, missing, size), missing
+
+    def _read(self) -> list[Note | None] | None:
+        """All notes, the own one of this moment; None where the board cannot be read."""
+        group = self._group
+        if group is None:
+            return [self._progress.note()]
+        notes: list[Note | None] = [None] * group.size
+        if group.board is not None:
+            try:
+                notes = [msgspec.json.decode(note, type=Note) if note else None for note in group.board.read()]
+            except Exception:
+                log.debug("cannot read how far the others are", exc_info=True)
+                return None
+        notes[group.rank] = self._progress.note()
         return notes
 
+
+_UNREADABLE = (
+    "how far the others are cannot be read either: the process that keeps their notes, in torch.distributed mostly "
+    "that of rank 0, does not answer (stopped, dead, or cut off)"
+)
 
 _ADVICE = (
     "Every member must call backward and step equally often: where one has fewer batches use join(), where one "

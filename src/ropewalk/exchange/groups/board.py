@@ -6,6 +6,8 @@ waited too long reads what the others posted last. Only the last note of each me
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from typing import Protocol
 
 
@@ -17,7 +19,11 @@ class Board(Protocol):
         ...
 
     def read(self) -> list[bytes | None]:
-        """The last note of each member by rank, None where there was none yet; from any thread, never waits."""
+        """The last note of each member by rank, None where there was none yet; from any thread.
+
+        Raises:
+            TimeoutError: it cannot be read just now; never waits for longer than a second or two.
+        """
         ...
 
 
@@ -60,10 +66,14 @@ class StoreBoard:
         rank: of this member.
         size: of the group.
         prefix: begins the keys; another one for each group and epoch.
+        patience_s: how long a read may take; the store's own timeout is that of the whole process group.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, prefix: str) -> None:
+    def __init__(self, store: Store, rank: int, size: int, prefix: str, patience_s: float = 1.5) -> None:
         self._store = store
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._reading: Future[list[bytes | None]] | None = None
         self._rank = rank
         self._keys = [f"{prefix}/note/{member}" for member in range(size)]
 
@@ -71,5 +81,17 @@ class StoreBoard:
         self._store.set(self._keys[self._rank], note.decode())
 
     def read(self) -> list[bytes | None]:
-        # `get` waits for a key that nobody has set; `check` does not.
-        return [self._store.get(key) if self._store.check([key]) else None for key in self._keys]
+        # In a thread, because a store whose host is frozen does not answer, and cannot be told not to wait.
+        with self._lock:
+            if self._reading is None or self._reading.done():
+                self._reading = Future()
+                threading.Thread(target=self._fetch, args=(self._reading,), name="ropewalk-board", daemon=True).start()
+            reading = self._reading
+        return reading.result(self._patience_s)
+
+    def _fetch(self, reading: Future[list[bytes | None]]) -> None:
+        try:
+            # `get` waits for a key that nobody has set; `check` does not.
+            reading.set_result([self._store.get(key) if self._store.check([key]) else None for key in self._keys])
+        except Exception as error:
+            reading.set_exception(error)
