@@ -65,3 +65,12 @@ def test_a_failed_step_is_on_disk_at_once_and_traces_cut_short_still_merge(tmp_p
     assert len(merged) == 2 * len(read_timeline(paths[0])) - 1
     for timeline in timelines:
         timeline.close()
+
+
+def test_a_trace_that_cannot_be_written_ends_and_raises_nothing(tmp_path, caplog) -> None:
+    timeline = Timeline(tmp_path / "no folder" / "trace.json")
+    timeline.bind(LAYOUTS, ThreadGroup.make(1)[0])
+    timeline.failed(RuntimeError("boom"))
+    _step(timeline, 0)
+    timeline.close()
+    assert caplog.text.count("trace.rank0.json ends here") == 1

@@ -13,6 +13,7 @@ complete events "X", marks "i", names "M"; times in microseconds; the closing br
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -26,12 +27,14 @@ from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
 
+log = logging.getLogger(__name__)
+
 #: As many events are kept in memory before they are written.
 _FLUSH_EVERY = 1000
 
 
 class Timeline(Observer):
-    """Writes a trace of an exchange while it runs.
+    """Writes a trace of an exchange while it runs; one that cannot be written ends there, and training goes on.
 
     Args:
         path: such as "trace.json"; the rank is put before the suffix.
@@ -93,9 +96,8 @@ class Timeline(Observer):
         self._flush()
         with self._lock:
             if self._written and not self._closed:
+                self._write(b"\n]\n")
                 self._closed = True
-                with self.path.open("ab") as file:
-                    file.write(b"\n]\n")
 
     def _microseconds(self, moment: float) -> float:
         return (self._epoch + moment) * 1e6
@@ -105,7 +107,8 @@ class Timeline(Observer):
 
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:
-            self._events.append({**event, "pid": self._rank})
+            if not self._closed:
+                self._events.append({**event, "pid": self._rank})
             full = len(self._events) >= _FLUSH_EVERY
         if full:
             self._flush()
@@ -115,10 +118,17 @@ class Timeline(Observer):
             if not self._events or self._closed:
                 return
             lines = b",\n".join(msgspec.json.encode(event) for event in self._events)
-            with self.path.open("ab" if self._written else "wb") as file:
-                file.write((b",\n" if self._written else b"[\n") + lines)
+            self._write((b",\n" if self._written else b"[\n") + lines)
             self._written = True
             self._events.clear()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            with self.path.open("ab" if self._written else "wb") as file:
+                file.write(data)
+        except OSError as error:
+            log.warning("the trace %s ends here, because it cannot be written: %s", self.path, error)
+            self._closed = True
 
 
 def merge_timelines(paths: Iterable[str | Path], merged: str | Path) -> None:
