@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, ExchangeInvalid, GradientNotFinite, MemberLost
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, GradientNotFinite, MemberLost
 from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.bucketed import BucketedExchange
+from ropewalk.exchange.buckets import Entry, Layout
 from ropewalk.exchange.compressors import ErrorFeedback, LowRank, RandomK, TopK
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import Report, StepRecord
 from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
+from ropewalk.exchange.observer import Observer
 
 NAMED = [("a", torch.zeros(6, 5)), ("b", torch.zeros(5)), ("c", torch.zeros(4, 5)), ("d", torch.zeros(4))]
 #: Four parameters in three buckets.
@@ -465,3 +467,160 @@ def test_members_in_different_steps_are_refused() -> None:
 
     with pytest.raises(ExchangeInvalid, match="rank 0: 0, rank 1: 1"):
         members(AllReduce, body, size=2)
+
+
+class Broken(Observer):
+    """Raises in one place, as an observer does whose disk is full."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def phase(self, name: str, bucket: int, began: float, ended: float) -> None:
+        self._raise_at(name)
+
+    def sent(self, bucket: int, mode: str, num_values: int) -> None:
+        self._raise_at("sent")
+
+    def note(self, text: str) -> None:
+        self._raise_at("note")
+
+    def failed(self, error: BaseException) -> None:
+        raise OSError("again")
+
+    def _raise_at(self, where: str) -> None:
+        if where == self._where:
+            raise OSError(f"no space left at {where}")
+
+
+def waited(exchange: BucketedExchange) -> BaseException | None:
+    """What `wait` raises; not the end of the test if it hangs."""
+    raised: list[BaseException | None] = []
+
+    def wait() -> None:
+        try:
+            exchange.wait()
+            raised.append(None)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert raised, "wait() hangs"
+    return raised[0]
+
+
+@pytest.mark.parametrize("where", ["queue", "agree", "sent", "transfer", "note"])
+def test_an_observer_that_raises_fails_the_step_and_hangs_nobody(where: str) -> None:
+    (group,) = ThreadGroup.make(1)
+    exchange = AllGather(GD_SEC, mode="sparse", observers=[Broken(where)], nan="skip", **SMALL)
+    exchange.bind(NAMED, group)
+    exchange.begin(StepRecord(0))
+    exchange.ready("b", torch.full((5,), float("nan")))
+    error = waited(exchange)
+    assert isinstance(error, OSError) and str(error) == f"no space left at {where}"
+    exchange.close()
+
+
+CARRIED = [Layout((Entry("d", (4,)), Entry("c", (4, 5)))), Layout((Entry("b", (5,)), Entry("a", (6, 5))))]
+
+
+def carried(exchange: BucketedExchange, flats: list[Tensor]) -> BaseException | None:
+    """One step by `carry`, as the hook of DDP does it."""
+    errors: list[BaseException | None] = []
+    through = threading.Event()
+
+    def done(error: BaseException | None) -> None:
+        errors.append(error)
+        if len(errors) == len(CARRIED):
+            through.set()
+
+    exchange.open_carried(StepRecord(exchange.next_step))
+    for index, (layout, flat) in enumerate(zip(CARRIED, flats, strict=True)):
+        exchange.carry(index, layout, flat, last=index == len(CARRIED) - 1, done=done)
+    assert through.wait(20), "a bucket does not come back"
+    return errors[-1]
+
+
+def test_a_stall_in_the_first_carried_step_names_who_is_missing() -> None:
+    def body(group: ThreadGroup) -> BaseException | None:
+        exchange = AllReduce()
+        exchange.uniform = True
+        exchange.bind(NAMED, group)
+        if group.rank == 0:
+            error = carried(exchange, [torch.ones(24), torch.ones(35)])
+            gave_up.set()
+        else:
+            error = None
+            assert gave_up.wait(20)
+        exchange.close()
+        return error
+
+    gave_up = threading.Event()
+    error, _ = run_members(ThreadGroup.make(2, timeout_s=0.4), body)
+    assert isinstance(error, ExchangeStalled) and error.ranks == (1,)
+    assert "rank 1 has not begun" in str(error)
+
+
+def test_a_carried_step_that_waits_long_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    def body(group: ThreadGroup) -> None:
+        exchange = AllReduce(stall_warning_s=0.1)
+        exchange.uniform = True
+        exchange.bind(NAMED, group)
+        if group.rank == 1:
+            for _ in range(2000):
+                if "rank 1 has not begun" in caplog.text:
+                    break
+                threading.Event().wait(0.01)
+        assert carried(exchange, [torch.ones(24), torch.ones(35)]) is None
+        exchange.close()
+
+    run_members(ThreadGroup.make(2), body)
+    assert "rank 1 has not begun" in caplog.text
+
+
+def test_after_a_carried_step_that_failed_for_all_the_next_one_begins() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> float:
+        flats = [torch.ones(24), torch.ones(35)]
+        flats[0][3] = float("nan") if group.rank == 1 else 1.0
+        assert isinstance(carried(exchange, flats), GradientNotFinite)
+        flats = [torch.full((24,), 2.0 * group.rank), torch.ones(35)]
+        assert carried(exchange, flats) is None
+        return float(flats[0][0])
+
+    assert members(lambda: AllReduce(nan="raise"), body, size=2) == [1.0, 1.0]
+
+
+def test_who_stops_in_the_middle_of_a_step_cannot_meet_another_call_of_the_others() -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> str:
+        exchange.begin(StepRecord(0))
+        exchange.ready("d", torch.ones(4))
+        exchange.ready("c", torch.ones(4, 5)).wait()  # the first bucket is back
+        if group.rank == 0:
+            exchange.abort(group.epoch)
+            exchange.begin(StepRecord(0))
+        with pytest.raises((ExchangeAborted, ExchangeStalled, MemberLost)) as raised:
+            exchange.finish()
+        return type(raised.value).__name__
+
+    def run(group: ThreadGroup) -> str:
+        exchange = AllReduce(**SMALL)
+        exchange.bind(NAMED, group)
+        try:
+            return body(exchange, group)
+        finally:
+            exchange.close()
+
+    assert run_members(ThreadGroup.make(2, timeout_s=0.5), run)[0] == "ExchangeAborted"
+
+
+@pytest.mark.parametrize("make", [AllReduce, lambda: AllGather(GD_SEC)])
+def test_a_step_whose_nan_is_passed_on_is_not_called_skipped(make: Callable[[], BucketedExchange]) -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        grad = torch.full((5,), float("nan") if group.rank else 1.0)
+        exchange.begin(StepRecord(0))
+        exchange.ready("b", grad)
+        report = exchange.finish()
+        return bool(grad.isnan().all()), report.skipped, exchange.skipped
+
+    assert members(make, body, size=2) == [(True, 0, False)] * 2

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, findings, p
 from ropewalk.exchange.reporting import Ledger
 from ropewalk.exchange.stalls import Stalls
 from ropewalk.exchange.timeline import Timeline
+
+log = logging.getLogger(__name__)
 
 #: State by its kind and then by parameter; a kind that is no mapping is the same for all parameters.
 State = dict[str, Any]
@@ -286,10 +289,11 @@ class BucketedExchange(Exchange):
             step = self._step
             if step is None or self._thread is None or epoch < step.epoch:
                 return
-            # Where members agreed on NaN, or nothing is under way, the group is as good as before.
-            hangs = step.under_way and not isinstance(step.error, GradientNotFinite)
+            # Where all members went through the whole step, also one that they refused, the group is as good as
+            # before. Where this one stopped in the middle, its next call would meet another call of the others.
+            went_through = isinstance(step.error, GradientNotFinite) or (step.complete and step.error is None)
             self._fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
-            if hangs:
+            if step.num_sent and not went_through and self.group.size > 1:
                 self.interrupt()
             self._thread.drain()
             for bucket in self._buckets:
@@ -331,7 +335,9 @@ class BucketedExchange(Exchange):
         self._enqueue(step, bucket, last, done)
 
     def open_carried(self, record: StepRecord) -> None:
-        """Begin a step whose buckets come by `carry`."""
+        """Begin a step whose buckets come by `carry`; one before it that failed is taken back."""
+        if self._step is not None and self._step.error is not None:
+            self.abort(self._step.epoch)
         self._refuse_open_step("begin a step")
         self._order = None
         self._open(record)
@@ -420,13 +426,11 @@ class BucketedExchange(Exchange):
         done: Callable[[BaseException | None], None] | None,
         queued: float,
     ) -> Callable[[], None]:
-        self._phase("queue", bucket.index, queued)
         rest = None
-        if step.error is None:
-            try:
+        with self._failing(step):
+            self._phase("queue", bucket.index, queued)
+            if step.error is None:
                 rest = self._reduce(step, bucket, last)
-            except BaseException as error:  # raised again by wait(), in the thread of the caller
-                self._fail(step, error)
         return partial(self._complete_bucket, step, bucket, last, done, rest)
 
     def _reduce(self, step: OpenStep, bucket: Bucket, last: bool) -> Callable[[], None] | None:
@@ -456,14 +460,11 @@ class BucketedExchange(Exchange):
         done: Callable[[BaseException | None], None] | None,
         rest: Callable[[], None] | None,
     ) -> None:
-        try:
+        with self._failing(step):
             if step.error is None:
                 if rest is not None:
                     rest()
                 self._copy_back(step, bucket)
-        except BaseException as error:  # raised again by wait(), in the thread of the caller
-            self._fail(step, error)
-        step.num_back += 1
         step.arrivals[bucket.index].set()
         if done is not None:
             step.held.append(done)
@@ -471,7 +472,11 @@ class BucketedExchange(Exchange):
             if not last and not step.screens:
                 step.release()
         if last:
-            self._settle(step)
+            step.complete = True
+            with self._failing(step):
+                self._settle(step)
+            step.settled.set()
+            step.release()
 
     def _copy_back(self, step: OpenStep, bucket: Bucket) -> None:
         if step.grads:
@@ -481,7 +486,7 @@ class BucketedExchange(Exchange):
                         step.grads[name].copy_(view)
 
     def _settle(self, step: OpenStep) -> None:
-        """Everything has come back: carry out the verdict, and let those go on who waited for it."""
+        """Everything has come back: carry out the verdict, and move the state on where nobody calls `finish`."""
         verdict = step.verdict
         if step.error is None and verdict is not None:
             for observer in self._observers:
@@ -493,8 +498,6 @@ class BucketedExchange(Exchange):
                     self._copy_back(step, bucket)
         if step.held and step.error is None:
             self._close_step(step)
-        step.settled.set()
-        step.release()
 
     def _close_step(self, step: OpenStep) -> Report:
         """Move the state on, or back where the step does not count."""
@@ -514,11 +517,23 @@ class BucketedExchange(Exchange):
         for observer in self._observers:
             observer.sent(bucket.index, str(mode), num_values)
 
+    @contextlib.contextmanager
+    def _failing(self, step: OpenStep) -> Generator[None]:
+        """What is raised here fails the step, and is raised again by `wait` in the thread of the caller."""
+        try:
+            yield
+        except BaseException as error:
+            self._fail(step, error)
+
     def _fail(self, step: OpenStep, error: BaseException) -> None:
         for observer in self._observers:
-            if isinstance(error, ExchangeStalled):
-                error = observer.explained(error)
-            observer.failed(error)
+            # Whatever becomes of an observer, those who wait for the step must hear that it failed.
+            try:
+                if isinstance(error, ExchangeStalled):
+                    error = observer.explained(error)
+                observer.failed(error)
+            except Exception:
+                log.exception("%s could not be told that step %d failed", type(observer).__name__, step.record.step)
         step.fail(error)
 
     def _open_step(self, what: str) -> OpenStep:

@@ -138,7 +138,7 @@ class OpenStep:
         error: why the step failed; the first thing that went wrong.
         settled: everything is done, or the step has failed.
         num_sent: buckets that were given to the communication thread.
-        num_back: of them, those that came back.
+        complete: the last bucket has come back, so that nothing is under way any more.
         held: what is to be called when the step is settled, with what it failed with.
     """
 
@@ -153,7 +153,7 @@ class OpenStep:
     error: BaseException | None = None
     settled: threading.Event = field(default_factory=threading.Event)
     num_sent: int = 0
-    num_back: int = 0
+    complete: bool = False
     held: list[Callable[[BaseException | None], None]] = field(
         default_factory=list[Callable[[BaseException | None], None]]
     )
@@ -163,11 +163,6 @@ class OpenStep:
         """Whether the exchange's own state is to move on with this step: not where nobody has any samples."""
         agreed = self.agreement is not None and self.agreement.total_samples > 0
         return agreed and self.error is None and (self.verdict is None or self.verdict.goes_on)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether buckets were sent that are not back, so that this member may wait for others."""
-        return self.num_back < self.num_sent
 
     @property
     def agreed(self) -> Agreement:
