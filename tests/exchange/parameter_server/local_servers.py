@@ -31,6 +31,11 @@ class LocalShard:
             served.load_state_dict(pickle.loads(self._state))
         self._served = served
 
+    def forget(self) -> None:
+        """Begin anew with nothing."""
+        self._state = None
+        self.kill()
+
     def close(self) -> None:
         self._order.shutdown()
         self._waiting.shutdown()

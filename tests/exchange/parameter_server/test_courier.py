@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
-from ropewalk.exchange.parameter_server.courier import Attempt, Courier, Letter
-from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer
+from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.parameter_server.courier import Attempt, Courier, Letter, SharedPort
+from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer, Behind
 from tests.exchange.parameter_server.local_servers import HeldShard
 
 
@@ -87,3 +89,61 @@ def test_a_step_that_is_over_is_not_pushed() -> None:
     assert shard.wait_for(2) == [1, 3]
     sends.close()
     assert not desk.failures
+
+
+def test_what_was_written_for_a_step_that_was_taken_back_meanwhile_is_neither_kept_nor_sent() -> None:
+    """Otherwise a replay would send it in place of what was written for the step when it was done again."""
+    shard = HeldShard()
+    writing, goes_on = threading.Event(), threading.Event()
+
+    class SlowDesk(Desk):
+        def encode(self, key: int, attempt: Attempt) -> Letter | None:
+            letter = super().encode(key, attempt)
+            if attempt.epoch == 0:
+                writing.set()
+                assert goes_on.wait(10)
+            return letter
+
+    desk = SlowDesk()
+    sends = courier(shard, desk, in_flight_bytes=100)
+    first, again = Attempt(0, 0), Attempt(1, 0)
+    sends.begin(first)
+    sends.post(7, 7)
+    assert writing.wait(10)
+    first.over = True
+    sends.begin(again)
+    goes_on.set()
+    sends.post(7, 7)
+    assert shard.wait_for(1) == [7]
+    shard.pushed[0][1].set_result(Behind(0))
+    assert shard.wait_for(2) == [7, 7]  # it once more, and nothing else
+    shard.pushed[1][1].set_exception(ValueError("answered"))
+    sends.close()
+    assert len(shard.pushed) == 2
+
+
+def test_couriers_share_a_slow_link_and_do_not_overtake_its_rate() -> None:
+    """The moment at which the link is free is read and written in one turn."""
+    port = SharedPort(Shaping(1e6))
+    size, num_threads, num_messages = 2000, 4, 10
+
+    def send() -> None:
+        for _ in range(num_messages):
+            port.sent(size)
+
+    threads = [threading.Thread(target=send) for _ in range(num_threads)]
+    slept: list[int] = []
+    inside = threading.Lock()
+
+    def sleep(_seconds: float) -> None:
+        assert inside.acquire(blocking=False), "two are in the link at once"
+        slept.append(1)
+        time.sleep(0.0005)
+        inside.release()
+
+    port._sleep = sleep  # pyright: ignore[reportPrivateUsage]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(slept) >= num_threads * num_messages - 1

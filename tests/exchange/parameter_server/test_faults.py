@@ -185,6 +185,34 @@ def test_the_memory_of_gd_sec_comes_back_too(sparse_answers: bool) -> None:
             assert_same(found, undone)
 
 
+def test_a_shard_older_than_the_last_change_of_members_waits_for_nobody_twice() -> None:
+    """All its refusals make the worker enrol once more, or again; memories of one alone are waited for by nobody."""
+    first, second = groups(WORKERS), groups(WORKERS, epoch=1)
+    with LocalServers(1) as servers:
+
+        def body(rank: int) -> list[dict[str, Tensor]]:
+            with member(servers, first[rank], compressor=GDSEC(c=3.0, beta=0.1), timeout_s=4.0) as exchange:
+                run_steps(exchange, rank, range(2))
+                between.wait(10)
+                if rank == 0:
+                    servers[0].save()
+                between.wait(10)
+                exchange.regroup(second[rank])
+                means = run_steps(exchange, rank, range(2, 4))
+                between.wait(10)
+                if rank == 0:
+                    servers[0].kill()
+                between.wait(10)
+                return means + run_steps(exchange, rank, range(4, 6))
+
+        for _ in range(3):
+            between = threading.Barrier(WORKERS)
+            means = by_members(body, WORKERS)
+            for step in range(4):
+                assert_same(means[0][step], means[1][step])
+            servers[0].forget()
+
+
 def test_a_server_that_owns_nothing_goes_on_at_once() -> None:
     members = groups(WORKERS)
     with LocalServers(2) as servers:

@@ -17,8 +17,10 @@ from ropewalk.exchange.compressors import COMPRESSORS, Compressor, ErrorFeedback
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
+from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.star_group import StarGroup
+from tests.exchange.parameter_server.local_servers import LocalServers
 from tests.exchange.parameter_server.running import (
     by_members,
     gradients,
@@ -382,9 +384,75 @@ def test_who_waits_for_the_memories_of_members_that_are_gone_can_be_woken_up() -
     assert len(means[0]) == 2
 
 
-def test_a_server_without_any_piece_is_no_trouble() -> None:
-    means = exchanged(num_shards=4, piece_bytes=1 << 20)
-    assert_same(means[0][2], means[1][2])
+def test_an_abort_at_any_moment_of_an_enrolment_is_heard() -> None:
+    """Also where all others have enrolled already, and nothing is waited for any more."""
+    group, later = groups(1), groups(1, epoch=1)
+    moments: list[str] = []
+    with LocalServers(1) as shards, member(shards, group[0], compressor=GDSEC(c=3.0, beta=0.1)) as exchange:
+
+        def abort(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            if name in moments:
+                moments.remove(name)
+                exchange.abort(0)
+            return args
+
+        shards[0].change = abort
+        for moment in ("enrol", "standing"):
+            moments.append(moment)
+            with pytest.raises(ExchangeAborted, match="members of epoch 0 did not all enrol"):
+                exchange.begin(StepRecord(0))
+        exchange.regroup(later[0])
+        assert len(run_steps(exchange, 0, range(2))) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"compressor": GDSEC(c=3.0)}, {"optimizer": ServerSGD(0.1)}])
+def test_a_server_without_any_piece_is_no_trouble(options: dict[str, Any]) -> None:
+    """A small model is one piece, and the second server has none: also where members change."""
+    first, second = groups(2), groups(2, epoch=1)
+    between = threading.Barrier(2)
+
+    def body(rank: int) -> list[dict[str, Tensor]]:
+        with member(client, first[rank], piece_bytes=PIECE_BYTES, **options) as exchange:
+            means = run_steps(exchange, rank, range(2))
+            between.wait(10)
+            exchange.regroup(second[rank])
+            return means + run_steps(exchange, rank, range(2, 4))
+
+    with servers(2) as running:
+        client = running.client("servers")
+        means = by_members(body, 2)
+    if "optimizer" not in options:
+        assert_same(means[0][3], means[1][3])
+
+
+@pytest.mark.parametrize("sparse_answers", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_memories_and_errors_of_gradients_in_16_bits_travel_in_32(dtype: torch.dtype, sparse_answers: bool) -> None:
+    first, second = groups(2), groups(2, epoch=1)
+    between = threading.Barrier(2)
+
+    def body(rank: int) -> Tensor:
+        theta, found = torch.zeros(6, dtype=dtype), torch.zeros(6, dtype=dtype)
+        options: dict[str, Any] = {"compressor": GDSEC(c=3.0, beta=0.1), "sparse_answers": sparse_answers}
+        with member(client, first[rank], {"theta": theta}, timeout_s=5.0, **options) as exchange:
+            for step in range(6):
+                if step == 2:
+                    between.wait(10)
+                    exchange.regroup(second[rank])
+                if step == 4 and not sparse_answers and rank == 1:
+                    assert exchange.errors()["theta"].any()
+                    exchange.leave()
+                    return theta
+                found = torch.linspace(-1, 2 + rank, 6).to(dtype) * (step + 1)
+                exchange.begin(StepRecord(step))
+                exchange.ready("theta", found)
+                exchange.finish()
+            return found
+
+    with LocalServers(1) as client:
+        means = by_members(body, 2)
+    assert means[0].isfinite().all() and means[0].any()
+    assert not sparse_answers or torch.equal(means[0], means[1])
 
 
 def test_a_state_goes_on_the_same_with_other_pieces_and_other_servers() -> None:

@@ -302,3 +302,30 @@ def test_pushes_are_let_go_only_when_a_later_state_was_kept_for_sure() -> None:
         assert isinstance(outcome, Accepted)
         told.append(outcome.durable)
     assert told == [0, 0, 1, 2, 3, 4]
+
+
+# --- said again ---
+
+
+def test_an_enrolment_that_is_said_again_changes_nothing() -> None:
+    """A courier says it again for every message that was refused; nobody is waited for once more."""
+    shard, workers = formed(SPARSE, 2)
+    play(shard, list(workers), 2)
+    names = [worker.name for worker in workers]
+    memories = [{key: worker.memory(key).clone() for key in SIZES} for worker in workers]
+    for worker in (workers[0], workers[1], workers[0], workers[0]):
+        worker.epoch = 1
+        rank = workers.index(worker)
+        outcome = shard.enrol(worker.name, 1, names, 2, memories[rank], ticket=f"of {worker.name}")
+        assert isinstance(outcome, Enrolled)
+    shard = restored(shard)
+    assert shard.standing(SIZES) is not None
+    play(shard, list(workers), 4)
+    before = shard.standing(SIZES)
+    shard.enrol("w0", 1, names, 2, memories[0], ticket="of w0")
+    assert shard.standing(SIZES) == before
+    # A later one of the same epoch, as after a loaded state, counts: memories of all are summed up anew.
+    shard.enrol("w0", 1, names, 4, memories[0], ticket="later")
+    assert shard.standing(SIZES) is None
+    shard.enrol("w1", 1, names, 4, memories[1], ticket="later too")
+    assert shard.standing(SIZES) is not None

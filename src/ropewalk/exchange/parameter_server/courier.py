@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ropewalk.errors import ExchangeAborted, ExchangeError, MemberLost, MessageCorrupt
-from ropewalk.exchange.groups.shaping import ShapedPort
+from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
 from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer, Behind, Outdated, Pulled
 
 #: So long, if nobody says otherwise, a pull waits at the shard.
@@ -82,6 +82,22 @@ class Desk(Protocol):
         ...
 
 
+class SharedPort(ShapedPort):
+    """A slow link that several couriers send and receive through, in turns in each direction."""
+
+    def __init__(self, shaping: Shaping) -> None:
+        super().__init__(shaping)
+        self._sending, self._receiving = threading.Lock(), threading.Lock()
+
+    def sent(self, num_bytes: int) -> None:
+        with self._sending:
+            super().sent(num_bytes)
+
+    def received(self, num_bytes: int, arrived_at: float) -> None:
+        with self._receiving:
+            super().received(num_bytes, arrived_at)
+
+
 class Courier:
     """Between one worker and one shard.
 
@@ -130,6 +146,7 @@ class Courier:
         self._num_pulls = 0
         self._pulled: deque[tuple[Attempt, set[int], Future[Any]]] = deque()
         self._attempt = Attempt(-1, -1, over=True)
+        self._returning: Attempt | None = None
         self._kept: dict[int, deque[Letter]] = {}
         self._kept_bytes = 0
         self._closed = False
@@ -194,7 +211,8 @@ class Courier:
         letter = self._desk.encode(key, attempt)
         if letter is None:
             return
-        self._keep(key, letter)
+        if not self._keep(key, letter, attempt):
+            return
         if self._port:
             self._port.sent(len(letter.data))
         self._send(key, letter, attempt)
@@ -262,10 +280,17 @@ class Courier:
             )
             self._desk.failed(attempt, error)
         else:
+            with self._news:
+                if self._returning is attempt:  # each message on the way is answered so
+                    return
+                self._returning = attempt
             self._put(_AT_ONCE, lambda: self._return(attempt))
 
     def _return(self, attempt: Attempt) -> None:
         """The shard came back without us: say again who we are, and all it has not kept."""
+        with self._news:
+            if self._returning is attempt:
+                self._returning = None
         if attempt.over:
             return
         self._desk.enrol_again(self.index)
@@ -278,8 +303,11 @@ class Courier:
 
     # Keeping
 
-    def _keep(self, key: int, letter: Letter) -> None:
+    def _keep(self, key: int, letter: Letter, attempt: Attempt) -> bool:
+        """Keep a letter, unless the step was taken back while it was written: a later one has its place."""
         with self._news:
+            if attempt is not self._attempt:
+                return False
             letters = self._kept.setdefault(key, deque())
             letters.append(letter)
             self._kept_bytes += len(letter.data)
@@ -287,6 +315,7 @@ class Courier:
                 self._kept_bytes -= len(letters.popleft().data)
             if self._kept_bytes > self._replay_limit:
                 self._shed()
+            return True
 
     def _shed(self) -> None:
         """Let the oldest letters go, all of a step together, but for each piece's last two."""

@@ -9,6 +9,7 @@ What was said is kept, so that it can be said again.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,7 @@ class Enrolment:
         self._model = model
         self._timeout_s = timeout_s
         self._memories: list[dict[int, bytes]] = [{} for _ in model.keys]
+        self._ticket = ""
         self._is_interrupted = False
         self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
 
@@ -67,7 +69,7 @@ class Enrolment:
     def enrol(self, step: int) -> None:
         """Become a member of this epoch, from this step on."""
         self.step = step
-        self._is_interrupted = False
+        self._ticket = uuid.uuid4().hex
         if self._settings.compressor.keeps_memory:
             self._memories = [self._model.memories_of(at) for at in range(len(self._model.keys))]
         for at, outcome in enumerate(self._ask_all("enrol", self._words)):
@@ -87,6 +89,17 @@ class Enrolment:
         """End a wait for other members, from any thread: it raises `ExchangeAborted`."""
         self._is_interrupted = True
 
+    def listen(self) -> None:
+        """From now on an interruption counts."""
+        self._is_interrupted = False
+
+    def check(self) -> None:
+        """Raise `ExchangeAborted` if there was an interruption since then, once."""
+        if self._is_interrupted:
+            self._is_interrupted = False
+            epoch = self.group.epoch
+            raise ExchangeAborted(f"members of epoch {epoch} did not all enrol; regroup", epoch=epoch)
+
     def leave(self, step: int) -> None:
         """Take part no more from this step on.
 
@@ -103,7 +116,8 @@ class Enrolment:
         self._ask_all("leave", lambda at: (*words, model.memories_of(at), model.errors_of(at)))
 
     def _words(self, at: int) -> tuple[Any, ...]:
-        return self.worker, self.group.epoch, self.group.members, self.step, self._memories[at] or None
+        group = self.group
+        return self.worker, group.epoch, group.members, self.step, self._memories[at] or None, self._ticket
 
     def _check(self, at: int, outcome: Enrolled | Outdated | Behind) -> None:
         epoch = self.group.epoch
@@ -129,9 +143,7 @@ class Enrolment:
         due = time.monotonic() + self._timeout_s
         for at, keys in enumerate(self._model.keys):
             while (standing := self._servers[at].standing(keys, with_memory, _LOOK_UP_S)) is None:
-                if self._is_interrupted:
-                    epoch = self.group.epoch
-                    raise ExchangeAborted(f"members of epoch {epoch} did not all enrol; regroup", epoch=epoch)
+                self.check()
                 if time.monotonic() > due:
                     raise ExchangeStalled(
                         f"server {at} still waits for weights or memories of other members after {self._timeout_s} s",
@@ -144,4 +156,13 @@ class Enrolment:
     def _ask_all(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> list[Any]:
         """Call a method of every server at the same time; `arguments(at)` are those for server `at`."""
         calls = [getattr(self._servers[at], method).future(*arguments(at)) for at in range(len(self._model.keys))]
-        return [call.result() for call in calls]
+        return [self._result(call) for call in calls]
+
+    def _result(self, call: Any) -> Any:
+        while True:
+            self.check()
+            try:
+                return call.result(_LOOK_UP_S)
+            except TimeoutError:
+                if call.done():
+                    raise

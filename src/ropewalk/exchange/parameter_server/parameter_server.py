@@ -24,9 +24,9 @@ from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
-from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
+from ropewalk.exchange.groups.shaping import Shaping
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
-from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter
+from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter, SharedPort
 from ropewalk.exchange.parameter_server.enrolment import Enrolment
 from ropewalk.exchange.parameter_server.outcomes import Answer, Mode, ServerSettings
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
@@ -131,7 +131,7 @@ class ParameterServer(Exchange):
         self._ledger = Ledger()
         self._told: tuple[Observer, ...] = (self._ledger, *self._observers)
         self._tell_bound(group)
-        port = ShapedPort(self._shaping) if self._shaping else None
+        port = SharedPort(self._shaping) if self._shaping else None
         self._couriers = [
             Courier(
                 at,
@@ -178,17 +178,26 @@ class ParameterServer(Exchange):
         if self._record is not None:
             raise RuntimeError(f"step {self._record.step} has not been finished")
         if enrolment.step is None:
-            self._is_enrolling = True
+            with self._progress:
+                enrolment.listen()
+                self._is_enrolling = True
             try:
                 enrolment.enrol(record.step)
             except BaseException:
+                self._is_enrolling = False
                 enrolment.step = None  # members that enrol again, of a later epoch perhaps, say everything anew
                 raise
-            finally:
+        with self._progress:  # from here on an abort finds either the enrolment or the step
+            if self._is_enrolling:
                 self._is_enrolling = False
-        self._record = record
-        self._done = set()
-        self._attempt = Attempt(epoch, record.step)
+                try:
+                    enrolment.check()
+                except ExchangeAborted:
+                    enrolment.step = None
+                    raise
+            self._done = set()
+            self._attempt = Attempt(epoch, record.step)
+            self._record = record
         self._model.begin()
         for courier in self._couriers:
             courier.begin(self._attempt)
@@ -279,11 +288,11 @@ class ParameterServer(Exchange):
         current = self._bound().group.epoch
         if epoch < current:
             return
-        if self._is_enrolling:
-            self._bound().interrupt()
-            return
-        aborted = ExchangeAborted(f"step {self._attempt.step} was taken back", epoch=current)
         with self._progress:
+            if self._is_enrolling:
+                self._bound().interrupt()
+                return
+            aborted = ExchangeAborted(f"step {self._attempt.step} was taken back", epoch=current)
             if self._record is None:
                 return
             self._attempt.over = True

@@ -25,6 +25,7 @@ from torch import Tensor
 from ropewalk.errors import MessageCorrupt
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Decoder
+from ropewalk.exchange.compressors.memoryless import state_dtype
 from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer, Behind, ServerSettings, Standing
 from ropewalk.exchange.parameter_server.pieces import bytes_of, tensor_of
 from ropewalk.exchange.parameter_server.sparse_sum import sparse_sum
@@ -118,10 +119,10 @@ class PieceRounds:
         memories = self._memories = {} if self._memories is None else self._memories
         memories[worker] = memory
         if memories.keys() >= self.clocks.keys():
-            total = torch.zeros(self.layout.numel, dtype=self.layout.dtype)
+            total = torch.zeros(self.layout.numel, dtype=state_dtype(self.layout))
             for found in (memories[member] for member in self.clocks):
                 if found is not None:
-                    total = total.to(found.dtype) + found
+                    total += found
             self._reopen()
             self._decoder.remember(total)
             self._memories = None
@@ -141,8 +142,7 @@ class PieceRounds:
         if self._open and self._open.step < step:
             self._settle()
         if memory is not None and self._settings.synchronous:
-            remembered = self._remembered()
-            self._decoder.remember(remembered.to(memory.dtype) - memory)
+            self._decoder.remember(self._remembered() - memory)
         if error is not None:
             self._inherited = error.clone() if self._inherited is None else self._inherited + error
         if not self._settings.synchronous:
@@ -224,7 +224,7 @@ class PieceRounds:
             self._refuse(step, list(self.clocks)[error.rank], error)
             return
         if self._inherited is not None:
-            total = total + self._inherited
+            total = (total + self._inherited).to(total.dtype)
         samples = sum(one.samples for one in pushed.values())
         weights = velocity = None
         if self._settings.optimizer:
@@ -297,7 +297,7 @@ class PieceRounds:
         if not heard:
             return
         if self._inherited is not None:
-            total, self._inherited = total + self._inherited, None
+            total, self._inherited = (total + self._inherited).to(total.dtype), None
         self._weights, self._velocity = optimizer.step(self._weights, self._velocity, total, self._total_samples)
         self.settled = max(self.settled, step)
 
@@ -318,7 +318,7 @@ class PieceRounds:
     def _remembered(self) -> Tensor:
         """The decoder's memory: what it comes to when nobody says anything."""
         self._reopen()
-        memory = torch.empty(self.layout.numel, dtype=self.layout.dtype)
+        memory = torch.empty(self.layout.numel, dtype=state_dtype(self.layout))
         self._decoder.decode({}, memory)
         self._decoder.abort()
         return memory

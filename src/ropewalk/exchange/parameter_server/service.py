@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ropewalk.calls.markers import concurrent, idempotent
 from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.compressors.memoryless import state_dtype
 from ropewalk.exchange.parameter_server.outcomes import (
     Accepted,
     Behind,
@@ -40,7 +41,8 @@ MAX_PULLS = 4096
 class ParameterShard:
     """Has some pieces of a model; see `Shard` for what its methods mean.
 
-    Tensors travel as bytes: `memories`, `errors` and `weights` are by piece, in the dtype of the piece.
+    Tensors travel as bytes and by piece: `weights` in the dtype of the piece, `memories` and `errors` in that of the
+    states of compressors, which is not smaller than float32.
     """
 
     def __init__(self) -> None:
@@ -56,17 +58,24 @@ class ParameterShard:
 
     @idempotent
     def enrol(
-        self, worker: str, epoch: int, members: Sequence[str], step: int, memories: Mapping[int, bytes] | None = None
+        self,
+        worker: str,
+        epoch: int,
+        members: Sequence[str],
+        step: int,
+        memories: Mapping[int, bytes] | None = None,
+        ticket: str = "",
     ) -> Enrolled | Outdated | Behind:
         with self._changed:
-            outcome = self._shard.enrol(worker, epoch, members, step, self._tensors(memories))
+            outcome = self._shard.enrol(worker, epoch, members, step, self._states(memories), ticket)
             self._changed.notify_all()
             return outcome
 
     @idempotent
     def provide(self, weights: Mapping[int, bytes]) -> None:
         with self._changed:
-            self._shard.provide(self._tensors(weights))
+            dtypes = {key: layout.dtype for key, layout in self._layouts.items()}
+            self._shard.provide({key: tensor_of(found, dtypes[key]) for key, found in weights.items()})
             self._changed.notify_all()
 
     @idempotent
@@ -118,7 +127,7 @@ class ParameterShard:
         errors: Mapping[int, bytes] | None = None,
     ) -> Accepted | Outdated:
         with self._changed:
-            outcome = self._shard.leave(worker, epoch, step, self._tensors(memories), self._tensors(errors))
+            outcome = self._shard.leave(worker, epoch, step, self._states(memories), self._states(errors))
             self._changed.notify_all()
             return outcome
 
@@ -133,5 +142,5 @@ class ParameterShard:
             self._shard.load_state_dict(state["shard"])
             self._layouts = dict(state["layouts"])
 
-    def _tensors(self, data: Mapping[int, bytes] | None) -> dict[int, Tensor]:
-        return {key: tensor_of(found, self._layouts[key].dtype) for key, found in (data or {}).items()}
+    def _states(self, data: Mapping[int, bytes] | None) -> dict[int, Tensor]:
+        return {key: tensor_of(found, state_dtype(self._layouts[key])) for key, found in (data or {}).items()}

@@ -48,6 +48,8 @@ class Shard:
         self._members: set[str] = set()
         # Those that have said so themselves: the first one names all, and each brings what is its own.
         self._enrolled: set[str] = set()
+        # The last ticket of each, by which an enrolment that is said again is known.
+        self._tickets: dict[str, str] = {}
         # What the last saved states held: by piece, the step of its slowest member. Newest last.
         self._saved: list[dict[int, int]] = []
 
@@ -82,6 +84,7 @@ class Shard:
         members: Sequence[str],
         step: int,
         memories: Mapping[int, Tensor] | None = None,
+        ticket: str = "",
     ) -> Enrolled | Outdated | Behind:
         """Take part from this step on, as one of these members.
 
@@ -91,6 +94,7 @@ class Shard:
             members: names by rank.
             step: the next one; every member says the same, unless rounds are not synchronous.
             memories: of the worker's encoders by piece, those that are not zero; None: as the shard remembers them.
+            ticket: another one for each enrolment, the same for one that is said again; "" is always new.
         """
         if epoch < self.epoch:
             return Outdated(self.epoch)
@@ -101,6 +105,7 @@ class Shard:
                     return behind
             self.epoch, self._members = epoch, set(members)
             self._enrolled.clear()
+            self._tickets.clear()
         elif worker not in self._members:
             if self._synchronous:
                 return Outdated(self.epoch)
@@ -108,9 +113,11 @@ class Shard:
             for piece in self._pieces.values():
                 piece.add(worker, step)
         self._enrolled.add(worker)
-        for key, piece in self._pieces.items():
-            if piece.awaits_memory or memories:
-                piece.remember(worker, (memories or {}).get(key))
+        if not ticket or self._tickets.get(worker) != ticket:  # else its memories are in, and rounds have gone on
+            for key, piece in self._pieces.items():
+                if piece.awaits_memory or memories:
+                    piece.remember(worker, (memories or {}).get(key))
+        self._tickets[worker] = ticket
         lacking = tuple(key for key, piece in self._pieces.items() if piece.lacks_weights)
         return Enrolled(lacking, min((piece.clocks[worker] for piece in self._pieces.values()), default=step))
 
@@ -138,6 +145,7 @@ class Shard:
             return Outdated(self.epoch)
         self._members.discard(worker)
         self._enrolled.discard(worker)
+        self._tickets.pop(worker, None)
         for key, piece in self._pieces.items():
             piece.leave(worker, step, (memories or {}).get(key), (errors or {}).get(key))
         return Accepted()
@@ -192,6 +200,7 @@ class Shard:
             "settings": self._settings,
             "members": set(self._members),
             "enrolled": set(self._enrolled),
+            "tickets": dict(self._tickets),
             "pieces": {key: (piece.layout, piece.state_dict()) for key, piece in self._pieces.items()},
         }
 
@@ -199,6 +208,7 @@ class Shard:
         """Go on from a state."""
         self.epoch, self._settings = state["epoch"], state["settings"]
         self._members, self._enrolled = set(state["members"]), set(state["enrolled"])
+        self._tickets = dict(state.get("tickets", {}))
         self._pieces = {}
         for key, (layout, saved) in state["pieces"].items():
             assert self._settings

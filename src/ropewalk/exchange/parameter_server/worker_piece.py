@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.exchange.compressors.compressor import Round
+from ropewalk.exchange.compressors.memoryless import state_dtype
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.parameter_server.outcomes import Answer, ServerSettings, Standing
 from ropewalk.exchange.parameter_server.pieces import Piece, bytes_of, state_of_piece, tensor_of
@@ -119,15 +120,15 @@ class WorkerPiece:
         """Begin with what the server has."""
         layout = self.piece.layout
 
-        def there(data: bytes) -> Tensor:
-            return tensor_of(data, layout.dtype).to(layout.device)
+        def there(data: bytes, dtype: torch.dtype = layout.dtype) -> Tensor:
+            return tensor_of(data, dtype).to(layout.device)
 
         if standing.weights is not None:
             self.weights = there(standing.weights)
         if self._decoder is not None:
             self._velocity = None if standing.velocity is None else there(standing.velocity)
             if standing.memory is not None:
-                self._decoder.remember(there(standing.memory))
+                self._decoder.remember(there(standing.memory, state_dtype(layout)))
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         """The encoder's state and what was applied last, by the names of the layout."""
