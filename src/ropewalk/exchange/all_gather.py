@@ -1,7 +1,7 @@
 """`AllGather`: every member hears the messages of all, and adds them up itself, in the order of ranks.
 
-    sparse   g ─▶ encoder ─▶ message ─▶ all-gather ─▶ replicated decoder ─▶ sum ─▶ / samples
-    dense    g ─▶ encoder.whole ─▶ all-reduce ─▶ decoder.decode_whole ─▶ sum ─▶ / samples        state goes on
+    sparse   g ─▶ encoder ─▶ message ─▶ all-gather ─▶ replicated decoder ─▶ the mean
+    dense    g ─▶ encoder.whole ─▶ all-reduce ─▶ decoder.decode_whole ─▶ the mean        state goes on
     bypass   g (once: + error) ─▶ all-reduce ─▶ the mean                              state is zero everywhere
 
 Any compressor can travel so. A member receives from all others, so this pays while
@@ -105,7 +105,8 @@ class AllGather(LanedExchange):
         super()._open(record)
 
     def agree(self, record: StepRecord) -> Agreement:
-        if self.uniform and not self.keeps_state:
+        times_matter = self._mode is None and not self._all_bypass
+        if self.uniform and not self.keeps_state and not times_matter:
             return Agreement((1.0,) * self.group.size)
         facts = [*pack_facts(record, syncs=self._syncs, fresh=self._fresh)]
         for figures in self._told.values():
@@ -197,7 +198,7 @@ class AllGather(LanedExchange):
 
     def _apply(self, bucket: Bucket, step: OpenStep, total: Tensor) -> None:
         """Note the sum as what was applied, and make it the mean."""
-        self._lanes[bucket.index].apply(total, step.agreed.total_samples)
+        self._lanes[bucket.index].apply(total)
         torch.mul(total, step.mean_factor, out=bucket.flat)
 
 

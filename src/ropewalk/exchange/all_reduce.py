@@ -1,7 +1,7 @@
 """`AllReduce`: the mean by sums over all members, of whole gradients or of payloads that can be summed as they are.
 
 whole        flat * weight ─▶ all-reduce ─▶ the mean                         bit for bit what DDP computes
-compressed   encoder.summand ─▶ all-reduce ─▶ (next_summand ─▶ all-reduce)* ─▶ decode_sum ─▶ / samples
+compressed   encoder.summand ─▶ all-reduce ─▶ (next_summand ─▶ all-reduce)* ─▶ decode_sum ─▶ the mean
 """
 
 from __future__ import annotations

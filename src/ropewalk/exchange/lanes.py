@@ -23,9 +23,6 @@ from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
 from ropewalk.exchange.traffic import ring_bytes
 
-#: Compressors whose buckets keep nothing from one step to the next, so that there is nothing for NaN to spoil.
-STATELESS = ("none", "half")
-
 
 class Lane:
     """The state of one bucket.
@@ -36,7 +33,6 @@ class Lane:
 
     Attributes:
         applied: the sum of the last round; None if there was none, or it went past this lane.
-        applied_samples: of that round, over all members.
         holds: whether there may be errors or memories that are not zero.
     """
 
@@ -45,10 +41,9 @@ class Lane:
         self.decoder = decoder
         self.layout: Layout = encoder.layout
         self.applied: Tensor | None = None
-        self.applied_samples = 1.0
         self.holds = False
         self._spare: Tensor | None = None
-        self._next: tuple[Tensor, float] | None = None
+        self._next: Tensor | None = None
         self._begun = self._flushes = False
 
     def round_of(self, step: OpenStep, group: Group) -> Round:
@@ -60,7 +55,6 @@ class Lane:
             size=group.size,
             samples=step.agreed.samples[group.rank],
             applied=self.applied,
-            applied_samples=self.applied_samples,
         )
 
     def sum_buffer(self) -> Tensor:
@@ -69,9 +63,9 @@ class Lane:
             self._spare = torch.empty(self.layout.numel, dtype=self.layout.dtype, device=self.layout.device)
         return self._spare
 
-    def apply(self, total: Tensor, samples: float) -> None:
+    def apply(self, total: Tensor) -> None:
         """Prepare `total`, which lies in `sum_buffer`, as what was applied."""
-        self._next = (total, samples)
+        self._next = total
 
     def flush_at_commit(self) -> None:
         """From now on gradients travel past this lane: what was kept back goes with the first of them."""
@@ -83,8 +77,7 @@ class Lane:
             if self.decoder is not None:
                 self.decoder.commit()
             if self._next is not None:
-                self._spare = self.applied
-                self.applied, self.applied_samples = self._next
+                self._spare, self.applied = self.applied, self._next
             self.holds = True
         elif self._flushes:
             self.encoder.flush()
@@ -118,7 +111,6 @@ class Lane:
         if all(name in applied for name in self.layout.names):
             self.applied = torch.empty(self.layout.numel, dtype=self.layout.dtype, device=self.layout.device)
             self.layout.fill(self.applied, applied)
-            self.applied_samples = float(state.get("applied_samples", 1.0))
 
     def replicated(self) -> State:
         """The part of the state that is the same on every member."""
@@ -132,7 +124,6 @@ class Lane:
             state |= {f"decoder.{kind}": part for kind, part in self.decoder.state_dict().items()}
         if self.applied is not None:
             state["applied"] = self.layout.by_name(self.applied)
-            state["applied_samples"] = self.applied_samples
         return state
 
 
@@ -171,7 +162,7 @@ class LanedExchange(BucketedExchange):
 
     @property
     def keeps_state(self) -> bool:
-        return self._compressor.name not in STATELESS
+        return not self._compressor.transparent
 
     def prepare(self, bucket: Bucket) -> None:
         self._lanes[bucket.index] = self.make_lane(bucket.layout)

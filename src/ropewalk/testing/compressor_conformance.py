@@ -239,14 +239,14 @@ class CompressorConformance:
             assert not whole.any()
 
     def test_after_a_flush_nothing_is_kept(self) -> None:
-        """`flush` gives the errors back, and sets errors and memories to zero."""
+        """`flush` sets errors and memories to zero."""
         for team in self._teams(has_errors=True):
             total, gradients = team.zeros(), team.true_sum()
             total += team.play().double()
             for encoder in team.encoders:
-                flushed = encoder.flush()
-                if flushed is not None:
-                    total += flushed.double()
+                if encoder.error is not None:
+                    total += encoder.error.double()
+                encoder.flush()
                 assert not any(state.any() for state in (encoder.error, encoder.memory) if state is not None)
             team.decoder.flush()
             silent: dict[int, memoryview] = {}
@@ -259,6 +259,29 @@ class CompressorConformance:
                 gradients += team.true_sum()
                 total += team.play().double()
                 close(total + team.errors(), gradients, "after a flush, rounds do not go on", team)
+
+    def test_what_is_transparent_shows_nan_and_infinity_and_keeps_nothing(self) -> None:
+        """Who says so need not look for them: every receiver sees them, and no later round does."""
+        for value in (float("nan"), float("inf")):
+            for team in self._teams():
+                if not team.compressor.transparent:
+                    continue
+                for encoder in team.encoders:
+                    assert encoder.error is None and encoder.memory is None and not encoder.state_dict()
+                sound = team.gradients[1].clone()
+                team.gradients[1].view(-1)[-1] = value
+                out = torch.empty_like(sound)
+                team.decoder.decode(team.encode(), out)
+                assert not out.isfinite().all(), f"{value} of one member is not in the sum"
+                team.abort()
+                team.decoder.decode_whole(team.encode_whole(), out)
+                assert not out.isfinite().all(), f"{value} of one member is not in the dense sum"
+                team.abort()
+                if isinstance(team.encoders[0], SummableEncoder):
+                    assert not any(heard.isfinite().all() for heard in team.sum_up())
+                    team.abort()
+                team.gradients[1].copy_(sound)
+                assert team.play().isfinite().all()
 
     def test_the_receiver_remembers_what_workers_have_said(self) -> None:
         """The decoder's memory is the sum of the encoders'."""

@@ -40,7 +40,7 @@ class Team:
 
     def at(self, rank: int, *, participates: bool = True, samples: float | None = None) -> Round:
         samples = self.samples[rank] if samples is None else samples
-        return Round(self._step, rank, NUM_MEMBERS, samples, self.applied, sum(self.samples), participates=participates)
+        return Round(self._step, rank, NUM_MEMBERS, samples, self.applied, participates=participates)
 
     def idle(self, rank: int) -> None:
         """In this round a member has no samples."""

@@ -326,15 +326,14 @@ def test_state_of_half_precision_gradients_is_kept_in_float32_and_they_are_sent_
     assert torch.allclose(sums[0] + total(fleet.errors), sums[1], atol=20 * 2**-8, rtol=0)
 
 
-def test_entering_bypass_gives_the_error_back_and_forgets() -> None:
+def test_entering_bypass_forgets() -> None:
     fleet = Fleet(GDSEC(c=10, beta=0.1), 2)
     for gradients in gradients_of(2, 2, 4):
         fleet.exchange(list(gradients))
-    kept = [error.clone() for error in fleet.errors]
-    assert total(kept).any()
-    given_back = [encoder.flush() for encoder in fleet.encoders]
+    assert total(fleet.errors).any()
+    for encoder in fleet.encoders:
+        encoder.flush()
     fleet.decoder.flush()
-    assert all(torch.equal(one, other) for one, other in zip(kept, given_back, strict=True) if other is not None)
     assert not any(state.any() for state in (*fleet.errors, *fleet.memories, fleet.remembered))
 
 

@@ -16,7 +16,17 @@ from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.elastic.membership import Span
 from ropewalk.exchange.elastic.shares import batches, share_out
 from ropewalk.exchange.elastic.worker import ElasticWorker
-from tests.exchange.elastic.society import BATCH, SAMPLES, Data, Death, Society, make_model, make_optimizer, weights_of
+from tests.exchange.elastic.society import (
+    BATCH,
+    SAMPLES,
+    Data,
+    Death,
+    Killed,
+    Society,
+    make_model,
+    make_optimizer,
+    weights_of,
+)
 
 STEPS = 16
 SECURE = GDSEC(c=5.0, beta=0.05)
@@ -30,7 +40,7 @@ def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float
     layout = Layout(tuple(Entry.of(name, part) for name, part in named)[::-1])
     encoders: dict[str, Encoder] = {}
     decoder = SECURE.decoder(layout)
-    applied, applied_samples = None, 1.0
+    applied = None
     out, gradient = (torch.zeros(layout.numel, dtype=torch.float64) for _ in range(2))
     num_sent = num_values = 0
     order = batches(SAMPLES, BATCH, epochs=STEPS, seed=5)
@@ -51,7 +61,7 @@ def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float
                 data.loss(model, piece).backward()
                 layout.fill(gradient, {name: part.grad for name, part in named if part.grad is not None})
                 gradient *= len(piece) / len(batch)
-                round_ = Round(step, rank, len(span.members), len(piece), applied, applied_samples)
+                round_ = Round(step, rank, len(span.members), len(piece), applied)
                 message = encoders[name].encode(gradient, round_)
                 messages[rank] = memoryview(message.data.tobytes())
                 num_sent += message.num_values
@@ -60,7 +70,7 @@ def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float
             for name in span.members:
                 encoders[name].commit()
             decoder.commit()
-            applied, applied_samples = out.clone(), float(len(batch))
+            applied = out.clone()
             for name, part in layout.views(out):
                 model.get_parameter(name).grad = part.clone()
             optimizer.step()
@@ -115,6 +125,48 @@ def test_who_is_stopped_in_a_long_step_hands_over_as_well() -> None:
     assert len(society.models) == 2
     for model in society.models.values():
         torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dies", ["workers.0#0", "workers.2#0"])
+def test_what_a_leaver_kept_back_counts_once_whoever_dies_before_the_next_commit(dies: str) -> None:
+    is_taken = threading.Event()
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 4 and worker.name == "workers.1#0":
+            worker.leave()
+
+    def in_loss(society: Society, worker: ElasticWorker, step: int) -> None:
+        if worker.size == 2:
+            if worker.rank == 0:
+                is_taken.set()
+            if worker.name == dies and is_taken.wait(10.0):
+                raise Killed("after rank 0 has the will")
+
+    exchange = functools.partial(AllGather, SECURE, mode="sparse")
+    society = Society(3, exchange, in_loss=in_loss, on_step=on_step, steps=STEPS).wait()
+    history = society.coordinator.history()
+    assert [len(span.members) for span in history[:3]] == [3, 2, 1]
+    assert history[1].begin == history[1].end  # no step was done in between
+    weights, _ = follow([history[0], *history[2:]], {"workers.1#0"})
+    for model in society.models.values():
+        torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("exchange", "words"), [(SECURE, ", what it had kept back is lost"), ("none", "")])
+def test_a_death_is_in_the_report_with_what_is_lost(exchange: object, words: str) -> None:
+    notes: dict[str, tuple[str, ...]] = {}
+    lost: dict[str, tuple[str, ...]] = {}
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        notes[worker.name] = worker.joined_trainer.report().notes
+        lost[worker.name] = worker.joined_trainer.lost
+        if step == 6 and worker.name == "workers.1#0":
+            worker.leave()  # with all that it has, so nobody notes it
+
+    Society(4, exchange, deaths=(Death(3, "loss", 3),), on_step=on_step).wait()
+    for name in ("workers.0#0", "workers.2#0"):
+        assert notes[name] == (f"step 2: workers.3#0 died{words}",)
+        assert lost[name] == ("workers.3#0",)
 
 
 def test_what_a_leaver_kept_back_is_not_lost() -> None:

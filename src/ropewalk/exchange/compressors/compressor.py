@@ -33,9 +33,9 @@ class Round:
         step: counts rounds, from 0; seeds what is random, the same on every member.
         rank: of this member.
         size: number of members.
-        samples: weight of this member's gradient: what arrives at `encode` is the gradient times this.
-        applied: what the receiver applied in the last round: a flat sum over members, weighted by samples; None in the
-            first round. Must not be changed.
+        samples: of this member's gradient; 0 where it has none, and what arrives at `encode` is zero.
+        applied: what the receiver applied in the last round: the flat sum of what members said; None in the first
+            round. Must not be changed.
         applied_samples: the sum of weights in that round.
         participates: False where a member is to stay silent in this round (round robin, partial participation).
     """
@@ -65,7 +65,7 @@ class Encoder(abc.ABC):
         """Say what the receiver shall hear of this gradient. The state changes at `commit` only; not before.
 
         Args:
-            gradient: flat, of the layout, not changed here; already multiplied by `round_.samples`.
+            gradient: flat, of the layout, not changed here; this member's part of the mean, by its samples.
             round_: see `Round`.
         """
 
@@ -93,9 +93,8 @@ class Encoder(abc.ABC):
         """This worker's part of the sum that decoders remember (GD-SEC's h_m), flat; None where there is none."""
         return None
 
-    def flush(self) -> Tensor | None:
-        """Give back the error, and set error and memory to zero, because from now on gradients travel whole."""
-        return None
+    def flush(self) -> None:  # noqa: B027  (most have nothing to forget)
+        """Set error and memory to zero: the error was sent, and from now on gradients travel whole."""
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor | None:
         """What would be said if nothing was left out, flat: for one dense all-reduce, where that is quicker.
@@ -184,12 +183,15 @@ class Compressor(abc.ABC):
         summable: whether payloads may be summed by an all-reduce (its encoders are `SummableEncoder`s).
         keeps_memory: whether decoders remember a sum over members, which must follow changes of them.
         stale_safe: whether gradients of older weights may be mixed in (False for GD-SEC in averaged form).
+        transparent: whether nothing is kept from round to round, and NaN or infinity of a member always reaches the sum
+            of all; members then need not tell each other of it.
     """
 
     name: ClassVar[str]
     summable: bool = False
     keeps_memory: bool = False
     stale_safe: bool = True
+    transparent: bool = False
 
     @abc.abstractmethod
     def encoder(self, layout: Layout) -> Encoder: ...

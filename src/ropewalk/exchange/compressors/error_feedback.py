@@ -108,12 +108,10 @@ class _CorrectingEncoder(Encoder):
     def memory(self) -> Tensor | None:
         return self._inner.memory
 
-    def flush(self) -> Tensor:
-        kept = self._error.clone()
+    def flush(self) -> None:
         self._error.zero_()
         self._inner.flush()
         self._hears.flush()
-        return kept
 
     def state_dict(self) -> dict[str, Any]:
         inner = {f"inner.{kind}": state for kind, state in self._inner.state_dict().items()}

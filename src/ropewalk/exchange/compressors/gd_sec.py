@@ -184,14 +184,10 @@ class GDSECEncoder(Encoder):
     def memory(self) -> Tensor | None:
         return self._memory
 
-    def flush(self) -> Tensor | None:
-        if self._memory is not None:
-            self._memory.zero_()
-        if self._error is None:
-            return None
-        error = self._error.clone()
-        self._error.zero_()
-        return error
+    def flush(self) -> None:
+        for flat in (self._memory, self._error):
+            if flat is not None:
+                flat.zero_()
 
     def state_dict(self) -> dict[str, Any]:
         held = {"memory": self._memory, "error": self._error}

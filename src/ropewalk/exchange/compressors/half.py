@@ -23,11 +23,12 @@ class Half(SummableMemoryless):
     An all-reduce also adds in this type; a server or an all-gather adds in float32.
 
     Attributes:
-        dtype: "bfloat16" has the range of float32 and 8 bits of precision; "float16" has 11 bits, and gradients
-            (times samples) above 65504 become infinite.
+        dtype: "bfloat16" has the range of float32 and 8 bits of precision; "float16" has 11 bits, and parts of
+            the mean above 65504 become infinite.
     """
 
     name = "half"
+    transparent = True
 
     dtype: Literal["bfloat16", "float16"] = "bfloat16"
 

@@ -19,6 +19,7 @@ class NoCompression(SummableMemoryless):
     """Every component, as it is. The summand is the gradient itself, not a copy."""
 
     name = "none"
+    transparent = True
 
     def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         return say_all(layout, gradient)

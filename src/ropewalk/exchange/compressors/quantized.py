@@ -33,6 +33,7 @@ class Quantized(Memoryless):
     """
 
     name = "quantized"
+    transparent = True
 
     levels: int = 7
     group: int = 512

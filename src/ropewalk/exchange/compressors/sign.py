@@ -35,6 +35,7 @@ class Sign(Memoryless):
     """
 
     name = "sign"
+    transparent = True
 
     vote: bool = False
 

@@ -35,6 +35,7 @@ class TopK(Memoryless):
     """
 
     name = "top_k"
+    transparent = True
 
     density: float = 0.01
     values: str = "same"
