@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import ExchangeStalled, MemberLost
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
+from ropewalk.exchange.exchange import StepRecord
 from tests.exchange.elastic.society import (
     BATCH,
     PATIENCE,
@@ -178,6 +179,72 @@ def test_a_step_that_is_done_again_leaves_no_trace_in_buffers_and_draws_the_same
     assert len(draws) == SAMPLES // BATCH + 1
     assert draws[1] == draws[2]  # the second step, twice
     assert len(set(draws)) == SAMPLES // BATCH
+
+
+def test_with_keep_buffers_hold_every_piece_that_counts() -> None:
+    """A piece that was computed before a death is not computed again, and its statistics are not lost."""
+    of_first: list[torch.Tensor] = []
+
+    def norm() -> torch.nn.BatchNorm1d:
+        return torch.nn.BatchNorm1d(6).double()
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        data = Data()
+        model = torch.nn.Sequential(norm(), torch.nn.Linear(6, 2).double())
+        trainer = worker.trainer(model, make_optimizer(model))
+
+        def loss_of(indices: torch.Tensor) -> torch.Tensor:
+            if worker.name == "workers.0#0":
+                of_first.append(indices)
+            return data.loss(model, indices)
+
+        for batch in worker.batches(SAMPLES, BATCH):
+            trainer.step(batch, loss_of)
+        society.models[worker.name] = model
+
+    society = Society(2, deaths=(Death(1, "vote", 2),), train=train, redo="keep").wait()
+    assert len(of_first) == SAMPLES // BATCH + 1
+    expected = norm()
+    for indices in of_first:
+        expected(Data().x[indices])
+    buffers = dict(society.models["workers.0#0"].named_buffers())
+    assert int(buffers["0.num_batches_tracked"]) == len(of_first)
+    torch.testing.assert_close(buffers["0.running_mean"], expected.running_mean, rtol=0, atol=1e-12)
+
+
+def test_a_change_of_members_just_before_a_step_begins_is_not_overheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a step is never begun: through servers it would wait for the memory of the dead one."""
+    begun: list[tuple[int, StepRecord]] = []
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        begin, shares = trainer.exchange.begin, trainer._shares  # pyright: ignore[reportPrivateUsage]
+
+        def noted(record: StepRecord) -> None:
+            begun.append((trainer.epoch, record))
+            begin(record)
+
+        def late(batch: torch.Tensor) -> Any:
+            if trainer.num_steps == 1 and trainer.epoch == 0:
+                society.members[0].mailbox.wait_view(0, 10.0)
+            return shares(batch)
+
+        if worker.name == "workers.0#0":
+            monkeypatch.setattr(trainer.exchange, "begin", noted)
+            monkeypatch.setattr(trainer, "_shares", late)
+        for batch in worker.batches(SAMPLES, BATCH):
+            if trainer.num_steps == 1 and worker.name == "workers.1#0":
+                return  # it has finished, and is a member no more
+            trainer.step(batch, lambda indices: Data().loss(model, indices))
+        society.models[worker.name] = model
+
+    Society(2, train=train).wait()
+    assert [(epoch, record.step) for epoch, record in begun] == [(0, 0), (1, 1), (1, 2), (1, 3)]
+    # How much a member's share weighs is said with it, for those who do not hear of the others.
+    assert [(record.samples, record.total_samples) for _, record in begun] == [(BATCH / 2, BATCH)] + [
+        (BATCH, BATCH)
+    ] * 3
 
 
 def test_random_numbers_of_the_user_are_left_alone() -> None:

@@ -12,7 +12,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +67,8 @@ class Coordinator:
         self._clients: dict[str, Client] = {}
         self._unfinished: set[str] = set()
         """Workers that were taken for dead, and whose processes may live."""
-        self._wills: list[Any] = []
+        self._wills: dict[str, Any] = {}
+        """By name, what those who left had kept back, until a step is committed that has it."""
         self._wills_lock = threading.Lock()
         self._failure: tuple[str, Failure] | None = None
         self._finish: Finish | None = None
@@ -90,19 +91,20 @@ class Coordinator:
         """A worker holds all gradients of a step; `loss` is the sum over its samples."""
         self._events.put(lambda: self._membership.voted(name, epoch, step, loss, samples))
 
-    def left(self, name: str, will: Any) -> None:
-        """A worker has done its last step; `will` is what it had kept back, or None."""
-        if will is not None:
-            with self._wills_lock:
-                self._wills.append(will)
-        self._events.put(lambda: self._membership.left(name, has_will=will is not None))
+    def left(self, name: str, will: Any, includes: Sequence[str] = ()) -> None:
+        """A worker has done its last step.
 
-    def take_wills(self) -> list[Any]:
-        """What those who left had kept back: to be taken once, by rank 0."""
+        Args:
+            name: which.
+            will: what it had kept back, or None.
+            includes: whose wills it had taken over before.
+        """
+        self._events.put(lambda: self._has_left(name, will, includes))
+
+    def take_wills(self) -> dict[str, Any]:
+        """By name, what those who left had kept back: for rank 0, and for the next one if it dies with that."""
         with self._wills_lock:
-            wills, self._wills = self._wills, []
-        self._events.put(self._wills_taken)
-        return wills
+            return dict(self._wills)
 
     def finished(self, name: str) -> None:
         """The code of a worker has come to its end."""
@@ -131,10 +133,16 @@ class Coordinator:
             said: list[Instruction] = []
             with contextlib.suppress(queue.Empty):
                 said = self._events.get(timeout=_LOOK_S)()
+            self._keep_wills()
             for instruction in said:
                 self._do(instruction)
             self._look(began)
         self._conclude(self._finish)
+
+    def _keep_wills(self) -> None:
+        """Forget those that count no more; before anybody hears of what was decided."""
+        with self._wills_lock:
+            self._wills = {name: self._wills[name] for name in self._membership.wills}
 
     def _do(self, instruction: Instruction) -> None:
         match instruction:
@@ -200,11 +208,11 @@ class Coordinator:
         client = self._clients.get(name)
         return None if client is None else client.hear.future(name, message)
 
-    def _wills_taken(self) -> list[Instruction]:
+    def _has_left(self, name: str, will: Any, includes: Sequence[str]) -> list[Instruction]:
+        said = self._membership.left(name, has_will=will is not None, includes=includes)
         with self._wills_lock:
-            if not self._wills:
-                self._membership.wills_taken()
-        return []
+            self._wills[name] = will
+        return said
 
     def _fail(self, name: str, failure: Failure) -> list[Instruction]:
         self._failure = self._failure or (name, failure)

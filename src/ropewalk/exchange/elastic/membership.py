@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -34,6 +35,7 @@ class View:
         has_wills: what somebody who left had kept back is at the coordinator, for rank 0 to take.
         loss: of the last step, over all its samples; 0.0 before the first.
         before: members of the epochs that had begun the same step and did not complete it, in their order.
+        lost: who has died since the last step was committed, with what it had kept back.
     """
 
     epoch: int
@@ -43,6 +45,7 @@ class View:
     has_wills: bool = False
     loss: float = 0.0
     before: tuple[tuple[str, ...], ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,10 @@ class Membership:
         self._gone: set[str] = set()
         self._has_finished = False
         """Somebody has come to the end with the weights of all steps: whoever dies later, training was done."""
-        self._has_wills = False
+        self.wills: tuple[str, ...] = ()
+        """Who left and what they had kept back is in no committed step yet."""
+        self._lost: tuple[str, ...] = ()
+        """Members who died since the last step was committed."""
         self._loss = 0.0
         # While parting: who is to hand over yet, who goes on, and what happened.
         self._parting: set[str] = set()
@@ -228,21 +234,24 @@ class Membership:
                 self._commit()
         return self._settle()
 
-    def left(self, name: str, *, has_will: bool = False) -> list[Instruction]:
+    def left(self, name: str, *, has_will: bool = False, includes: Sequence[str] = ()) -> list[Instruction]:
         """A member has left; what it had kept back after its last committed step is here, or there was nothing.
 
         It left after that step, when it was its turn to, or in the middle of the next, for which it has not voted and
         which the others do without it.
+
+        Args:
+            name: who it is.
+            has_will: whether there is something.
+            includes: whose wills it had taken over, so that its own has theirs in it.
         """
         if name in self._parting or (self.phase is Phase.STEPPING and name in self.awaited):
-            self._has_wills |= has_will
+            self.wills = tuple(other for other in self.wills if other not in includes)
+            if has_will:
+                self.wills += (name,)
             self._gone.add(name)
             self._drop(name, "left")
         return self._settle()
-
-    def wills_taken(self) -> None:
-        """Rank 0 has what those who left had kept back."""
-        self._has_wills = False
 
     def finished(self, name: str) -> list[Instruction]:
         """The code of a worker has come to its end: it does no more steps."""
@@ -280,7 +289,8 @@ class Membership:
         samples = sum(count for _, count in losses)
         self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
         self._has_weights = set(self.members)
-        self._votes = {}
+        # Rank 0 had taken the wills over before it began the step; until now it could have died with them.
+        self._votes, self.wills, self._lost = {}, (), ()
         step, self.step = self.step, self.step + 1
         self.history[-1] = dataclasses.replace(self.history[-1], end=self.step)
         parting = [name for name in self.members if name in self._leaving]
@@ -300,6 +310,8 @@ class Membership:
         """Go on without somebody."""
         self._joining.pop(name, None)
         self._leaving.discard(name)
+        if by_death and (name in self._parting or name in (self._staying if self._parting else self.members)):
+            self._lost += (name,)
         if self.phase is Phase.PARTING and (name in self._parting or name in self._staying):
             # The others hear of it all at once, when those who leave have handed over.
             self._parting.discard(name)
@@ -340,7 +352,9 @@ class Membership:
         before: tuple[tuple[str, ...], ...] = ()
         if in_step and self.view:
             before = (*(self.view.before if self.view.step == self.step else ()), self.members)
-        self.view = View(self._epoch + 1, self.step, members, newcomers, self._has_wills, self._loss, before)
+        self.view = View(
+            self._epoch + 1, self.step, members, newcomers, bool(self.wills), self._loss, before, self._lost
+        )
         self.history.append(Span(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
         self.phase = Phase.STEPPING
         self._said.append(Form(self.view))

@@ -11,6 +11,7 @@ Weights, optimizer, buffers, random numbers and the exchange's state move on onl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -28,6 +29,9 @@ from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 if TYPE_CHECKING:
     from ropewalk.exchange.elastic.elastic_member import ElasticMember
 
+#: As many notes are kept, the last ones.
+_NOTES = 100
+
 #: What an exchange raises when the members have changed under it.
 _Interrupted = (MemberLost, ExchangeAborted)
 
@@ -40,6 +44,7 @@ class ElasticTrainer:
         members: names by rank.
         num_steps: how many steps are done.
         left: whether this worker has left as it wanted, or was asked to.
+        lost: members who died while this one took part; what their exchange had kept back is lost.
     """
 
     def __init__(
@@ -63,6 +68,9 @@ class ElasticTrainer:
         self._before: tuple[tuple[str, ...], ...] = ()
         self.num_steps = 0
         self.left = False
+        self.lost: tuple[str, ...] = ()
+        self._notes: list[str] = []
+        self._wills_taken: set[str] = set()
         for name, parameter in self._parameters.items():
             hook: Callable[[Tensor], None] = partial(self._made, name)
             parameter.register_post_accumulate_grad_hook(hook)  # pyright: ignore[reportUnknownMemberType]
@@ -106,7 +114,8 @@ class ElasticTrainer:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
         if self._member.mailbox.epoch > self.epoch:
             self._enter_next()
-        attempt = _Attempt(self._shares(batch), self._buffers())
+        # Pieces that are kept are not computed again, and what they left in buffers counts as they do.
+        attempt = _Attempt(self._shares(batch), self._buffers() if self._overlaps else {})
         while (commit := self._try(attempt, loss_of)) is None:
             self._exchange.abort(self.epoch)
             self._restore(attempt.buffers)
@@ -124,16 +133,18 @@ class ElasticTrainer:
 
     def report(self) -> Report:
         """What the exchange cost and did, in all steps that this worker took part in."""
-        return self._exchange.report()
+        report = self._exchange.report()
+        return dataclasses.replace(report, notes=(*report.notes, *self._notes))
 
     # One attempt at a step
 
     def _try(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> Commit | None:
         """Compute, exchange and vote; None if the members have changed meanwhile."""
-        samples = sum(len(piece) for piece in attempt.shares[self._member.name])
+        of_members = {name: float(sum(map(len, pieces))) for name, pieces in attempt.shares.items()}
+        samples, total = of_members[self._member.name], sum(of_members.values())
         try:
             with self._interruptible():
-                self._exchange.begin(StepRecord(self.num_steps, self.num_steps, float(samples)))
+                self._exchange.begin(StepRecord(self.num_steps, self.num_steps, samples, total_samples=total))
                 loss = self._compute(attempt, loss_of)
                 self._exchange.wait()
         except Exception as error:
@@ -145,7 +156,7 @@ class ElasticTrainer:
             raise
         if self._is_interrupted:
             return None
-        self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, float(samples))
+        self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, samples)
         return self._member.mailbox.wait_outcome(self.epoch, self.num_steps)
 
     @contextlib.contextmanager
@@ -153,6 +164,9 @@ class ElasticTrainer:
         """Inside, the step may be taken back by another thread; what was voted for must not be."""
         self._is_exchanging, self._is_interrupted = True, False
         try:
+            # What came before the flag was set has interrupted nothing.
+            if self._member.mailbox.epoch > self.epoch or self._member.mailbox.has_ended:
+                raise ExchangeAborted("the members changed before this step began", epoch=self.epoch)
             yield
         finally:
             with self._interrupting:
@@ -266,10 +280,20 @@ class ElasticTrainer:
             self._exchange.bind(self._parameters.items(), group)
             self._is_bound = True
         if view.has_wills and self.rank == 0:
-            for will in member.coordinator.take_wills():
-                self._exchange.take_errors(_unpacked(will))
+            for name, will in member.coordinator.take_wills().items():
+                if name not in self._wills_taken:
+                    self._exchange.take_errors(_unpacked(will))
+                    self._wills_taken.add(name)
+        self._note_lost(view)
         if view.epoch > 0:
             self._exchange.regroup(group)
+
+    def _note_lost(self, view: View) -> None:
+        for name in view.lost:
+            if name not in self.lost:
+                self.lost += (name,)
+                kept = ", what it had kept back is lost" if self._exchange.errors() else ""
+                self._notes = [*self._notes, f"step {view.step}: {name} died{kept}"][-_NOTES:]
 
     def _part(self) -> None:
         """Be a member no more, after a step."""
@@ -279,7 +303,8 @@ class ElasticTrainer:
 
     def _hand_over(self) -> None:
         errors: Mapping[str, Tensor] = self._exchange.errors()
-        self._member.coordinator.left(self._member.name, _packed(dict(errors)) if errors else None)
+        will = _packed(dict(errors)) if errors else None
+        self._member.coordinator.left(self._member.name, will, sorted(self._wills_taken))
 
     def close(self) -> None:
         """End the threads of the exchange; may be called twice."""
@@ -311,7 +336,8 @@ class ElasticTrainer:
     def _restore(self, buffers: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, buffer in self._model.named_buffers():
-                buffer.copy_(buffers[name])
+                if name in buffers:
+                    buffer.copy_(buffers[name])
 
 
 class _Attempt:
