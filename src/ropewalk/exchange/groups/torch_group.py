@@ -168,9 +168,12 @@ class TorchGroup(Group):
         call = f"{what}({tag!r})"
         self.refuse_aborted(call)
         try:
-            return _TorchWork(self, begin(), call)
+            work = _TorchWork(self, begin(), call)
         except RuntimeError as error:
             raise self.told(error, call) from error
+        if self._aborted:
+            work.wake()  # it was not under way yet when the abort looked
+        return work
 
     def refuse_aborted(self, call: str) -> None:
         if self._aborted:
