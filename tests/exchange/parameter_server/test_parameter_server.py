@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, GradientNotFinite
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.compressors import COMPRESSORS, Compressor, ErrorFeedback, TopK
 from ropewalk.exchange.compressors.gd_sec import GDSEC
@@ -535,6 +535,108 @@ def after(pushed: set[tuple[int, int]]) -> dict[str, Tensor]:
     }
 
 
+# --- what must not stay in a state ---
+
+
+@pytest.mark.parametrize("compressor", [GDSEC(c=3.0, beta=0.1), ErrorFeedback(TopK(0.3))])
+def test_infinite_gradients_are_refused_before_anything_is_said_and_the_step_can_be_begun_again(
+    compressor: Compressor,
+) -> None:
+    """One worker finds infinities, the other waits; both end as if there had been none."""
+    members = groups(2)
+
+    def body(rank: int, disturbed: bool) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        with member(client, members[rank], compressor=compressor) as exchange:
+            means = run_steps(exchange, rank, range(2))
+            if rank == 1 and disturbed:
+                bad = gradients(1, 2)
+                bad["scale"].fill_(torch.inf)
+                before = exchange.errors()
+                exchange.begin(StepRecord(2, scale=1024.0))
+                for name in reversed(bad):
+                    exchange.ready(name, bad[name])
+                with pytest.raises(GradientNotFinite, match="rank 1, of 1 parameters such as scale") as caught:
+                    exchange.finish()
+                assert (caught.value.ranks, caught.value.parameters) == ((1,), ("scale",))
+                assert_same(exchange.errors(), before)
+                exchange.abort(0)  # as after any other failure
+            return means + run_steps(exchange, rank, range(2, 5)), exchange.errors()
+
+    found: list[Any] = []
+    for disturbed in (False, True):
+        with LocalServers(2) as client:
+            found.append(by_members(lambda rank, disturbed=disturbed: body(rank, disturbed), 2))
+    for rank in range(2):
+        for step in range(5):
+            assert_same(found[1][rank][0][step], found[0][rank][0][step])
+        assert_same(found[1][rank][1], found[0][rank][1])
+
+
+def test_where_nothing_is_kept_infinite_gradients_pass_to_all_and_the_next_step_is_sound() -> None:
+    members = groups(2)
+
+    def body(rank: int) -> list[dict[str, Tensor]]:
+        with member(client, members[rank]) as exchange:
+            bad = gradients(rank, 0)
+            bad["scale"].fill_(torch.inf if rank else 1.0)
+            exchange.begin(StepRecord(0))
+            for name, value in bad.items():
+                exchange.ready(name, value)
+            exchange.finish()
+            return [bad, *run_steps(exchange, rank, [1])]
+
+    with LocalServers(1) as client:
+        means = by_members(body, 2)
+    for first, second in means:
+        assert first["scale"].isinf()
+        assert all(value.isfinite().all() for value in second.values())
+
+
+@pytest.mark.parametrize("compressor", [GDSEC(c=100.0, beta=0.01), ErrorFeedback(TopK(0.5))])
+def test_a_short_batch_does_no_harm_where_the_total_is_known(compressor: Compressor) -> None:
+    """What is kept is in units of the mean, and so fits a step of any number of samples."""
+    members = groups(2)
+
+    def body(rank: int) -> list[float]:
+        means: list[float] = []
+        with member(client, members[rank], {"theta": torch.zeros(4)}, compressor=compressor) as exchange:
+            for step in range(6):
+                samples = [3.0, 5.0] if step == 3 else [128.0, 128.0]
+                exchange.begin(StepRecord(step, samples=samples[rank], total_samples=sum(samples)))
+                found = torch.ones(4)
+                exchange.ready("theta", found)
+                assert exchange.finish().samples == sum(samples)
+                means.append(float(found.max()))
+        return means
+
+    with LocalServers(1) as client:
+        means = by_members(body, 2)[0]
+    assert max(means) <= 4.5, means  # of gradients that are 1, with what was kept of some steps before
+
+
+def test_a_short_batch_is_refused_where_something_is_kept_and_no_total_is_known() -> None:
+    group = groups(1)
+    hint = r"samples=3 and no total_samples.*samples=128.*drop_last=True.*AllGather"
+    with LocalServers(1) as client, member(client, group[0], compressor=GDSEC(c=3.0)) as exchange:
+        run_steps(exchange, 0, range(2), lambda _rank: 128.0)
+        with pytest.raises(ExchangeInvalid, match=hint):
+            exchange.begin(StepRecord(2, samples=3.0))
+        run_steps(exchange, 0, [2], lambda _rank: 128.0)
+        with pytest.raises(ExchangeInvalid, match="has total_samples, and the one before had samples=128"):
+            exchange.begin(StepRecord(3, samples=3.0, total_samples=3.0))
+    with LocalServers(1) as client, member(client, group[0]) as exchange:
+        run_steps(exchange, 0, [0], lambda _rank: 128.0)
+        run_steps(exchange, 0, [1], lambda _rank: 3.0)
+
+
+def test_members_that_mean_different_totals_are_told() -> None:
+    group = groups(1)
+    with LocalServers(1) as client, member(client, group[0], compressor=GDSEC(c=3.0)) as exchange:
+        exchange.begin(StepRecord(0, samples=2.0, total_samples=8.0))
+        with pytest.raises(ExchangeInvalid, match=r"are 0\.25 times total_samples=8"):
+            exchange.finish()
+
+
 # --- what does not fit ---
 
 
@@ -544,6 +646,7 @@ def after(pushed: set[tuple[int, int]]) -> dict[str, Tensor]:
         ({"mode": "asynchronous"}, r"optimizer=ServerSGD\(lr\)"),
         ({"mode": "bounded", "optimizer": ServerSGD(0.1)}, "staleness=2"),
         ({"mode": "synchronous", "staleness": 3}, 'mode="bounded"'),
+        ({"nan": "skip"}, "AllReduce and AllGather have all four"),
         ({"mode": "eventual"}, '"synchronous", "bounded" or "asynchronous"'),
         ({"compressor": GDSEC(), "mode": "asynchronous", "optimizer": ServerSGD(0.1)}, r"GDSEC\(xi=...\)"),
         ({"compressor": GDSEC(xi=1.0)}, "reduction='sum'"),

@@ -19,12 +19,20 @@ from typing import Any
 
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost, ServiceLost
+from ropewalk.errors import (
+    ExchangeAborted,
+    ExchangeInvalid,
+    ExchangeStalled,
+    GradientNotFinite,
+    MemberLost,
+    ServiceLost,
+)
 from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.not_finite import NanPolicy, check_policy, is_finite
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
 from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter, SharedPort
 from ropewalk.exchange.parameter_server.enrolment import Enrolment
@@ -32,6 +40,7 @@ from ropewalk.exchange.parameter_server.outcomes import Answer, Mode, ServerSett
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
+from ropewalk.exchange.parameter_server.weighting import Weighting
 from ropewalk.exchange.reporting import Ledger
 
 #: What a worker sends for a piece beside the message: the call that pushes and the one that pulls, frames and names.
@@ -45,6 +54,9 @@ class ParameterServer(Exchange):
     With `optimizer`, the server owns the weights: `bind` begins with the server's (those of rank 0 if it has none),
     and `finish` writes the next ones into the parameters; gradients stay as they are, and there is no optimizer to
     step at the worker.
+
+    Compressors that keep errors or memories do so in units of the mean where a step's record has `total_samples`, and
+    then samples may be as they like; otherwise every step of a member must have as many.
 
     Args:
         servers: a client of the shards, which are a `Service(ParameterShard)` with any number of replicas; None until
@@ -61,6 +73,12 @@ class ParameterServer(Exchange):
         in_flight_bytes: so much is pushed to one shard and not answered, at most: what waits can be overtaken.
         replay_bytes: so much of what was pushed is kept for a shard that comes back from a saved state, per shard.
         timeout_s: how long a step waits without any progress before it fails.
+        nan: "raise": gradients are looked at before anything of the step is said, so pieces travel only when all
+            gradients are ready; where one is NaN or infinite `GradientNotFinite` is raised here, the others wait, and
+            the same step can be begun again with other gradients. "pass": they travel at once, as they are, and NaN
+            stays in whatever is kept. None: "raise" where the compressor keeps errors or memories, otherwise "pass".
+            Steps that all leave out together, as a GradScaler needs them where something is kept, are for `AllReduce`
+            and `AllGather`.
         shaping: a slow link to simulate.
         observers: told of what happens, such as a `Timeline`.
 
@@ -82,6 +100,7 @@ class ParameterServer(Exchange):
         in_flight_bytes: int = 2 * PIECE_BYTES,
         replay_bytes: int = 256 << 20,
         timeout_s: float = 60.0,
+        nan: NanPolicy | None = None,
         shaping: Shaping | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -101,6 +120,11 @@ class ParameterServer(Exchange):
         self._in_flight_bytes = in_flight_bytes
         self._replay_bytes = replay_bytes
         self._timeout_s = timeout_s
+        self._nan = nan if nan is None else check_policy(nan)
+        if self._nan in ("skip", "zero"):
+            raise ExchangeInvalid(
+                f'a parameter server has nan="raise" or nan="pass", not {nan!r}; AllReduce and AllGather have all four'
+            )
         self._shaping = shaping
         self._observers = observers
         self._enrolment: Enrolment | None = None
@@ -119,6 +143,8 @@ class ParameterServer(Exchange):
         self._model = model = PiecedModel(named_parameters, len(self._servers), self._piece_bytes, self.settings)
         enrolment = Enrolment(self._servers, self.settings, model, group, self._timeout_s)
         enrolment.introduce()
+        self._screens = self._nan == "raise" or (self._nan is None and model.keeps_state)
+        self._weighting = Weighting(self.settings, model.keeps_state)
         self._enrolment = enrolment
         self._size = group.size
         self._codec = [threading.Lock() for _ in model.keys]
@@ -128,6 +154,8 @@ class ParameterServer(Exchange):
         self._is_taken_back = False
         self._is_enrolling = False
         self._done: set[int] = set()
+        self._held: list[int] = []
+        self._not_finite: list[str] = []
         self._ledger = Ledger()
         self._told: tuple[Observer, ...] = (self._ledger, *self._observers)
         self._tell_bound(group)
@@ -177,6 +205,7 @@ class ParameterServer(Exchange):
             raise ExchangeAborted("the last step was taken back; call regroup first", epoch=epoch)
         if self._record is not None:
             raise RuntimeError(f"step {self._record.step} has not been finished")
+        weight = self._weighting.of(record)
         if enrolment.step is None:
             with self._progress:
                 enrolment.listen()
@@ -196,6 +225,8 @@ class ParameterServer(Exchange):
                     enrolment.step = None
                     raise
             self._done = set()
+            self._held, self._not_finite = [], []
+            self._weight = weight
             self._attempt = Attempt(epoch, record.step)
             self._record = record
         self._model.begin()
@@ -219,17 +250,62 @@ class ParameterServer(Exchange):
         return _Ready(self, self._attempt, frozenset(key for key, _, _ in places))
 
     def _fill(self, name: str, gradient: Tensor | None) -> None:
-        for key in self._model.fill(name, gradient):
+        complete = self._model.fill(name, gradient)
+        if not self._screens:
+            self._post(complete)
+            return
+        if gradient is not None and not is_finite(gradient.detach()):
+            self._not_finite.append(name)
+        self._held += complete
+        if not self._not_finite and len(self._held) == len(self._model.pieces):
+            self._post(self._held)
+
+    def _post(self, keys: Iterable[int]) -> None:
+        for key in keys:
             piece = self._model.pieces[key].piece
             for observer in self._told:
                 observer.enqueued(key, piece.layout.names)
             self._couriers[piece.shard].post(key, key if self._priority else 0)
+
+    def _require_travel(self, keys: frozenset[int]) -> None:
+        """Raise where these pieces do not travel before other gradients are ready, too."""
+        if self._record is not None and self._not_finite:
+            self._refuse_not_finite()
+        is_held = self._screens and len(self._held) < len(self._model.pieces)
+        if self._record is not None and is_held and not keys <= self._done:
+            raise RuntimeError(
+                "gradients travel when all of them are ready, because each is looked at for NaN before; call wait, or "
+                'give ParameterServer nan="pass"'
+            )
+
+    def _refuse_not_finite(self) -> None:
+        """Nothing of this step has been said: it can be begun again."""
+        if not self._not_finite:
+            return
+        record, rank = self._record, self._bound().group.rank
+        assert record is not None
+        shown, parameters = ", ".join(self._not_finite[:3]), tuple(sorted(self._not_finite))
+        error = GradientNotFinite(
+            f"gradients of step {record.step} are NaN or infinite on rank {rank}, of {len(parameters)} parameters such "
+            f"as {shown}. The servers have heard nothing of this step: begin it again with other gradients. Under a "
+            "GradScaler use AllReduce or AllGather, where all members leave such a step out",
+            ranks=(rank,),
+            parameters=parameters,
+            step=record.step,
+        )
+        with self._progress:
+            self._attempt.over, self._attempt.failure = True, error
+            self._record = None
+        for observer in self._told:
+            observer.failed(error)
+        raise error
 
     def wait(self) -> None:
         self._bound()
         self._require_step("there is no step to wait for")
         for name in self._model.not_ready():
             self._fill(name, None)
+        self._refuse_not_finite()
         began = time.perf_counter()
         self._wait_for(self._attempt, frozenset(self._model.pieces))
         for observer in self._told:
@@ -275,6 +351,8 @@ class ParameterServer(Exchange):
             piece.commit()
             samples = piece.applied_samples
         self._attempt.over = True
+        self._weighting.settle(record)
+        samples = samples if record.total_samples is None else record.total_samples
         if self.settings.optimizer:
             self._model.write_weights()
         self._record = None
@@ -316,7 +394,7 @@ class ParameterServer(Exchange):
         with self._codec[piece.piece.shard]:
             if attempt.over or record is None:
                 return None
-            message = piece.encode(record.step, group.rank, self._size, record.samples, record.scale)
+            message = piece.encode(record.step, group.rank, self._size, self._weight, record.scale)
             data = message.data.tobytes()
         group.traffic.add("push", sent=len(data), headers_sent=HEADER_BYTES)
         names = dict(zip(piece.piece.layout.names, (part.name for part in piece.piece.parts), strict=True))
@@ -326,7 +404,7 @@ class ParameterServer(Exchange):
         for observer in self._told:
             observer.phase("encode", key, began, time.perf_counter())
             observer.sent(key, "dense" if whole else "sparse", message.num_values)
-        return Letter(attempt.step, data, record.samples)
+        return Letter(attempt.step, data, self._weight)
 
     def deliver(self, answer: Answer, attempt: Attempt) -> None:
         """For couriers: what a server says of a piece."""
@@ -335,6 +413,7 @@ class ParameterServer(Exchange):
         with self._codec[piece.piece.shard]:
             if attempt.over or record is None or answer.key in self._done:
                 return
+            self._weighting.check(record, answer.samples)
             piece.deliver(answer)
             if self.settings.optimizer is None:
                 self._model.write_mean(answer.key, record.scale)
@@ -378,11 +457,12 @@ class ParameterServer(Exchange):
         return self._ledger.report()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"next_step": self.next_step, **self._model.state_dict()}
+        return {"next_step": self.next_step, "weighting": self._weighting.last, **self._model.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         enrolment = self._bound()
         self._model.load_state_dict(state)
+        self._weighting.last = state.get("weighting")
         enrolment.step = None  # the servers are to remember the sum of the memories that were loaded
 
     def close(self) -> None:
@@ -422,6 +502,7 @@ class _Ready(Work):
         self._keys = keys
 
     def wait(self) -> None:
+        self._exchange._require_travel(self._keys)  # pyright: ignore[reportPrivateUsage]
         self._exchange._wait_for(self._attempt, self._keys)  # pyright: ignore[reportPrivateUsage]
 
     @property

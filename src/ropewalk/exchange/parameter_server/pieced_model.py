@@ -134,6 +134,12 @@ class PiecedModel:
                 own.take_error(error if own.error is None else error.to(own.error))
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether encoders keep errors or memories from step to step."""
+        encoders = [piece.encoder for piece in self.pieces.values()]
+        return any(encoder.error is not None or encoder.memory is not None for encoder in encoders)
+
+    @property
     def error_norm(self) -> float:
         errors = [piece.encoder.error for piece in self.pieces.values()]
         return math.sqrt(sum(float(error.square().sum()) for error in errors if error is not None))

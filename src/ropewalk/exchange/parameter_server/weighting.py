@@ -1,0 +1,79 @@
+"""`Weighting`: what a gradient is multiplied by before it is encoded. Pure.
+
+    samples                     the server divides the sum by the sum of samples
+    samples / total_samples     the sum is the mean already, and so is all that is kept of it: errors, memories
+
+What is kept in the first unit belongs to one number of samples: the server divides by that of a later step.
+"""
+
+from __future__ import annotations
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.parameter_server.outcomes import ServerSettings
+
+#: `last` where weights were shares of the total.
+SHARES = -1.0
+
+
+class Weighting:
+    """One worker's weights.
+
+    Args:
+        settings: of the servers.
+        keeps_state: whether compressors keep anything from step to step.
+
+    Attributes:
+        last: the samples of the last step, `SHARES` if these were divided by the total, None before the first.
+    """
+
+    def __init__(self, settings: ServerSettings, keeps_state: bool) -> None:
+        self.last: float | None = None
+        # A server that takes sums as they are divides by nothing, so one unit is as good as another.
+        self._matters = keeps_state and (settings.optimizer is None or settings.optimizer.reduction == "mean")
+        self._synchronous = settings.synchronous
+
+    def of(self, record: StepRecord) -> float:
+        """The weight of this step's gradients.
+
+        Raises:
+            ExchangeInvalid: it does not belong with what was kept in the steps before.
+        """
+        if not self._matters:
+            return record.samples
+        unit, total = self._unit(record), record.total_samples
+        if total is not None and not total > 0:
+            raise ExchangeInvalid(
+                f"step {record.step} has total_samples={total}: somebody must have some; leave it out"
+            )
+        if self.last is not None and unit != self.last:
+            raise ExchangeInvalid(
+                f"step {record.step} has {_shown(unit)}, and the one before had {_shown(self.last)}; "
+                "what the compressor keeps belongs to one number of samples. Give all batches the same size "
+                "(drop_last=True), or say StepRecord(total_samples=...) in every step, or use AllGather"
+            )
+        return record.samples if total is None else record.samples / total
+
+    def check(self, record: StepRecord, heard: float) -> None:
+        """Look at the sum of weights that a server has heard.
+
+        Raises:
+            ExchangeInvalid: members do not mean the same total.
+        """
+        if self._matters and self._synchronous and record.total_samples is not None and abs(heard - 1) > 1e-6:
+            raise ExchangeInvalid(
+                f"the samples of all members in step {record.step} are {heard:.6g} times total_samples="
+                f"{record.total_samples}; give the same total on every member, the sum of all samples"
+            )
+
+    def settle(self, record: StepRecord) -> None:
+        """The step counts."""
+        self.last = self._unit(record)
+
+    @staticmethod
+    def _unit(record: StepRecord) -> float:
+        return record.samples if record.total_samples is None else SHARES
+
+
+def _shown(unit: float) -> str:
+    return "total_samples" if unit == SHARES else f"samples={unit:g} and no total_samples"
