@@ -177,9 +177,12 @@ def not_finite(rank: int) -> Any:
                 before = attached.state_dict()["state"]
                 try:
                     poisoned(model, bad)
-                except Exception as error:
-                    raised = f"{type(error).__name__}: {error}"
-                    found[name, nan] = raised, type(attached.error).__name__
+                except Exception as caught:
+                    raised = f"{type(caught).__name__}: {caught}"
+                    error = type(attached.error).__name__
+                    model.zero_grad()
+                    loss_of(model, later).backward()
+                    found[name, nan] = raised, error, gradients(model)
                     continue
                 held = gradients(model)
                 after = attached.state_dict()["state"]
