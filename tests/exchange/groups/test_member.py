@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
+import pytest
 import torch
 
 import ropewalk as rw
+from ropewalk.errors import ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.member import Member
+from ropewalk.program.node_context import on_stop
 
 
 class Adder(Member):
@@ -41,3 +46,52 @@ def test_replicas_of_a_service_add_up_in_groups_that_follow_each_other() -> None
             expected = torch.arange(numel, dtype=torch.float32) * sum(replica + 1 for replica in replicas)
             assert len(sums) == len(replicas)
             assert all(torch.equal(found, expected) for found in sums)
+
+
+class Mortal(Member):
+    """Adds up until it is told to die."""
+
+    def __init__(self, peers: Any) -> None:
+        super().__init__()
+        self._peers = peers
+        self._ends = threading.Event()
+        self._dies = False
+
+    def run(self) -> None:
+        on_stop(self._ends.set)
+        # Its first successor is started at once, and dies at once; the next one comes much later.
+        if rw.current_node().generation == 0:
+            self._ends.wait()
+        if self._dies or rw.current_node().generation > 0:
+            raise SystemExit(1)  # a death, where nodes are threads
+
+    def die(self) -> None:
+        self._dies = True
+        self._ends.set()
+
+    @rw.concurrent(1)
+    def add_up(self, count: int, timeout_s: float) -> int:
+        group = self.group(self._peers, timeout_s=timeout_s)
+        buffer = torch.ones(10_000)
+        for number in range(count):
+            group.all_reduce(buffer, f"bucket {number}").wait()
+        return count
+
+
+def test_a_member_that_is_dead_and_starts_again_much_later_holds_up_nobody_for_longer_than_the_timeout() -> None:
+    program = rw.Program("mortals")
+    mortals = program.declare("mortals")
+    patient = rw.Restart("on_failure", backoff_s=60.0, backoff_max_s=60.0)
+    program.add(rw.Service(Mortal, mortals), name="mortals", replicas=2, restart=patient)
+    with program.launch("threads") as running:
+        client = running.client("mortals")
+        assert client.all.add_up(3, 20.0) == [3, 3]
+        client[1].die()
+        due = time.monotonic() + 10.0
+        while (now := running.status().nodes[1]).generation == 0 or now.state in ("running", "starting"):
+            assert time.monotonic() < due, now
+            time.sleep(0.02)
+        began = time.monotonic()
+        with pytest.raises((ExchangeStalled, MemberLost), match="rank 1"):
+            client[0].add_up(1, 0.5)
+        assert time.monotonic() - began < 10.0

@@ -70,4 +70,7 @@ class Member:
 
 
 def _one_way(peers: Client, replica: int) -> Callable[[Packet], object]:
-    return peers[replica].deliver.send
+    # Not `send`, which waits for a service that is being started again, however long that takes: a future does not,
+    # and who waits for a packet of the dead one hears of it after `timeout_s`.
+    deliver = peers[replica].deliver
+    return lambda packet: deliver.future(packet)
