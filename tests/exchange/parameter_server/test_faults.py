@@ -150,7 +150,7 @@ def trained_with(servers: LocalServers, disturb: Callable[[int], None], **option
     return by_members(body, WORKERS)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
 def test_shards_that_come_back_from_any_state_or_from_none_are_sent_what_they_lack(seed: int) -> None:
     chance = random.Random(seed)
     with LocalServers(2) as servers:

@@ -58,7 +58,7 @@ def play(shard: Shard, workers: list[Pusher], num_steps: int, data: st.DataObjec
 
 
 @pytest.mark.parametrize("what", ALL)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_every_order_with_duplicates_late_pushes_and_restored_shards_gives_the_same_rounds(
     what: str, data: st.DataObject
@@ -119,7 +119,7 @@ def test_every_member_has_to_enrol_again_at_a_shard_that_came_back_with_nothing(
     assert shard.push("w0", 0, 3, 0, b"", 1.0) == Behind(0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), what=st.sampled_from(sorted(ALL)))
 def test_a_death_in_the_middle_of_a_step_takes_the_step_back_for_all(data: st.DataObject, what: str) -> None:
     """As in training.md, section 6: the next epoch begins with the same step, and sums are those of the survivors."""
@@ -206,7 +206,7 @@ def test_a_corrupt_message_reaches_its_sender_and_the_round_goes_on_with_a_bette
 # --- staleness ---
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**6), staleness=st.sampled_from([1, 3, None]))
 def test_nobody_gets_further_ahead_than_the_staleness_allows_and_every_push_counts_once(
     seed: int, staleness: int | None
