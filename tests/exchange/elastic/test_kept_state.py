@@ -82,9 +82,16 @@ def _memory(encoder: Encoder) -> torch.Tensor:
     return encoder.memory
 
 
-@pytest.mark.parametrize("deaths", [(), (Death(2, "packet", 40),), (Death(2, "voted", 9), Death(3, "loss", 6))])
-@pytest.mark.parametrize("first_leaves", [False, True])
-def test_memories_and_errors_follow_the_members(deaths: tuple[Death, ...], first_leaves: bool) -> None:
+@pytest.mark.parametrize(
+    ("first_leaves", "deaths"),
+    [
+        (False, ()),
+        (False, (Death(2, "voted", 9), Death(3, "loss", 6))),
+        (True, (Death(2, "packet", 40),)),
+        (True, (Death(2, "voted", 9), Death(3, "loss", 6))),
+    ],
+)
+def test_memories_and_errors_follow_the_members(first_leaves: bool, deaths: tuple[Death, ...]) -> None:
     leaver = "workers.0#0" if first_leaves else "workers.1#0"
 
     def on_step(society: Society, worker: ElasticWorker, step: int) -> None:

@@ -67,7 +67,7 @@ def test_all_members_hold_the_same_bits() -> None:
     assert all(torch.equal(first, other) for other in others)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     size=st.integers(2, 4),
     places=st.lists(st.tuples(PLACES, st.integers(1, 12)), max_size=2),
