@@ -36,7 +36,6 @@ class Round:
         samples: of this member's gradient; 0 where it has none, and what arrives at `encode` is zero.
         applied: what the receiver applied in the last round: the flat sum of what members said; None in the first
             round. Must not be changed.
-        applied_samples: the sum of weights in that round.
         participates: False where a member is to stay silent in this round (round robin, partial participation).
     """
 
@@ -45,7 +44,6 @@ class Round:
     size: int = 1
     samples: float = 1.0
     applied: Tensor | None = None
-    applied_samples: float = 1.0
     participates: bool = True
 
 

@@ -57,7 +57,7 @@ class WorkerPiece:
         """What the server is to hear of the gradient."""
         if samples != scale:
             self.flat.mul_(samples / scale)
-        round_ = Round(step, rank, size, samples=samples, applied=self._applied, applied_samples=self._applied_samples)
+        round_ = Round(step, rank, size, samples=samples, applied=self._applied)
         return self.encoder.encode(self.flat, round_)
 
     def deliver(self, answer: Answer) -> None:
