@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 import ropewalk as rw
 from ropewalk.errors import ExchangeStalled, MemberLost
-from ropewalk.exchange.groups.member import Member
+from ropewalk.exchange.groups.inbox import Packet
+from ropewalk.exchange.groups.member import Member, _one_way  # pyright: ignore[reportPrivateUsage]
 from ropewalk.program.node_context import on_stop
 
 
@@ -95,3 +97,11 @@ def test_a_member_that_is_dead_and_starts_again_much_later_holds_up_nobody_for_l
         with pytest.raises((ExchangeStalled, MemberLost), match="rank 1"):
             client[0].add_up(1, 0.5)
         assert time.monotonic() - began < 10.0
+
+
+def test_packets_do_not_wait_for_a_service_that_is_not_there() -> None:
+    peers: Any = MagicMock()
+    peers[1].deliver.send.side_effect = AssertionError("this waits while the service is started again")
+    packet = Packet(0, 0, 0, 0, "bucket 0", (), None)
+    _one_way(peers, 1)(packet)
+    peers[1].deliver.future.assert_called_once_with(packet)
