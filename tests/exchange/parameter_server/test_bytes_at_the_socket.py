@@ -86,7 +86,7 @@ def rounds(problem: Problem, compressor: Compressor, uplink: Uplink) -> Generato
             step += 1
 
 
-@pytest.mark.parametrize("make", [digits_parity, pytest.param(breast_cancer, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("make", [pytest.param(digits_parity, marks=pytest.mark.soak), breast_cancer])
 def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_socket(make: Callable[[], Problem]) -> None:
     """Sum form, float64, c = 100, beta = 0.01, to an objective error of 1e-5; the optimum is Newton's."""
     problem = make()
