@@ -22,6 +22,8 @@ from ropewalk.exchange.compressors.random_k import RandomK
 from ropewalk.exchange.compressors.top_k import TopK
 from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
 from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
+from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 
 X = torch.randn(24, 3, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
 Y = torch.randn(24, 2, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
@@ -114,6 +116,17 @@ def test_members_step_as_one_process_with_all_samples_would(make) -> None:
     ends = _members(member)
     assert _same(ends)
     torch.testing.assert_close(ends[0], _alone(make, 4), rtol=1e-10, atol=1e-12)
+
+
+def test_a_server_that_steps_by_itself_is_refused() -> None:
+    model = nn.Linear(2, 1)
+    with pytest.raises(ExchangeInvalid, match=r"the server steps already, by ServerSGD.*and SGD would step once more"):
+        DistributedOptimizer(
+            SGD(model.parameters(), 0.1),
+            ParameterServer(optimizer=ServerSGD(0.1)),
+            named_parameters=model.named_parameters(),
+            group=ThreadGroup.make(1)[0],
+        )
 
 
 def test_gradients_are_averaged_when_backward_returns_so_clipping_is_right() -> None:

@@ -33,6 +33,7 @@ from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.torch_group import TorchGroup
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.same_parameters import require_same_parameters
 from ropewalk.exchange.tuning import ExchangeTuner
 
@@ -97,6 +98,12 @@ class DistributedOptimizer(Optimizer):
             raise ExchangeInvalid(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
         self._optimizer = optimizer
         self._exchange = exchange_for(exchange)
+        if isinstance(self._exchange, ParameterServer) and self._exchange.settings.optimizer is not None:
+            raise ExchangeInvalid(
+                f"the server steps already, by {self._exchange.settings.optimizer!r}, and {type(optimizer).__name__} "
+                "would step once more; call bind, begin, ready and finish of the exchange instead, or leave out the "
+                "optimizer of the server"
+            )
         self._passes_per_step = backward_passes_per_step
         self._grad_scaler = grad_scaler
         self._partial = partial

@@ -324,10 +324,13 @@ def test_a_step_that_was_taken_back_leaves_no_trace_and_survivors_go_on() -> Non
     """Rank 2 has pushed half of its step when it goes; the others redo the step without it."""
     compressor = GDSEC(c=3.0, beta=0.1)
     first, second = groups(3), groups(2, epoch=1)
+    # As a coordinator sees to it: nobody begins an epoch while others are still in a step of the one before.
+    done, begun = threading.Barrier(3, timeout=30), threading.Barrier(3, timeout=30)
 
     def body(rank: int) -> list[dict[str, Tensor]]:
         with member(client, first[rank], compressor=compressor) as exchange:
             run_steps(exchange, rank, range(2))
+            done.wait()
             found = gradients(rank, 2)
             exchange.begin(StepRecord(2))
             for name in list(found)[: 2 if rank == 2 else None]:
@@ -345,6 +348,7 @@ def test_a_step_that_was_taken_back_leaves_no_trace_and_survivors_go_on() -> Non
     def undisturbed(rank: int) -> list[dict[str, Tensor]]:
         with member(client, first[rank], compressor=compressor) as exchange:
             run_steps(exchange, rank, range(2))
+            begun.wait()
             if rank == 2:
                 return []
             exchange.regroup(second[rank])

@@ -178,7 +178,11 @@ class Coordinator:
                 self._do(instruction)
 
     def _watch(self, name: str, replica: int) -> list[Instruction]:
-        client = self._clients[name] = self._workers[replica]
+        try:
+            client = self._workers[replica]
+        except IndexError:  # the program was scaled down before this worker's word was heard
+            return self._membership.died(name, "was ended before it had joined")
+        self._clients[name] = client
         stays: Future[Any] = client.stay.future(name)
         stays.add_done_callback(lambda future: self._events.put(lambda: self._has_gone(name, future)))
         return []
