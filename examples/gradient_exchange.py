@@ -168,7 +168,7 @@ def draw(runs: list[Run], path: Path, link: str | None) -> None:
 def main() -> list[Run]:
     parser = argparse.ArgumentParser(description="Exchange gradients in every way, and count the bytes.")
     parser.add_argument("--model", choices=list(MODELS), default="softmax")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument(
         "--link", metavar="RATE", help='of each learner, such as "1Mbit/s"; as fast as it goes by default'
     )
