@@ -11,7 +11,7 @@ messages are short against `2 / M` of the gradient; `Crossover` decides by time,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -27,7 +27,7 @@ from ropewalk.exchange.crossover import Crossover, Figures, Mode
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.lanes import LanedExchange
-from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, pack_facts
+from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
 from ropewalk.exchange.traffic import ring_bytes
 
 
@@ -104,22 +104,22 @@ class AllGather(LanedExchange):
         self._told = dict(sorted(self._measured.items()))
         super()._open(record)
 
-    def agree(self, record: StepRecord) -> Agreement:
+    @property
+    def must_agree(self) -> bool:
         times_matter = self._mode is None and not self._all_bypass
-        if self.uniform and not self.keeps_state and not times_matter:
-            return Agreement((1.0,) * self.group.size)
-        facts = [*pack_facts(record, syncs=self._syncs, fresh=self._fresh)]
+        return super().must_agree or times_matter
+
+    def further_facts(self) -> list[int]:
+        facts: list[int] = []
         for figures in self._told.values():
             facts += [round(figures.local_s * 1e9), round(figures.transfer_s * 1e9), figures.size_bytes]
-        gathered = [theirs for _, theirs in self.group.all_gather(memoryview(b""), facts, "step")]
-        agreement = Agreement.of([theirs[:3] for theirs in gathered])
+        return facts
+
+    def hear_facts(self, told: Sequence[Sequence[int]]) -> None:
         self._agreed = {
-            index: Figures.agreed(
-                Figures(theirs[at] / 1e9, theirs[at + 1] / 1e9, theirs[at + 2]) for theirs in gathered
-            )
-            for at, index in zip(range(3, len(facts), 3), self._told, strict=True)
+            index: Figures.agreed(Figures(theirs[at] / 1e9, theirs[at + 1] / 1e9, theirs[at + 2]) for theirs in told)
+            for at, index in zip(range(0, 3 * len(self._told), 3), self._told, strict=True)
         }
-        return agreement
 
     def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None:
         super().sync_bucket(bucket, agreement)

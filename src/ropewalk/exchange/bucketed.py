@@ -154,10 +154,25 @@ class BucketedExchange(Exchange):
 
     def agree(self, record: StepRecord) -> Agreement:
         """Learn what the others bring to this step; on the communication thread."""
-        if self.uniform and not self.keeps_state:
+        if self.uniform and not self.must_agree:
             return Agreement((1.0,) * self.group.size)
         facts = pack_facts(record, syncs=self._syncs, fresh=self._fresh)
-        return Agreement.of([theirs for _, theirs in self.group.all_gather(memoryview(b""), facts, "step")])
+        gathered = self.group.all_gather(memoryview(b""), [*facts, *self.further_facts()], "step")
+        agreement = Agreement.of([theirs[: len(facts)] for _, theirs in gathered])  # refuses members of another step
+        self.hear_facts([theirs[len(facts) :] for _, theirs in gathered])
+        return agreement
+
+    @property
+    def must_agree(self) -> bool:
+        """Whether members talk at the head of a step even where every sample counts the same."""
+        return self.keeps_state
+
+    def further_facts(self) -> Sequence[int]:
+        """What a subclass has to tell at the head of a step; as many numbers on every member."""
+        return ()
+
+    def hear_facts(self, told: Sequence[Sequence[int]]) -> None:
+        """What `further_facts` gave on each member, by rank."""
 
     def tell_findings(self, names: Sequence[str]) -> Mapping[int, Sequence[str]]:
         """Tell all members where NaN or infinity was found, and hear theirs; on the communication thread."""

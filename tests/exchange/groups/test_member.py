@@ -13,7 +13,7 @@ import torch
 import ropewalk as rw
 from ropewalk.errors import ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.inbox import Packet
-from ropewalk.exchange.groups.member import Member, _one_way  # pyright: ignore[reportPrivateUsage]
+from ropewalk.exchange.groups.member import Member, one_way
 from ropewalk.program.node_context import on_stop
 
 
@@ -103,5 +103,5 @@ def test_packets_do_not_wait_for_a_service_that_is_not_there() -> None:
     peers: Any = MagicMock()
     peers[1].deliver.send.side_effect = AssertionError("this waits while the service is started again")
     packet = Packet(0, 0, 0, 0, "bucket 0", (), None)
-    _one_way(peers, 1)(packet)
+    one_way(peers[1])(packet)
     peers[1].deliver.future.assert_called_once_with(packet)

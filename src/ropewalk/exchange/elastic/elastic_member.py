@@ -23,9 +23,8 @@ from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
-from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import LinkGroup
-from ropewalk.exchange.groups.member import Member
+from ropewalk.exchange.groups.member import Member, one_way
 from ropewalk.exchange.groups.shaping import Shaping
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
@@ -131,7 +130,7 @@ class ElasticMember(Member):
 
     def make_group(self, view: View) -> Group:
         """The members of a view, connected."""
-        sends = [self._send_to(_replica_of(name)) for name in view.members]
+        sends = [one_way(self._client(_replica_of(name))) for name in view.members]
         rank = view.members.index(self.name)
         group = LinkGroup(
             rank,
@@ -224,11 +223,6 @@ class ElasticMember(Member):
             # It waits for servers, and not for the group. This is the loop's thread, and must not wait.
             interrupt = functools.partial(self.interrupt, group.epoch)
             threading.Thread(target=interrupt, name=f"{self.name} interrupt", daemon=True).start()
-
-    def _send_to(self, replica: int) -> Callable[[Packet], object]:
-        # Not `send`, which waits for a service that is being started again: a future does not.
-        deliver = self._client(replica).deliver
-        return lambda packet: deliver.future(packet)
 
     def _client(self, replica: int) -> Client:
         if replica not in self._clients:

@@ -94,6 +94,13 @@ class Group(abc.ABC):
     def broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
         """Replace `buffer` by that of the member with rank `root`; blocks."""
 
+    def count_broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
+        """Note what a broadcast moved, where the root sends to each member."""
+        if self.rank == root:
+            self.traffic.add(tag, sent=buffer.nbytes * (self.size - 1))
+        else:
+            self.traffic.add(tag, received=buffer.nbytes)
+
     @abc.abstractmethod
     def abort(self) -> None:
         """Wake up who waits in a call of this group, which then raises `ExchangeAborted`; from any thread."""

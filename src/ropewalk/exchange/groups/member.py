@@ -65,12 +65,13 @@ class Member:
         replicas = range(node.replicas) if replicas is None else replicas
         rank = replicas.index(node.replica) if node.replica in replicas else -1
         names = [f"{node.name}.{replica}" for replica in replicas]
-        sends = [_one_way(peers, replica) for replica in replicas]
+        sends = [one_way(peers[replica]) for replica in replicas]
         return LinkGroup(rank, names, epoch, sends, self.inbox, timeout_s=timeout_s, shaping=shaping)
 
 
-def _one_way(peers: Client, replica: int) -> Callable[[Packet], object]:
+def one_way(member: Client) -> Callable[[Packet], object]:
+    """A call that brings a packet to a member, and does not wait for it."""
     # Not `send`, which waits for a service that is being started again, however long that takes: a future does not,
     # and who waits for a packet of the dead one hears of it after `timeout_s`.
-    deliver = peers[replica].deliver
+    deliver = member.deliver
     return lambda packet: deliver.future(packet)

@@ -153,12 +153,7 @@ class ThreadGroup(Group):
 
         with torch.no_grad():
             self._wait(self._enter("broadcast", tag, buffer, copy))
-        others = self.size - 1
-        self.traffic.add(
-            tag,
-            sent=buffer.nbytes * others if self.rank == root else 0,
-            received=buffer.nbytes if self.rank != root else 0,
-        )
+        self.count_broadcast(buffer, root, tag)
 
     def abort(self) -> None:
         with self._room.changed:

@@ -138,12 +138,7 @@ class TorchGroup(Group):
         options = _dist.BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
         self._begin("broadcast", tag, lambda: self._backend.broadcast([buffer], options)).wait()
-        others = self.size - 1
-        self.traffic.add(
-            tag,
-            sent=buffer.nbytes * others if self.rank == root else 0,
-            received=buffer.nbytes if self.rank != root else 0,
-        )
+        self.count_broadcast(buffer, root, tag)
 
     def abort(self) -> None:
         self._aborted = True

@@ -349,7 +349,7 @@ class ParameterServer(Exchange):
         samples = 0.0
         for piece in self._model.pieces.values():
             piece.commit()
-            samples = piece.applied_samples
+            samples = piece.samples
         self._attempt.over = True
         self._weighting.settle(record)
         samples = samples if record.total_samples is None else record.total_samples

@@ -146,14 +146,12 @@ class PiecedModel:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all pieces, by whole parameters."""
-        state = merged_state((piece.piece, piece.state_dict()) for piece in self.pieces.values())
-        samples = next(iter(self.pieces.values())).applied_samples
-        return {"pieces": state, "applied_samples": samples}
+        return {"pieces": merged_state((piece.piece, piece.state_dict()) for piece in self.pieces.values())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state, from any other cut of the same model."""
         for piece in self.pieces.values():
-            piece.load_state_dict(state["pieces"], state["applied_samples"])
+            piece.load_state_dict(state["pieces"])
 
     @staticmethod
     def _parts(piece: WorkerPiece) -> Iterable[tuple[Part, slice]]:

@@ -15,7 +15,6 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.traffic import Traffic
-from ropewalk.program.node_context import current_node
 
 
 class StarGroup(Group):
@@ -39,12 +38,6 @@ class StarGroup(Group):
         self.epoch = epoch
         self.members = tuple(members)
         self.traffic = Traffic()
-
-    @classmethod
-    def of_node(cls, epoch: int = 0) -> StarGroup:
-        """The replicas of the node that the running code belongs to."""
-        node = current_node()
-        return cls(node.replica, [f"{node.name}.{replica}" for replica in range(node.replicas)], epoch)
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
         self._refuse("all_reduce")

@@ -41,7 +41,6 @@ class WorkerPiece:
         self._decoder = settings.compressor.decoder(layout) if settings.sparse_answers else None
         self._velocity: Tensor | None = None
         self._applied: Tensor | None = None
-        self._applied_samples = 1.0
         self._total: Tensor | None = None
         self._next_velocity: Tensor | None = None
         self._samples = 1.0
@@ -98,7 +97,6 @@ class WorkerPiece:
             in_weights = getattr(self._settings.compressor, "xi", None) is not None
             self._applied = moved if in_weights else optimizer.applied(moved, self._samples)
             self.weights, self._velocity = result, self._next_velocity
-        self._applied_samples = self._samples
         self._total = None
 
     def abort(self) -> None:
@@ -137,7 +135,7 @@ class WorkerPiece:
             state["applied"] = self.piece.layout.by_name(self._applied)
         return state
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]], applied_samples: float) -> None:
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take over what of a state by whole parameters belongs here."""
         mine = state_of_piece(self.piece, state)
         self.encoder.load_state_dict(
@@ -146,8 +144,8 @@ class WorkerPiece:
         if mine.get("applied"):
             self._applied = torch.zeros_like(self.flat)
             self.piece.layout.fill(self._applied, mine["applied"])
-            self._applied_samples = applied_samples
 
     @property
-    def applied_samples(self) -> float:
-        return self._applied_samples
+    def samples(self) -> float:
+        """Of all members, in the round that was heard last."""
+        return self._samples
