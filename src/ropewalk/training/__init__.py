@@ -1,0 +1,1 @@
+"""Training on real processes: a plan's stages as supervised processes, their links, snapshots and checkpoints."""
