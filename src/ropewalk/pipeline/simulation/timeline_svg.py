@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # timelines draw themselves with this
 
 _LEFT, _TOP, _BOX, _LANE, _MEMORY, _GAP = 130, 74, 24, 5, 26, 12
 _ROW = _BOX + 2 * _LANE + _MEMORY + _GAP
-_COLOURS = {
+#: What each action is called in a legend, and its colour.
+COLOURS = {
     Kind.FORWARD: ("forward", "#3b82f6"),
     Kind.RECOMPUTE: ("recompute", "#93c5fd"),
     Kind.BACKWARD: ("backward", "#16a34a"),
@@ -76,7 +77,7 @@ def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="20" y="24" font-size="14" font-weight="600">{escape(timeline_headline(timeline))}</text>',
         *_legend(timeline, any(memory.stashed for curve in curves.values() for memory in curve)),
-        *_axis(timeline.length_s, x, height),
+        *axis(timeline.length_s, x, _TOP, height - 30),
     ]
     for row, worker in enumerate(shown):
         y = _TOP + row * _ROW
@@ -99,9 +100,9 @@ def _label(timeline: Timeline, worker: Worker, y: float, peak: int) -> Iterator[
 
 
 def _box(span: Span, x: Callable[[float], float], y: float) -> str:
-    words, colour = _COLOURS.get(span.action.kind, ("", "#cbd5e1"))
+    words, colour = COLOURS.get(span.action.kind, ("", "#cbd5e1"))
     left, wide = x(span.start_s), x(span.end_s) - x(span.start_s)
-    title = f"{span.action}: {words}, {_when(span.start_s, span.end_s)}"
+    title = f"{span.action}: {words}, {shown_span(span.start_s, span.end_s)}"
     box = (
         f'<rect x="{left:.2f}" y="{y}" width="{wide:.2f}" height="{_BOX}" fill="{colour}" '
         f'stroke="white" stroke-width="0.5"/>'
@@ -118,7 +119,7 @@ def _lane(transfer: Transfer, start_s: float, x: Callable[[float], float], y: fl
     what = "gradient of " if transfer.target < transfer.source else ""
     title = (
         f"{what}{transfer.tensor}, micro-batch {transfer.micro_batch}, stage {transfer.source} to {transfer.target}, "
-        f"{shown_size(transfer.size_bytes)}, {_when(start_s, end_s)}"
+        f"{shown_size(transfer.size_bytes)}, {shown_span(start_s, end_s)}"
     )
     wide = max(x(end_s) - x(start_s), 0.6)
     return (
@@ -150,7 +151,7 @@ def _legend(timeline: Timeline, has_stashed: bool) -> Iterator[str]:
     seen = {
         span.action.kind for worker in timeline.workers for span in timeline.spans(worker) if span.end_s > span.start_s
     }
-    entries = [entry for kind, entry in _COLOURS.items() if kind in seen]
+    entries = [entry for kind, entry in COLOURS.items() if kind in seen]
     entries += [("transfers (out, in)", _TRANSFER)] if timeline.transfers else []
     entries += [("weights and optimizer", _FIXED), ("activations", _ACTIVATIONS)]
     entries += [("older weights", _STASHED)] if has_stashed else []
@@ -161,13 +162,14 @@ def _legend(timeline: Timeline, has_stashed: bool) -> Iterator[str]:
         left += 32 + 6 * len(words)
 
 
-def _axis(length_s: float, x: Callable[[float], float], height: float) -> Iterator[str]:
+def axis(length_s: float, x: Callable[[float], float], top: float, bottom: float) -> Iterator[str]:
+    """Lines at round times with what they are, down from `top`."""
     tick = _round(length_s / 10) if length_s else 1.0
     for number in range(int(length_s / tick + 1e-9) + 1):
         at = x(number * tick)
-        yield f'<path d="M{at:.2f} {_TOP - 8}V{height - 30}" stroke="#e2e8f0"/>'
+        yield f'<path d="M{at:.2f} {top - 8}V{bottom}" stroke="#e2e8f0"/>'
         time = shown_duration(number * tick)
-        yield f'<text x="{at:.2f}" y="{_TOP - 12}" fill="#475569" text-anchor="middle">{time}</text>'
+        yield f'<text x="{at:.2f}" y="{top - 12}" fill="#475569" text-anchor="middle">{time}</text>'
 
 
 def _round(amount: float) -> float:
@@ -176,5 +178,6 @@ def _round(amount: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= amount * (1 - 1e-9))
 
 
-def _when(start_s: float, end_s: float) -> str:
+def shown_span(start_s: float, end_s: float) -> str:
+    """When something was, in words."""
     return f"{shown_duration(start_s)} to {shown_duration(end_s)}, {shown_duration(end_s - start_s)} long"

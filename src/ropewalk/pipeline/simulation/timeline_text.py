@@ -45,10 +45,11 @@ def timeline_headline(timeline: Timeline) -> str:
     """The numbers that matter, in one line."""
     bubble, whole = timeline.bubble_s, timeline.range_s
     peak = max(memory.total for memory in timeline.peak_memory.values())
+    held = f"at most {shown_size(peak)} on a device; " if peak else ""  # 0: it was not said what the stages hold
     return (
         f"step {shown_duration(timeline.step_s)}, bubble {shown_duration(bubble)} "
         f"({100 * bubble / whole if whole else 0:.0f} %), {100 * timeline.idle:.0f} % idle, "
-        f"at most {shown_size(peak)} on a device; {timeline.busiest}"
+        f"{held}{timeline.busiest}"
     )
 
 
@@ -60,6 +61,8 @@ def _row(timeline: Timeline, worker: Worker, columns: int) -> str:
             continue
         first = min(int(start_s * scale), columns - 1)
         last = max(first + 1, int(end_s * scale))
+        if action.kind in (Kind.SEND, Kind.RECEIVE) and (end_s - start_s) * scale < 1:
+            continue  # measured ones take microseconds, and would cover what is computed
         number = "" if action.micro_batch is None or action.kind in (Kind.SEND, Kind.RECEIVE) else action.micro_batch
         label = f"{action.kind.value}{number}"[: last - first]
         row[first:last] = label.ljust(last - first, "━")

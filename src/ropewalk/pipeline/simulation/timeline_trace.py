@@ -25,7 +25,8 @@ from ropewalk.pipeline.simulation.timeline_memory import memory_over_time
 if TYPE_CHECKING:  # timelines draw themselves with this
     from ropewalk.pipeline.simulation.timeline import Timeline
 
-_MICROSECONDS = 1e6
+#: The unit of all times in a trace.
+MICROSECONDS = 1e6
 _NAMES = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",
@@ -41,10 +42,11 @@ _NAMES = {
 
 def timeline_trace(timeline: Timeline) -> bytes:
     """The trace as JSON."""
-    return msgspec.json.encode({"traceEvents": list(_events(timeline)), "displayTimeUnit": "ms"})
+    return msgspec.json.encode({"traceEvents": list(timeline_events(timeline)), "displayTimeUnit": "ms"})
 
 
-def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def timeline_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """The events of the trace."""
     for worker in timeline.workers:
         yield from _names(timeline, worker)
         yield from _actions(timeline, worker)
@@ -82,7 +84,7 @@ def _memory(timeline: Timeline, worker: Worker) -> Iterator[dict[str, Any]]:
     for memory in memory_over_time(timeline, worker):
         amounts = memory._asdict()
         del amounts["time_s"]
-        yield {"ph": "C", "name": "memory, bytes", "pid": device, "ts": memory.time_s * _MICROSECONDS, "args": amounts}
+        yield {"ph": "C", "name": "memory, bytes", "pid": device, "ts": memory.time_s * MICROSECONDS, "args": amounts}
 
 
 def _key(transfer: Transfer) -> tuple[str | None, int | None, int, int | None]:
@@ -117,12 +119,12 @@ def _transfer(timeline: Timeline, transfer: Transfer, number: int, read_s: float
     yield _slice(sender, out, name, "transfer", transfer.out_s, transfer.out_s + transfer.port_s, facts)
     yield _slice(receiver, into, name, "transfer", transfer.in_s, transfer.in_s + transfer.port_s, facts)
     flow = {"cat": "transfer", "name": "transfer", "id": number}
-    yield {"ph": "s", "pid": sender, "tid": out, "ts": transfer.out_s * _MICROSECONDS, **flow}
+    yield {"ph": "s", "pid": sender, "tid": out, "ts": transfer.out_s * MICROSECONDS, **flow}
     if read_s is None:
-        yield {"ph": "f", "bp": "e", "pid": receiver, "tid": into, "ts": transfer.in_s * _MICROSECONDS, **flow}
+        yield {"ph": "f", "bp": "e", "pid": receiver, "tid": into, "ts": transfer.in_s * MICROSECONDS, **flow}
     else:
-        yield {"ph": "t", "pid": receiver, "tid": into, "ts": transfer.in_s * _MICROSECONDS, **flow}
-        yield {"ph": "f", "bp": "e", "pid": receiver, "tid": 0, "ts": read_s * _MICROSECONDS, **flow}
+        yield {"ph": "t", "pid": receiver, "tid": into, "ts": transfer.in_s * MICROSECONDS, **flow}
+        yield {"ph": "f", "bp": "e", "pid": receiver, "tid": 0, "ts": read_s * MICROSECONDS, **flow}
 
 
 def _slice(
@@ -134,8 +136,8 @@ def _slice(
         "cat": category,
         "pid": device,
         "tid": thread,
-        "ts": start_s * _MICROSECONDS,
-        "dur": (end_s - start_s) * _MICROSECONDS,
+        "ts": start_s * MICROSECONDS,
+        "dur": (end_s - start_s) * MICROSECONDS,
         "args": facts,
     }
 

@@ -1,0 +1,63 @@
+"""What a worker counts beside its actions: bytes, versions, copies, memory, snapshots; read once, for a report."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ropewalk.exchange.exchange import Report
+from ropewalk.pipeline.plans import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCounters:
+    """What one worker did since it began, in numbers."""
+
+    worker: Worker
+    host: str = ""
+    pid: int = 0
+    #: Bytes over each link, by the worker at the other end.
+    sent_bytes: Mapping[Worker, int] = field(default_factory=dict[Worker, int])
+    received_bytes: Mapping[Worker, int] = field(default_factory=dict[Worker, int])
+    #: For each stage how many versions of its weights it held at once, at most.
+    versions_held: Mapping[int, int] = field(default_factory=dict[int, int])
+    #: For each stage how many updates it made, and how many of them had to copy the weights first.
+    num_updates: Mapping[int, int] = field(default_factory=dict[int, int])
+    num_copies: Mapping[int, int] = field(default_factory=dict[int, int])
+    #: The most memory of the whole process so far, and of its tensors on an accelerator if it has one.
+    peak_memory_bytes: int = 0
+    peak_device_bytes: int | None = None
+    #: Snapshots for recovery, and the seconds in which they kept the worker from computing.
+    num_snapshots: int = 0
+    snapshot_s: float = 0.0
+    #: What averaging between replicas cost, if an exchange does it.
+    exchange: Report | None = None
+    #: What a person should know.
+    notes: tuple[str, ...] = ()
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process has had so far.
+
+    Linux: VmHWM, because what `getrusage` says there includes the process that this one was forked or started from.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        status = ""
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def peak_device_bytes(device: torch.device | str) -> int | None:
+    """The most memory that tensors have had on a device so far; None on a CPU."""
+    where = torch.device(device)
+    return torch.cuda.max_memory_allocated(where) if where.type == "cuda" else None

@@ -1,0 +1,273 @@
+"""Measured timelines: what the workers of a plan did, by one clock, from their records.
+
+    records ── offsets ──▶ one clock ── the last whole steps ──▶ MeasuredTimeline
+    worker 0   F0 F1 ········ B0 B1 U   F0 F1 ··· ...              text, svg, trace, bubble, idle
+    worker 1     ··F0 B0 F1 B1 U ········ F0 B0 ...
+
+A step of a schedule with a flush is what a worker does up to its Steps of one version.
+Without a flush there are no such cuts, and a window is taken: from the first forward of
+some piece to the last backward of a later one, with all that others did meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import median
+from typing import NamedTuple
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules import Schedule, make_schedule
+from ropewalk.pipeline.simulation.stage_load import StageLoad
+from ropewalk.pipeline.simulation.timeline import Timeline
+from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.training.measured_svg import measured_svg
+from ropewalk.training.measured_trace import measured_trace
+from ropewalk.training.recorder import WorkerRecord
+
+
+class Wait(NamedTuple):
+    """A worker waited before an action."""
+
+    cause: str
+    #: Whom for, where that is a stage.
+    stage: int | None
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, repr=False)
+class MeasuredTimeline(Timeline):
+    """What each worker really did and when, of one or several steps. Times are seconds from the first action."""
+
+    waits: Mapping[Worker, Sequence[Wait]] = field(default_factory=dict[Worker, Sequence[Wait]])
+    #: How many steps it covers; without a flush, how many times a step's micro-batches.
+    num_steps: float = 1
+
+    @cached_property
+    def step_s(self) -> float:
+        """Seconds per step: without a flush, by the rate at which micro-batches leave the last stage."""
+        if self.flushes:
+            return self.length_s / self.num_steps
+        last = len(self.plan.stages) - 1
+        left = sorted(
+            end
+            for worker in self.workers
+            for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
+            if action.kind is Kind.FORWARD and action.stage == last
+        )
+        num = len(left) - 1
+        return (left[-1] - left[0]) / num * self.plan.micro_batches if num > 0 else self.length_s
+
+    @property
+    def range_s(self) -> float:
+        """As of any timeline, per step."""
+        return super().range_s / self.num_steps
+
+    @property
+    def bubble_s(self) -> float:
+        """As of any timeline, per step."""
+        return self.range_s - max(self.compute_s.values()) / self.num_steps
+
+    def svg(self, *, width: int = 1400, max_workers: int = 64) -> str:
+        """Draw it as a picture of this width in pixels; of many workers the first `max_workers`."""
+        return measured_svg(self, width=width, max_workers=max_workers)
+
+    def trace(self) -> bytes:
+        """The trace as JSON, with waits and an arrow for each tensor that passed, to be opened at ui.perfetto.dev."""
+        return measured_trace(self)
+
+
+def measured_timeline(
+    plan: Plan,
+    schedule: str | Schedule,
+    records: Mapping[Worker, WorkerRecord],
+    offsets: Mapping[Worker, int] | None = None,
+    *,
+    num_steps: int = 1,
+) -> MeasuredTimeline:
+    """The last steps of a run, by one clock.
+
+    Args:
+        plan: what ran.
+        schedule: which one it ran.
+        records: what each worker did.
+        offsets: nanoseconds to add to a worker's times to have them by the common clock; who is missing has it.
+        num_steps: of how many steps, at most; without a flush, so many times `plan.micro_batches` pieces.
+
+    Raises:
+        ValueError: the records show no whole step.
+    """
+    schedule = make_schedule(schedule)
+    if missing := [worker for worker in plan.workers if not len(records.get(worker, ()))]:
+        raise ValueError(f"there is no record of worker {missing[0]}; nothing was run yet, or it was not asked for one")
+    if schedule.flushes:
+        parts, steps = _last_steps(plan, records, num_steps)
+    else:
+        first, last = _last_pieces(plan, records, num_steps * plan.micro_batches)
+        parts, steps = window(plan, records, offsets or {}, first, last), (last - first + 1) / plan.micro_batches
+    return timeline_of(plan, schedule.flushes, records, offsets or {}, parts, steps)
+
+
+# --- which part of the records ----------------------------------------------------------------------------------------
+
+
+def _last_steps(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -> tuple[dict[Worker, range], int]:
+    """The last steps that all workers have done, for a schedule with a flush."""
+    found = {worker: _steps(records[worker]) for worker in plan.workers}
+    whole = set[int].intersection(*(set(steps) for steps in found.values()))
+    if not whole:
+        raise ValueError(
+            "the records show no step that all workers have done; wait for the first (drain), or record more actions"
+        )
+    last = max(whole)
+    first = last
+    while first - 1 in whole and last - first + 1 < num:
+        first -= 1
+    parts = {worker: range(steps[first].start, steps[last].stop) for worker, steps in found.items()}
+    return parts, last - first + 1
+
+
+def _steps(record: WorkerRecord) -> dict[int, range]:
+    """Where each step stands, by the version that its Steps make; the last of them end it."""
+    found: dict[int, range] = {}
+    begin = 0
+    for place, action in enumerate(record.actions):
+        if action.kind is Kind.STEP:
+            version = action.version or 0
+            if version in found:
+                begin = found[version].start
+            found[version] = range(begin, place + 1)
+            begin = place + 1
+    if record.num_forgotten and found:
+        del found[min(found)]  # its beginning may be lost
+    return found
+
+
+def _last_pieces(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -> tuple[int, int]:
+    """The last pieces, at most `num`, that the first stage has finished, as (first, last)."""
+    begun: set[int] = set()
+    ended: set[int] = set()
+    for worker in plan.workers:
+        for action in records[worker].actions:
+            if action.stage == 0 and action.micro_batch is not None:
+                if action.kind is Kind.FORWARD:
+                    begun.add(action.micro_batch)
+                elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+                    ended.add(action.micro_batch)
+    whole = begun & ended
+    if not whole:
+        raise ValueError("the records show no micro-batch that came back to the first stage; run or record more")
+    last = max(whole)
+    first = last
+    while first - 1 in whole and last - first + 1 < num:
+        first -= 1
+    return first, last
+
+
+def window(
+    plan: Plan, records: Mapping[Worker, WorkerRecord], offsets: Mapping[Worker, int], first: int, last: int
+) -> dict[Worker, range]:
+    """What lies between the forward of the first piece and the backward of the last at the first stage."""
+    begins, ends = math.inf, -math.inf
+    for worker in plan.workers:
+        record, offset = records[worker], offsets.get(worker, 0)
+        for place, action in enumerate(record.actions):
+            if action.stage == 0 and action.micro_batch is not None and first <= action.micro_batch <= last:
+                if action.kind is Kind.FORWARD:
+                    begins = min(begins, record.start_ns[place] + offset)
+                elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+                    ends = max(ends, record.end_ns[place] + offset)
+    parts: dict[Worker, range] = {}
+    for worker in plan.workers:
+        record, offset = records[worker], offsets.get(worker, 0)
+        inside = [
+            place
+            for place in range(len(record))
+            if record.start_ns[place] + offset >= begins and record.end_ns[place] + offset <= ends
+        ]
+        parts[worker] = range(inside[0], inside[-1] + 1) if inside else range(0)
+    return parts
+
+
+# --- from records to a timeline ---------------------------------------------------------------------------------------
+
+
+def timeline_of(
+    plan: Plan,
+    flushes: bool,
+    records: Mapping[Worker, WorkerRecord],
+    offsets: Mapping[Worker, int],
+    parts: Mapping[Worker, range],
+    num_steps: float,
+) -> MeasuredTimeline:
+    """The timeline of these parts of records."""
+    zero = min(records[worker].start_ns[part[0]] + offsets.get(worker, 0) for worker, part in parts.items() if part)
+    actions: dict[Worker, list[Action]] = {}
+    starts: dict[Worker, list[float]] = {}
+    ends: dict[Worker, list[float]] = {}
+    waits: dict[Worker, list[Wait]] = {}
+    for worker, part in parts.items():
+        record, shift = records[worker], offsets.get(worker, 0) - zero
+        actions[worker] = [record.actions[place] for place in part]
+        starts[worker] = [(record.start_ns[place] + shift) / 1e9 for place in part]
+        ends[worker] = [(record.end_ns[place] + shift) / 1e9 for place in part]
+        waits[worker] = []
+        before_s = 0.0
+        for place, start_s, end_s in zip(part, starts[worker], ends[worker], strict=True):
+            since_s = max(before_s, start_s - record.waited_ns[place] / 1e9)
+            if record.waited_ns[place] and since_s < start_s:
+                waits[worker].append(Wait(*record.cause(place), since_s, start_s))
+            before_s = end_s
+    timeline = MeasuredTimeline(
+        plan=plan,
+        topology=Topology((Level(1 + max(map(plan.device_of, plan.workers))),)),
+        loads=(),
+        optimizer_slots=0,
+        actions=actions,
+        starts=starts,
+        ends=ends,
+        transfers=(),
+        sums=(),
+        flushes=flushes,
+        waits=waits,
+        num_steps=num_steps,
+    )
+    return replace(timeline, loads=_loads(timeline))
+
+
+def _loads(timeline: MeasuredTimeline) -> tuple[StageLoad, ...]:
+    """Typical seconds of each stage; bytes are not measured by action."""
+    forward = typical_s(timeline, (Kind.FORWARD,))
+    whole = typical_s(timeline, (Kind.BACKWARD,))
+    into, weights = typical_s(timeline, (Kind.INPUT_GRADIENT,)), typical_s(timeline, (Kind.WEIGHT_GRADIENT,))
+    return tuple(
+        StageLoad(
+            forward_s=forward.get(stage.id, 0.0),
+            backward_s=whole.get(stage.id, into.get(stage.id, 0.0) + weights.get(stage.id, 0.0)),
+            input_gradient_s=into.get(stage.id, 0.0),
+            weight_gradient_s=weights.get(stage.id, 0.0),
+            weight_bytes=0,
+            buffer_bytes=0,
+            saved_bytes=0,
+            kept_bytes=0,
+            held_bytes=0,
+            recompute=stage.recompute,
+        )
+        for stage in timeline.plan.stages
+    )
+
+
+def typical_s(timeline: Timeline, kinds: Iterable[Kind]) -> dict[int, float]:
+    """For each stage the median of the seconds that such actions took."""
+    wanted = frozenset(kinds)
+    found: dict[int, list[float]] = defaultdict(list)
+    for worker in timeline.workers:
+        for _, action, start_s, end_s in timeline.spans(worker):
+            if action.kind in wanted:
+                found[action.stage].append(end_s - start_s)
+    return {stage: median(seconds) for stage, seconds in found.items()}

@@ -1,0 +1,97 @@
+"""A measured timeline as a trace for ui.perfetto.dev, alone or beside the planned one.
+
+    process   one for each device, "device 3: worker 1.0 (stage 1)", and right above it "planned device 3: ..."
+    threads   what it did, and below, what it waited for
+    arrows    from each Send to its Receive
+
+Source: Trace Event Format, as in `pipeline.simulation.timeline_trace`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.simulation.timeline import Timeline
+from ropewalk.pipeline.simulation.timeline_trace import MICROSECONDS, timeline_events
+
+if TYPE_CHECKING:  # measured timelines draw themselves with this
+    from ropewalk.training.measured import MeasuredTimeline
+
+#: Thread 0 computes, and the next are ports.
+_WAITING = 99
+
+
+def measured_trace(measured: MeasuredTimeline, planned: Timeline | None = None) -> bytes:
+    """The trace as JSON."""
+    events = [*(_planned(planned) if planned else ()), *_events(measured, doubled=planned is not None)]
+    return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def _planned(planned: Timeline) -> Iterator[dict[str, Any]]:
+    first = planned.topology.num_devices
+    for event in timeline_events(planned):
+        event["pid"] += first
+        if event["name"] == "process_name":
+            event["args"]["name"] = f"planned {event['args']['name']}"
+        if event["name"] == "process_sort_index":
+            event["args"]["sort_index"] = 2 * (event["pid"] - first)
+        if event.get("cat") == "transfer":
+            event["cat"] = "planned transfer"
+        yield event
+
+
+def _events(measured: MeasuredTimeline, *, doubled: bool) -> Iterator[dict[str, Any]]:
+    for event in timeline_events(measured):
+        if event["name"] == "process_sort_index" and doubled:
+            event["args"]["sort_index"] = 2 * event["pid"] + 1
+        if event["ph"] != "C":  # bytes in memory are not known action by action
+            yield event
+    yield from _waits(measured)
+    yield from _arrows(measured)
+
+
+def _waits(measured: MeasuredTimeline) -> Iterator[dict[str, Any]]:
+    for worker, waits in measured.waits.items():
+        device = measured.plan.device_of(worker)
+        yield {"ph": "M", "name": "thread_name", "pid": device, "tid": _WAITING, "args": {"name": "waits for"}}
+        for cause, stage, start_s, end_s in waits:
+            yield {
+                "ph": "X",
+                "name": cause if stage is None else f"{cause}, stage {stage}",
+                "cat": "wait",
+                "pid": device,
+                "tid": _WAITING,
+                "ts": start_s * MICROSECONDS,
+                "dur": (end_s - start_s) * MICROSECONDS,
+                "args": {},
+            }
+
+
+def _arrows(measured: MeasuredTimeline) -> Iterator[dict[str, Any]]:
+    """From Sends to Receives, the k-th of a tensor to the k-th; what has only one end here has none."""
+    sends: dict[tuple[object, ...], list[tuple[int, float]]] = defaultdict(list)
+    receives: dict[tuple[object, ...], list[tuple[int, float]]] = defaultdict(list)
+    for worker in measured.workers:
+        device = measured.plan.device_of(worker)
+        for _, action, start_s, _ in measured.spans(worker):
+            if action.kind in (Kind.SEND, Kind.RECEIVE):
+                (sends if action.kind is Kind.SEND else receives)[_tensor(action)].append((device, start_s))
+    number = 0
+    for key, begins in sends.items():
+        for (sender, sent_s), (receiver, received_s) in zip(begins, receives[key], strict=False):
+            if received_s < sent_s:
+                continue  # the window cut the Send that belongs to it off
+            flow = {"cat": "measured transfer", "name": "transfer", "id": number, "tid": 0}
+            yield {"ph": "s", "pid": sender, "ts": sent_s * MICROSECONDS, **flow}
+            yield {"ph": "f", "bp": "e", "pid": receiver, "ts": received_s * MICROSECONDS, **flow}
+            number += 1
+
+
+def _tensor(action: Action) -> tuple[object, ...]:
+    ends = (action.stage, action.peer) if action.kind is Kind.SEND else (action.peer, action.stage)
+    return action.edge, *ends, action.micro_batch

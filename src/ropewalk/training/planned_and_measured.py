@@ -1,0 +1,95 @@
+"""What a measured timeline is held against: what was planned, or what its own times would allow; and both drawn as one.
+
+simulate(plan, profile, topology)  ──▶ planned ─┐
+ideal_timeline(plan, measured)     ──▶          ├─▶ one trace, one picture
+records ──▶ measured ───────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.schedules import Schedule, make_schedule
+from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.timeline import Timeline
+from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.training.measured import MeasuredTimeline, timeline_of, typical_s, window
+from ropewalk.training.measured_svg import measured_svg
+from ropewalk.training.measured_trace import measured_trace
+from ropewalk.training.recorder import Recorder
+
+#: Without a flush the rate counts, not the fill: micro-batches for each worker that are simulated to see it.
+_ROUNDS = 12
+
+
+def planned_and_measured_trace(planned: Timeline, measured: MeasuredTimeline) -> bytes:
+    """Both in one trace as JSON: for each device a process of the plan, and below it one of what happened."""
+    return measured_trace(measured, comparable(planned, measured))
+
+
+def planned_and_measured_svg(
+    planned: Timeline, measured: MeasuredTimeline, *, width: int = 1400, max_workers: int = 32
+) -> str:
+    """Both in one picture: for each worker a row of the plan, and below it one of what happened.
+
+    Args:
+        planned: one step; or of a schedule without a flush, a run long enough to see its rate.
+        measured: what happened.
+        width: of the picture, in pixels.
+        max_workers: rows at most; the headline tells of all of them.
+    """
+    return measured_svg(measured, comparable(planned, measured), width=width, max_workers=max_workers)
+
+
+def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimeline) -> Timeline:
+    """What the plan could do: the simulator with the measured times of actions, and links and sums that take no time.
+
+    What a measured step takes longer is waiting for transfers, the work of passing them, and uneven times.
+
+    Args:
+        plan: what ran.
+        schedule: which one it ran.
+        measured: the steps from which times are taken, a median for each kind of action and stage.
+    """
+    schedule = make_schedule(schedule)
+    operators: list[Operator] = []
+    for stage, load in zip(plan.stages, measured.loads, strict=True):
+        first, *others = stage.operators
+        whole = Operator(
+            first,
+            forward_s=load.forward_s,
+            backward_s=load.backward_s,
+            input_gradient_s=load.input_gradient_s if schedule.splits_backward else None,
+            weight_gradient_s=load.weight_gradient_s if schedule.splits_backward else None,
+        )
+        operators += [whole, *map(Operator, others)]
+    chain = [operator.id for operator in operators]
+    profile = Profile(tuple(operators), tuple(pairwise(chain)))
+    topology = Topology((Level(1 + max(map(plan.device_of, plan.workers))),))
+    if not schedule.flushes:
+        plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
+    timeline = simulate(plan, profile, topology, schedule=schedule, update_s=typical_s(measured, (Kind.STEP,)))
+    return comparable(timeline, measured)
+
+
+def comparable(planned: Timeline, measured: MeasuredTimeline) -> Timeline:
+    """That part of a planned timeline which shows as much as the measured one.
+
+    With a flush all of it, one step. Without a flush as many micro-batches from its middle, where the pipeline is full.
+    """
+    if planned.flushes or isinstance(planned, MeasuredTimeline):
+        return planned
+    recorders = {worker: Recorder(worker, max(1, len(planned.actions[worker]))) for worker in planned.workers}
+    for worker, recorder in recorders.items():
+        for span in planned.spans(worker):
+            recorder.record(span.action, round(span.start_s * 1e9), round(span.end_s * 1e9))
+    records = {worker: recorder.take() for worker, recorder in recorders.items()}
+    plan, num = planned.plan, round(measured.num_steps * measured.plan.micro_batches)
+    first = max(0, (plan.micro_batches - num) // 2)
+    last = min(first + num, plan.micro_batches) - 1
+    parts = window(plan, records, {}, first, last)
+    return timeline_of(measured.plan, False, records, {}, parts, measured.num_steps)

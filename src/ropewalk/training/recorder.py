@@ -1,0 +1,167 @@
+"""The recorder: what a worker did and when, and what it waited for before; cheap enough to be always on.
+
+    ──── waited ────┤ start ▬▬▬▬▬ end        one row of the ring: action, start, end, waited, cause
+      for a tensor, a slot, a sum, or for work
+
+A ring of preallocated columns keeps the newest rows. Times are `time.monotonic_ns()`: one
+clock for all processes of a host, and `clocks` relates those of several.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.player import Performed
+
+#: Why a worker waited, if it is not the nature of the action: it had none, and the controller had to admit more.
+ADMISSION = "admission"
+#: What follows from the action: a Receive lacked its tensor, a Send room on its link, a Step its sums.
+STARVED = "starved"
+BACK_PRESSURE = "back-pressure"
+SUMS = "sums"
+
+#: Marks are few; as many steps as a ring has room for if each had four actions are never needed.
+_MARKS = 4096
+
+
+class Mark(NamedTuple):
+    """A step began or ended at a worker."""
+
+    step: int
+    what: Literal["begins", "ends"]
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """What one worker did, oldest first, by its own clock."""
+
+    worker: Worker
+    actions: tuple[Action, ...]
+    start_ns: array[int]
+    end_ns: array[int]
+    #: How long it waited right before each action, of which `start_ns` is the end.
+    waited_ns: array[int]
+    #: Why it waited; "" where that follows from the action.
+    causes: tuple[str, ...]
+    marks: tuple[Mark, ...] = ()
+    #: How many older actions the ring has lost.
+    num_forgotten: int = 0
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def cause(self, place: int) -> tuple[str, int | None]:
+        """Why it waited before an action, and for which stage, where it was one."""
+        action = self.actions[place]
+        return self.causes[place] or _cause(action), action.peer
+
+
+class Recorder:
+    """Keeps what a worker does. All methods are for the thread that performs its actions, or while that rests.
+
+    Args:
+        worker: whose actions.
+        capacity: how many are kept, the newest.
+    """
+
+    def __init__(self, worker: Worker, capacity: int = 1 << 16) -> None:
+        if capacity < 1:
+            raise ValueError(f"a recorder keeps at least 1 action, not {capacity}")
+        self.worker = worker
+        self._capacity = capacity
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as for a new run whose versions count from 0."""
+        blank = Action(Kind.FORWARD, 0)
+        self._actions = [blank] * self._capacity
+        self._causes = [""] * self._capacity
+        self._start_ns = array("q", bytes(8 * self._capacity))
+        self._end_ns = array("q", bytes(8 * self._capacity))
+        self._waited_ns = array("q", bytes(8 * self._capacity))
+        self._marks: deque[Mark] = deque(maxlen=_MARKS)
+        self._place = 0
+        self._num_rounds = 0
+
+    def record(self, action: Action, start_ns: int, end_ns: int, waited_ns: int = 0, cause: str = "") -> None:
+        """Take note of an action that was carried out.
+
+        Args:
+            action: which.
+            start_ns: when it began, after waiting.
+            end_ns: when it was done.
+            waited_ns: how long the worker could not begin it.
+            cause: why not, if it is not what the action itself needs; `ADMISSION`.
+        """
+        place = self._place
+        self._actions[place] = action
+        self._start_ns[place] = start_ns
+        self._end_ns[place] = end_ns
+        self._waited_ns[place] = waited_ns
+        self._causes[place] = cause
+        place += 1
+        if place == self._capacity:
+            place = 0
+            self._num_rounds += 1
+        self._place = place
+
+    def mark(self, step: int, what: Literal["begins", "ends"], time_ns: int | None = None) -> None:
+        """Take note that a step begins or ends here."""
+        self._marks.append(Mark(step, what, time.monotonic_ns() if time_ns is None else time_ns))
+
+    @property
+    def num_recorded(self) -> int:
+        """All actions so far, also those that are forgotten."""
+        return self._num_rounds * self._capacity + self._place
+
+    def take(self, last: int | None = None) -> WorkerRecord:
+        """A copy of what is kept, or of the newest of it; nothing is removed."""
+        num = min(self.num_recorded, self._capacity)
+        if last is not None:
+            num = min(num, max(last, 0))
+        first = self._place - num
+        if first >= 0:
+            parts = [slice(first, self._place)]
+        else:
+            parts = [slice(first + self._capacity, None), slice(0, self._place)]
+
+        def column(of: array[int]) -> array[int]:
+            return sum((of[part] for part in parts), array("q"))
+
+        return WorkerRecord(
+            worker=self.worker,
+            actions=tuple(action for part in parts for action in self._actions[part]),
+            start_ns=column(self._start_ns),
+            end_ns=column(self._end_ns),
+            waited_ns=column(self._waited_ns),
+            causes=tuple(cause for part in parts for cause in self._causes[part]),
+            marks=tuple(self._marks),
+            num_forgotten=self.num_recorded - num,
+        )
+
+
+def records_of(performed: Iterable[Performed]) -> dict[Worker, WorkerRecord]:
+    """What a player did, as records of its workers; nobody waits in a player."""
+    recorders: dict[Worker, Recorder] = {}
+    rows = list(performed)
+    for worker, action, start_s, end_s in ((row.worker, row.action, row.start_s, row.end_s) for row in rows):
+        if worker not in recorders:
+            recorders[worker] = Recorder(worker, len(rows))
+        recorders[worker].record(action, round(start_s * 1e9), round(end_s * 1e9))
+    return {worker: recorders[worker].take() for worker in sorted(recorders)}
+
+
+def _cause(action: Action) -> str:
+    if action.kind is Kind.RECEIVE:
+        return STARVED
+    if action.kind is Kind.SEND:
+        return BACK_PRESSURE
+    return SUMS if action.kind in (Kind.STEP, Kind.REDUCE) else ADMISSION
