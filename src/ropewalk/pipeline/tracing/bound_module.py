@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
@@ -25,7 +26,8 @@ from ropewalk.pipeline.tracing.named_tensors import modules_of, table_of
 _Place = tuple[dict[str, Tensor | None], str, int]
 
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+#: Batch normalisations, and the dimensions that an input of each may have.
+_RANKS: dict[type[nn.Module], tuple[int, ...]] = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -77,10 +79,16 @@ class BoundModule:
                 buffers[index].copy_(new.detach())
         return result
 
+    def bound_tensors(self) -> Iterator[Tensor]:
+        """The parameters and buffers that its shell holds now: the model's own, or those of the last call."""
+        for table, name, _ in (*self._parameter_places, *self._buffer_places):
+            if (tensor := table[name]) is not None:
+                yield tensor
+
     def batch_norms(self) -> Iterator[NormState]:
         """Those in it that keep running statistics."""
         for path, module in modules_of(self.shell, self.path).items():
-            if type(module) in _BATCH_NORMS and table_of(module, "_buffers")["running_mean"] is not None:
+            if type(module) in _RANKS and table_of(module, "_buffers")["running_mean"] is not None:
                 norm = cast(nn.BatchNorm2d, module)
                 mean, variance, count = (f"{path}.{name}" if path else name for name in _STATISTICS)
                 counted = self._canonical.get(count) if norm.num_batches_tracked is not None else None
@@ -122,22 +130,27 @@ def _forward_through_computing(module: nn.Module, path: str) -> Callable[..., An
     """A forward that goes through `computing`, for the modules whose numbers it reproduces to the bit."""
     if "forward" in module.__dict__:  # somebody's own
         return None
-    if type(module) in _BATCH_NORMS:
-        return _batch_norm_forward(cast(nn.BatchNorm2d, module), path)
+    if type(module) in _RANKS:
+        return _BatchNormForward(cast(nn.BatchNorm2d, module), path)
     return None
 
 
-def _batch_norm_forward(norm: nn.BatchNorm2d, path: str) -> Callable[..., Any]:
-    ranks = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}[type(norm)]
+@dataclass(frozen=True, slots=True)
+class _BatchNormForward:
+    """An object, not a closure, because shells travel to other processes."""
 
-    def forward(input: Tensor) -> Tensor:
+    norm: nn.BatchNorm2d
+    path: str
+
+    def __call__(self, input: Tensor) -> Tensor:
+        norm, ranks = self.norm, _RANKS[type(self.norm)]
         if input.dim() not in ranks:
-            raise ValueError(f"{path!r} normalises inputs of {ranks} dimensions, not {input.dim()}")
+            raise ValueError(f"{self.path!r} normalises inputs of {ranks} dimensions, not {input.dim()}")
         uses_batch = norm.training or norm.running_mean is None
         tracks = norm.training and norm.track_running_stats
         keeps = not norm.training or norm.track_running_stats
         return computing.batch_norm(
-            path,
+            self.path,
             input,
             norm.weight,
             norm.bias,
@@ -148,5 +161,3 @@ def _batch_norm_forward(norm: nn.BatchNorm2d, path: str) -> Callable[..., Any]:
             norm.momentum if tracks or norm.momentum is not None else 0.0,
             norm.eps,
         )
-
-    return forward

@@ -42,6 +42,12 @@ class ModelInputs:
         if not self.names:
             raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes: without the annotations, which need not be found there, and without numbers."""
+        parameters = [one.replace(annotation=inspect.Parameter.empty) for one in self._signature.parameters.values()]
+        example = tuple(torch.empty_like(tensor, device="meta") for tensor in self.example)
+        return {**self.__dict__, "_signature": inspect.Signature(parameters), "example": example}
+
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of the input operators."""

@@ -71,26 +71,45 @@ def _structure(tree: Any, leaves: list[Any]) -> Structure:
     if isinstance(tree, dict):  # also HuggingFace's ModelOutput, which makes itself of a dictionary
         table = cast("dict[Any, Any]", tree)
         keys = list(table)
-        kind = type(table)
         children = tuple((str(key), _structure(table[key], leaves)) for key in keys)
-        return Structure(lambda values: kind(zip(keys, values, strict=True)), children)
+        return Structure(_Table(type(table), tuple(keys)), children)
     if isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
         children = tuple((str(index), _structure(value, leaves)) for index, value in enumerate(row))
-        return Structure(_row_maker(row), children)
+        return Structure(_Row(list if isinstance(row, list) else type(row)), children)
     record: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
     if dataclasses.is_dataclass(cast(object, record)):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         children = tuple((name, _structure(getattr(tree, name), leaves)) for name in names)
-        return Structure(lambda values: record(**dict(zip(names, values, strict=True))), children)
+        return Structure(_Record(record, tuple(names)), children)
     leaves.append(tree)
     return LEAF
 
 
-def _row_maker(row: Sequence[Any]) -> _Rebuild:
-    kind: Any = type(row)
-    if hasattr(kind, "_fields"):  # a named tuple
-        return lambda values: kind(*values)
-    if isinstance(row, list):
-        return list
-    return lambda values: kind(values)
+# What makes a node of its children is an object of a class, because trees travel to other processes.
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    kind: Callable[..., Any]
+    keys: tuple[Any, ...]
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.kind(zip(self.keys, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    kind: Callable[..., Any]
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)  # a named tuple
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    kind: Callable[..., Any]
+    names: tuple[str, ...]
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.kind(**dict(zip(self.names, values, strict=True)))

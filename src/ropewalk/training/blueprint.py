@@ -1,0 +1,285 @@
+"""A traced model without its numbers: what every stage process gets, and rebuilds the model's graph from.
+
+    launcher                                              stage process
+    ModelGraph ──▶ Blueprint.of ──▶ (pickled, no weights) ──▶ .graph() ──▶ ModelGraph, its model on meta
+                                                                             │ stage_program(...)
+                                                              TensorSource ──▶ its own parameters and buffers
+
+Nothing is traced again: the calls travel as records, modules that run untraced as shells
+whose parameters and buffers are on meta. Constants of the graph do travel, to those
+stages that read them (`for_stages`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, fx, nn
+
+from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.bound_module import BoundModule
+from ropewalk.pipeline.tracing.captured import Captured, Source
+from ropewalk.pipeline.tracing.graph_records import (
+    Record,
+    decoded_attribute,
+    encoded_attribute,
+    graph_of,
+    records_of,
+)
+from ropewalk.pipeline.tracing.model_graph import ModelGraph, TracedOperator
+from ropewalk.pipeline.tracing.model_inputs import ModelInputs
+from ropewalk.pipeline.tracing.named_tensors import table_of
+from ropewalk.pipeline.tracing.stage_program import BatchNormCall
+from ropewalk.pipeline.tracing.trees import Structure
+
+
+class TensorSpec(NamedTuple):
+    """A tensor without its numbers."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorSpec:
+        """What a tensor is like."""
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.requires_grad)
+
+    def empty(self, device: torch.device | str) -> Tensor:
+        """A tensor like this with any numbers."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its elements."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+class _Operator(NamedTuple):
+    """A `TracedOperator` whose nodes are places in the graph."""
+
+    id: str
+    description: str
+    inputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    is_random: bool
+    is_input: bool
+    nodes: tuple[int, ...]
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Blueprint:
+    """The graph of a model as data that pickles; see the module for its use."""
+
+    #: The name of the model's type.
+    model: str
+    is_training: bool
+    #: By the names that operators use.
+    parameters: Mapping[str, TensorSpec]
+    buffers: Mapping[str, TensorSpec]
+    inputs: ModelInputs
+    #: Id of the operator whose value the model returns.
+    output: str
+    ties: Mapping[str, tuple[str, ...]]
+    marks: tuple[str, ...]
+    #: The same model in evaluation; None: it was left out.
+    evaluation: Blueprint | None
+    _structure: Structure
+    _sizes: Mapping[str, tuple[int | None, ...]]
+    _records: tuple[Record, ...]
+    #: By place of a placeholder what it stands for.
+    _sources: Mapping[int, Source]
+    _operators: tuple[_Operator, ...]
+    _batch_norms: Mapping[str, tuple[BatchNormCall, ...]]
+    #: Constants and subgraphs, by the targets of `get_attr` nodes.
+    _attributes: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, graph: ModelGraph, *, evaluates: bool = True) -> Blueprint:
+        """Take a graph without the numbers of its model.
+
+        Args:
+            graph: is not changed.
+            evaluates: with the graph of evaluation, which may have to be traced for it.
+
+        Raises:
+            NotTraceable: a module that runs untraced cannot be copied.
+        """
+        # What deepcopy shall take for the model's tensors, wherever shells and inputs hold them.
+        on_meta: dict[int, Any] = {}
+        for tensor in (*graph.parameters.values(), *graph.buffers.values()):
+            on_meta[id(tensor)] = _on_meta(tensor)
+        evaluation = graph.for_eval if evaluates else graph
+        return replace(_taken(graph, on_meta), evaluation=_taken(evaluation, on_meta) if evaluates else None)
+
+    def for_stages(self, stages: Sequence[Sequence[str]], own: Collection[int]) -> Blueprint:
+        """The same for a process that runs only some stages: without the constants and modules of all others.
+
+        Args:
+            stages: for each stage of the plan its operators.
+            own: numbers of the stages that run there.
+        """
+        mine = self._only([id for number in own for id in stages[number]])
+        if self.evaluation is None:
+            return mine
+        evaluated = self.graph().eval_stages(stages)
+        return replace(mine, evaluation=self.evaluation._only([id for number in own for id in evaluated[number]]))
+
+    def _only(self, operators: Collection[str]) -> Blueprint:
+        wanted = set(operators)
+        places = {place for one in self._operators if one.id in wanted for place in one.nodes}
+        records = tuple(
+            one._replace(target=_elsewhere, args=(), kwargs={})
+            if one.op == "call_function" and place not in places
+            else one
+            for place, one in enumerate(self._records)
+        )
+        read = {one.target for place, one in enumerate(records) if one.op == "get_attr" and place in places}
+        return replace(
+            self,
+            _records=records,
+            _attributes={name: value if name in read else None for name, value in self._attributes.items()},
+        )
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def graph(self) -> ModelGraph:
+        """The graph, over a model that is a shell: parameters and buffers by the user's names, on meta.
+
+        The graph is the same at each call.
+
+        Raises:
+            NotTraceable: an operation of the model is not known in this process.
+        """
+        return self._graph
+
+    @cached_property
+    def _graph(self) -> ModelGraph:
+        graph, nodes = graph_of(self._records)
+        captured = Captured(
+            graph,
+            {nodes[place]: source for place, source in self._sources.items()},
+            {},
+            self._structure,
+            {name: decoded_attribute(value) for name, value in self._attributes.items()},
+            dict(self._sizes),
+        )
+        return ModelGraph(
+            self.shell(),
+            captured,
+            tuple(_built(one, nodes) for one in self._operators),
+            self.inputs,
+            output=self.output,
+            marks=self.marks,
+            ties=self.ties,
+            batch_norms=self._batch_norms,
+            trace_for_eval=self._graph_for_eval,
+        )
+
+    def _graph_for_eval(self) -> ModelGraph:
+        if self.evaluation is None:
+            raise NotTraceable(
+                f"the graph of {self.model} in evaluation was left out of this blueprint; make it with evaluates=True"
+            )
+        return self.evaluation.graph()
+
+    def shell(self) -> nn.Module:
+        """A module with the model's parameters and buffers by name, on meta, and nothing to run."""
+        shell = type(self.model, (_Shell,), {})()
+        for specs, table in ((self.parameters, "_parameters"), (self.buffers, "_buffers")):
+            for name, spec in specs.items():
+                path, _, last = name.rpartition(".")
+                tensor = spec.empty("meta")
+                if table == "_parameters":
+                    tensor = nn.Parameter(tensor, spec.requires_grad)
+                table_of(_inner(shell, path), table)[last] = tensor
+        return shell.train(self.is_training)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_graph"}
+
+
+class _Shell(nn.Module):
+    """A module without a forward."""
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Nothing can be run here."""
+        raise NotTraceable(f"this {type(self).__name__} has only the names of its parameters; run stage programs of it")
+
+
+def _inner(module: nn.Module, path: str) -> nn.Module:
+    for name in path.split(".") if path else ():
+        children = cast("dict[str, nn.Module]", module.__dict__["_modules"])
+        module = children.setdefault(name, _Shell())
+    return module
+
+
+def _elsewhere(*_: Any, **__: Any) -> Any:
+    """Stands for the calls of stages that other processes run."""
+    raise NotTraceable("this process was given a blueprint for other stages (Blueprint.for_stages)")
+
+
+def _taken(graph: ModelGraph, on_meta: dict[int, Any]) -> Blueprint:
+    captured = graph.captured
+    places = {node: place for place, node in enumerate(captured.graph.nodes)}
+    return Blueprint(
+        model=type(graph.model).__name__,
+        is_training=graph.model.training,
+        parameters={name: TensorSpec.of(tensor) for name, tensor in graph.parameters.items()},
+        buffers={name: TensorSpec.of(tensor) for name, tensor in graph.buffers.items()},
+        inputs=graph.model_inputs,
+        output=graph.output,
+        ties=dict(graph.ties),
+        marks=graph.marks,
+        evaluation=None,
+        _structure=captured.output,
+        _sizes=captured.sizes,
+        _records=tuple(_without_tensors(one, on_meta) for one in records_of(captured.graph)),
+        _sources={places[node]: source for node, source in captured.sources.items()},
+        _operators=tuple(_record(one, places) for one in graph.operators),
+        _batch_norms=dict(graph.batch_norms),
+        _attributes={name: encoded_attribute(value) for name, value in captured.attributes.items()},
+    )
+
+
+def _without_tensors(record: Record, on_meta: dict[int, Any]) -> Record:
+    if not isinstance(record.target, BoundModule):
+        return record
+    for tensor in record.target.bound_tensors():
+        on_meta.setdefault(id(tensor), _on_meta(tensor))
+    try:
+        return record._replace(target=copy.deepcopy(record.target, on_meta))
+    except Exception as error:
+        raise NotTraceable(
+            f"module {record.target.path!r}, which runs untraced, cannot be copied for the processes of its stage: "
+            f"{type(error).__name__}: {error}; leave what cannot be copied out of it, or let it be traced"
+        ) from error
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    """The same without numbers. Alive as long as the blueprint is made, as deepcopy's memo wants its ids to be."""
+    spec = TensorSpec.of(tensor)
+    empty = spec.empty("meta")
+    return nn.Parameter(empty, spec.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+
+
+def _record(one: TracedOperator, places: Mapping[fx.Node, int]) -> _Operator:
+    nodes, values = (tuple(places[node] for node in found) for found in (one.nodes, one.values))
+    return _Operator(
+        one.id, one.description, one.inputs, one.parameters, one.buffers, one.is_random, one.is_input, nodes, values
+    )
+
+
+def _built(one: _Operator, nodes: Sequence[fx.Node]) -> TracedOperator:
+    found, values = (tuple(nodes[place] for place in places) for places in (one.nodes, one.values))
+    return TracedOperator(
+        one.id, one.description, one.inputs, one.parameters, one.buffers, one.is_random, one.is_input, found, values
+    )

@@ -1,0 +1,83 @@
+"""A process that was never told of the models: rebuilds graphs from blueprints and runs stages of them.
+
+Reads from its standard input a pickle of (pickle, buffers) pairs, each of a `Job`; writes the pickle of the results.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.training.blueprint import Blueprint
+from ropewalk.transport.serialization import dumps, loads
+
+
+@dataclass(frozen=True)
+class Job:
+    """Stages of a model to run one after the other."""
+
+    #: For each stage a blueprint that may be for it alone.
+    blueprints: Sequence[Blueprint]
+    stages: Sequence[Sequence[str]]
+    values: dict[str, Any]
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    seed: int
+    evaluates: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of it."""
+
+    output: Any
+    gradients: dict[str, Tensor | None]
+    buffers: dict[str, Tensor]
+    #: Seconds to rebuild the graph and the programs.
+    rebuild_s: float
+
+
+def done(job: Job, graphs: Sequence[Any] | None = None) -> Done:
+    """Run the stages, from blueprints, or from these graphs."""
+    torch.set_num_threads(1)
+    begun = time.perf_counter()
+    graphs = graphs or [blueprint.graph() for blueprint in job.blueprints]
+    stages = job.stages
+    if job.evaluates:
+        stages = graphs[0].eval_stages(stages)
+        graphs = [graph.for_eval for graph in graphs]
+    programs = [graph.stage_program(operators) for graph, operators in zip(graphs, stages, strict=True)]
+    rebuild_s = time.perf_counter() - begun
+    values = dict(job.values)
+    buffers = {name: buffer.clone() for name, buffer in job.buffers.items()}
+    parameters = {name: one.detach().clone().requires_grad_(one.requires_grad) for name, one in job.parameters.items()}
+    torch.manual_seed(job.seed)
+    for program in programs:
+        values |= program(values, parameters, buffers)
+    output = values[graphs[0].output]
+    leaves = [one for one in (output.values() if isinstance(output, dict) else [output]) if isinstance(one, Tensor)]
+    trained = {name: one for name, one in parameters.items() if one.requires_grad}
+    if not job.evaluates:
+        torch.stack([leaf.float().square().sum() for leaf in leaves]).sum().backward()
+    return Done(
+        {name: one.detach() for name, one in output.items()} if isinstance(output, dict) else output.detach(),
+        {name: one.grad for name, one in trained.items()},
+        buffers,
+        rebuild_s,
+    )
+
+
+if __name__ == "__main__":
+    # Under its real name, so that what is pickled is found at home.
+    from tests.training import blueprint_reader
+
+    jobs = [loads(*pair) for pair in pickle.load(sys.stdin.buffer)]
+    payload = dumps([blueprint_reader.done(job) for job in jobs])
+    pickle.dump((payload.pickle, [bytes(buffer) for buffer in payload.buffers]), sys.stdout.buffer)
