@@ -134,6 +134,8 @@ class Player:
         #: Where and why a step or a drain was broken off.
         self._failure: tuple[str, BaseException] | None = None
         self._queues: dict[Worker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
+        #: For schedules with a flush, by the number of micro-batches.
+        self._first_actions: dict[int, Mapping[Worker, Sequence[Action]]] = {}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
         #: Micro-batches admitted so far, for schedules without a flush; others begin each step at 0.
         self._num_admitted = 0
@@ -159,7 +161,7 @@ class Player:
         args, kwargs = as_arguments(x)
         pieces = split(self.graph.bind(*args, **kwargs), y, self.plan.micro_batches, step=self.num_steps)
         if self._stream is None:
-            self.schedule.check(replace(self.plan, micro_batches=len(pieces)))
+            self._actions_of(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
         with self._whole(f"at step {self.num_steps} (the first is 0)"):
             metrics = self._admit(pieces)
             self._play()
@@ -285,14 +287,22 @@ class Player:
 
     def _actions(self, num: int) -> Mapping[Worker, Sequence[Action]]:
         if self._stream is None:
-            actions = self.schedule.actions(replace(self.plan, micro_batches=num))
-            return {worker: [_later(action, self._num_played) for action in found] for worker, found in actions.items()}
+            return {
+                worker: [action.later(self._num_played) for action in actions]
+                for worker, actions in self._actions_of(num).items()
+            }
         self._num_admitted += num
         found = self._stream.admit(num)
         if num < self.plan.micro_batches:  # a short mini-batch must not share its update with the next one's pieces
             self._enqueue(found)
             return self._stream.drain()
         return found
+
+    def _actions_of(self, num: int) -> Mapping[Worker, Sequence[Action]]:
+        """The actions of the first step, if it has so many micro-batches; they are made once."""
+        if num not in self._first_actions:
+            self._first_actions[num] = self.schedule.actions(replace(self.plan, micro_batches=num))
+        return self._first_actions[num]
 
     def _enqueue(self, actions: Mapping[Worker, Sequence[Action]]) -> None:
         for worker, found in actions.items():
@@ -333,11 +343,6 @@ class Player:
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         metrics, index = self._metrics.pop(micro_batch)
         metrics.put(index, value, weight)
-
-
-def _later(action: Action, num_steps: int) -> Action:
-    """The action of a later step: versions count up, one a step."""
-    return action if action.version is None or not num_steps else replace(action, version=action.version + num_steps)
 
 
 def _check(graph: ModelGraph, plan: Plan) -> None:

@@ -10,32 +10,65 @@ far a worker gets in it; a drain is what remains of it for the admitted pieces:
 What is certain is what workers can get done with the admitted pieces, when they are played
 together (transfers.py). Admission in any portions computes the same in the same order; a
 Receive that must come early may come at another place.
+
+A stream can begin at a cut of an earlier run, in the middle of the endless order: there it
+begins as it began at first, because what a worker forwards beyond a cut before it gets
+there is exactly what fills the pipeline (resuming.py).
+
+    the run            F0 F1 F2 B0 U1 F3 B1 U2 | F4 B2 U3 F5 B3 U4 ...     U2 is the last step before cut 2
+    from cut 2 on                        F2 F3 | F4 B2 U3 F5 B3 U4 ...     F2 and F3 once more, their graphs are gone
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.transfers import Play, with_transfers
+from ropewalk.pipeline.schedules.endless_play import Lists, Orders, RepeatedPlay, by_worker
+from ropewalk.pipeline.transfers import UNITS, with_transfers
 
-#: For each worker what it computes, with its reductions and steps.
-Orders = Mapping[Worker, Iterator[Action]]
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place in a run, by what was admitted before it.
+
+    Schedules with a flush count micro-batches anew in each step, so only their versions tell where they are.
+    """
+
+    #: Micro-batches before the pipeline was last empty, and since then.
+    num_before: int
+    num_since: int
+    #: For each stage the version of its weights when the pipeline was last empty.
+    versions: tuple[int, ...]
+
+    @classmethod
+    def start(cls, plan: Plan) -> Cut:
+        """Where nothing is done yet."""
+        return cls(0, 0, (0,) * len(plan.stages))
+
+    @property
+    def next_micro_batch(self) -> int:
+        """The number of the micro-batch that is admitted next."""
+        return self.num_before + self.num_since
 
 
 class Stream(Protocol):
     """The actions of a run, as micro-batches are admitted. Versions count up through the whole run."""
 
-    def admit(self, num: int) -> dict[Worker, list[Action]]:
+    @property
+    def position(self) -> Cut:
+        """Behind all that was admitted."""
+        ...
+
+    def admit(self, num: int) -> Lists:
         """Admit so many more micro-batches: what each worker does next, as far as it is now certain."""
         ...
 
-    def drain(self) -> dict[Worker, list[Action]]:
+    def drain(self) -> Lists:
         """Admit no more for now: what remains until the pipeline is empty, updates of partial rounds included.
 
         The next `admit` fills the pipeline again. Numbers of micro-batches and versions go on, but the formulas
@@ -45,25 +78,51 @@ class Stream(Protocol):
 
 
 class StepStream:
-    """Steps of a schedule with a flush: each admission is one step, and nothing is left to drain."""
+    """Steps of a schedule with a flush: each admission is one step, and nothing is left to drain.
 
-    def __init__(self, plan: Plan, orders: Orders) -> None:
+    Args:
+        plan: what runs.
+        begin: gives the orders of a step of so many micro-batches, without transfers.
+        start: where the run is.
+        only: the worker whose lists are wanted; None: all.
+    """
+
+    def __init__(
+        self, plan: Plan, begin: Callable[[int], Orders], *, start: Cut | None = None, only: Worker | None = None
+    ) -> None:
         self._plan = plan
-        self._step = _by_worker(plan, with_transfers(plan, orders))
-        self._num_steps = 0
+        self._begin = begin
+        self._versions = (start or Cut.start(plan)).versions
+        self._wanted = plan.workers if only is None else (only,)
+        #: By their numbers of micro-batches, the lists of steps.
+        self._steps: dict[int, Lists] = {}
+        self._step(plan.micro_batches)
 
-    def admit(self, num: int) -> dict[Worker, list[Action]]:
-        if num != self._plan.micro_batches:
+    @property
+    def position(self) -> Cut:
+        return Cut(0, 0, self._versions)
+
+    def admit(self, num: int) -> Lists:
+        if not 1 <= num <= self._plan.micro_batches:
             raise ScheduleInvalid(
                 f"{num} micro-batches were admitted, but this schedule flushes after each step, and steps of the plan "
-                f"have {self._plan.micro_batches}; admit as many"
+                f"have {self._plan.micro_batches}; admit as many, or fewer where a mini-batch has fewer samples"
             )
-        start = self._num_steps
-        self._num_steps += 1
-        return {worker: [_shifted(action, start) for action in actions] for worker, actions in self._step.items()}
+        step, start = self._step(num), self._versions
+        self._versions = tuple(version + 1 for version in start)
+        rows = _empty(self._plan)
+        for worker in self._wanted:
+            rows[worker] = [_later(action, start[action.stage]) for action in step[worker]]
+        return rows
 
-    def drain(self) -> dict[Worker, list[Action]]:
-        return {worker: [] for worker in self._plan.workers}
+    def drain(self) -> Lists:
+        return _empty(self._plan)
+
+    def _step(self, num: int) -> Lists:
+        if num not in self._steps:
+            lists = by_worker(self._plan, with_transfers(self._plan, self._begin(num)))
+            self._steps[num] = {worker: lists[worker] for worker in self._wanted}
+        return self._steps[num]
 
 
 class EndlessStream:
@@ -71,88 +130,97 @@ class EndlessStream:
 
     Args:
         plan: what runs.
-        orders: begins the endless orders of all workers, without transfers.
+        begin: begins the endless orders of all workers, without transfers.
         round_sizes: for each stage, how many pieces make one update.
+        version: for a stage and a piece the version that it uses, if the pipeline was last empty at piece 0.
+        start: where the run is: at a multiple of all rounds since the pipeline was last empty.
+        only: the worker whose lists are wanted; None: all.
     """
 
-    def __init__(self, plan: Plan, orders: Callable[[], Orders], round_sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        begin: Callable[[], Orders],
+        round_sizes: Sequence[int],
+        version: Callable[[int, int], int],
+        *,
+        start: Cut | None = None,
+        only: Worker | None = None,
+    ) -> None:
         self._plan = plan
-        self._begin = orders
+        self._begin = begin
         self._round_sizes = round_sizes
-        #: Pieces and updates of each stage before the pipeline was last empty.
-        self._num_before = 0
-        self._versions = [0] * len(plan.stages)
-        self._fill()
+        self._version = version
+        self._wanted = plan.workers if only is None else (only,)
+        start = start or Cut.start(plan)
+        #: Pieces, and updates of each stage, before the pipeline was last empty.
+        self._num_before = start.num_before
+        self._versions = start.versions
+        self._fill(start.num_since)
 
-    def _fill(self) -> None:
-        self._orders = self._begin()
-        #: What is next for a worker, but not for a piece that was admitted.
-        self._held_up: dict[Worker, Action] = {}
-        self._num_admitted = 0
-        self._is_draining = False
-        self._play = Play(self._plan, {worker: partial(self._turn, worker) for worker in self._plan.workers})
+    def _fill(self, num_since: int) -> None:
+        self._play = RepeatedPlay(self._plan, self._begin(), self._round_sizes)
+        #: Pieces since the pipeline was last empty: those that the play counts from, and all.
+        self._start = num_since
+        self._num_since = num_since
 
-    def admit(self, num: int) -> dict[Worker, list[Action]]:
+    @property
+    def position(self) -> Cut:
+        return Cut(self._num_before, self._num_since, self._versions)
+
+    def admit(self, num: int) -> Lists:
         if num < 0:
             raise ScheduleInvalid(f"{num} micro-batches were admitted; it must be at least 0")
-        self._num_admitted += num
-        return self._go_on()
+        if not num:
+            return _empty(self._plan)
+        self._num_since += num
+        return self._renumbered(*self._play.admit(num))
 
-    def drain(self) -> dict[Worker, list[Action]]:
-        self._is_draining = True
-        rest = self._go_on()
-        self._play.check_done()
-        for stage, size in enumerate(self._round_sizes):
-            self._versions[stage] += -(-self._num_admitted // size)
-        self._num_before += self._num_admitted
-        self._fill()
+    def drain(self) -> Lists:
+        rest = self._renumbered(*self._play.drain())
+        self._versions = tuple(
+            version - -self._num_since // size
+            for version, size in zip(self._versions, self._round_sizes, strict=True)
+        )
+        self._num_before += self._num_since
+        self._fill(0)
         return rest
 
-    def _turn(self, worker: Worker) -> Action | None:
-        """What a worker does next; None before what was not admitted. A drain leaves that out, up to its step."""
-        action = self._held_up.pop(worker, None) or next(self._orders[worker])
-        while self._is_beyond(action):
-            if not self._is_draining or action.kind is Kind.STEP:
-                self._held_up[worker] = action
-                return None
-            action = next(self._orders[worker])
-        return action
+    def _renumbered(self, lists: Lists, ahead: int) -> Lists:
+        """Lists of the play as the whole run counts pieces and versions, and calls workers.
 
-    def _is_beyond(self, action: Action) -> bool:
-        """Whether it is for pieces that were not admitted; an update is, if its round has none that were."""
-        if action.micro_batch is not None:
-            return action.micro_batch >= self._num_admitted
-        assert action.version is not None
-        return (action.version - 1) * self._round_sizes[action.stage] >= self._num_admitted
-
-    def _go_on(self) -> dict[Worker, list[Action]]:
-        lists = _by_worker(self._plan, self._play.go_on())
-        if self._num_before == 0:
+        Piece b goes to replica b mod r, whenever the pipeline was last empty.
+        """
+        since = self._start + ahead
+        first = self._num_before + since
+        if not first and len(self._wanted) == len(lists):
             return lists
-        renamed = {self._renamed(worker): row for worker, row in lists.items()}
-        return {worker: [self._renumbered(worker, action) for action in renamed[worker]] for worker in lists}
+        rows = _empty(self._plan)
+        for worker in self._wanted:
+            replicas = self._plan.stages[self._plan.groups[worker.group][0]].replicas
+            played = lists[Worker(worker.group, (worker.replica - first) % replicas)]
+            rows[worker] = [self._of_run(action, worker, since, first) for action in played]
+        return rows
 
-    def _renamed(self, worker: Worker) -> Worker:
-        """Piece b goes to replica b mod r, whenever the pipeline was last empty."""
-        replicas = self._plan.stages[self._plan.groups[worker.group][0]].replicas
-        return Worker(worker.group, (worker.replica + self._num_before) % replicas)
-
-    def _renumbered(self, worker: Worker, action: Action) -> Action:
-        """An action as the whole run counts pieces and versions."""
-        return replace(
-            action,
-            replica=worker.replica,
-            micro_batch=None if action.micro_batch is None else action.micro_batch + self._num_before,
-            version=None if action.version is None else action.version + self._versions[action.stage],
-        )
-
-
-def _by_worker(plan: Plan, played: Iterator[tuple[Worker, Action]]) -> dict[Worker, list[Action]]:
-    found: dict[Worker, list[Action]] = {worker: [] for worker in plan.workers}
-    for worker, action in played:
-        found[worker].append(action)
-    return found
+    def _of_run(self, action: Action, worker: Worker, since: int, first: int) -> Action:
+        stage, b, version = action.stage, action.micro_batch, action.version
+        if version is not None:
+            if b is not None:
+                version = self._versions[stage] + self._version(stage, b + since)
+            else:
+                version += self._versions[stage] + since // self._round_sizes[stage]
+        number = None if b is None else b + first
+        return Action(action.kind, stage, worker.replica, number, version, action.edge, action.peer, action.group)
 
 
-def _shifted(action: Action, start: int) -> Action:
-    return action if action.version is None or not start else replace(action, version=action.version + start)
+def _empty(plan: Plan) -> Lists:
+    return {worker: [] for worker in plan.workers}
+
+
+def _later(action: Action, start: int) -> Action:
+    """An action of a step as the whole run counts versions."""
+    if action.version is None or not start:
+        return action
+    return Action(
+        action.kind, action.stage, action.replica, action.micro_batch, action.version + start, group=action.group
+    )

@@ -1,49 +1,51 @@
 """Where values of other stages enter a stage's graph, and their gradients are caught as they come.
 
-A leaf's `.grad` gets the leaf's strides. Kernels add in another order for other strides, so
-the gradient would not be, to the bit, the one of a model that is not cut. Links, too, must
-keep sizes and strides.
+The tensors of a value are leaves, and autograd leaves a gradient in a leaf's `.grad`: the
+tensor itself, at no cost, if its strides are the leaf's, else a copy with the leaf's
+strides. Kernels add in another order for other strides, so that the gradient would not
+be, to the bit, the one of a model that is not cut. A hook keeps those as they come.
+Links, too, must keep sizes and strides.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import Function, once_differentiable
 
-from ropewalk.pipeline.stages.trees import map_tensors
-
-#: For each tensor of a value its gradient; none before the backward has reached it, or if it has none.
-Caught = list[list[Tensor]]
+from ropewalk.pipeline.stages.trees import tensors_of
 
 
-def entered(value: Any) -> tuple[Any, Caught]:
-    """A value for a stage's program, and where the gradients of its tensors will be."""
-    caught: Caught = []
+class Entrance:
+    """The tensors of one value, watched until the backward has reached them."""
 
-    def enter(tensor: Tensor) -> Tensor:
-        caught.append([])
-        if not (tensor.requires_grad and torch.is_grad_enabled()):
-            return tensor
-        return cast(Any, _Entrance).apply(tensor, caught[-1])
+    __slots__ = ("_odd", "_tensors")
 
-    return map_tensors(enter, value), caught
+    def __init__(self, value: Any) -> None:
+        self._tensors = tensors_of(value)
+        #: Gradients with other strides than their leaf, by position.
+        self._odd: dict[int, Tensor] = {}
+        if torch.is_grad_enabled():
+            for position, tensor in enumerate(self._tensors):
+                if tensor.requires_grad:
+                    _watch(tensor, position, self._odd)
+
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """For each tensor its gradient; None if it has none."""
+        return tuple(self._odd.get(position, tensor.grad) for position, tensor in enumerate(self._tensors))
 
 
-class _Entrance(Function):
-    """The identity."""
+def _watch(leaf: Tensor, position: int, odd: dict[int, Tensor]) -> None:
+    strides = leaf.stride() if _is_dense(leaf) else None
 
-    @staticmethod
-    def forward(ctx: Any, leaf: Tensor, caught: list[Tensor]) -> Tensor:
-        ctx.caught = caught
-        return leaf.detach()
+    def keep_if_odd(gradient: Tensor) -> None:  # it must not know the leaf: such a cycle would keep the graph alive
+        if gradient.stride() != strides:
+            odd[position] = gradient
 
-    @staticmethod
-    @once_differentiable  # its type has a positional ctx
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, *gradients: Tensor
-    ) -> tuple[None, None]:
-        ctx.caught.append(gradients[0])
-        return None, None
+    leaf.register_hook(keep_if_odd)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether gradients with the same strides become its `.grad` as they are."""
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))

@@ -70,13 +70,15 @@ class InMemoryLinks:
         if tag in self._parcels:
             raise ScheduleInvalid(f"{tag} is sent a second time before it was received")
         self._parcels[tag] = parcel
-        self._num_waiting[self._link(tag)] += 1
+        if self.slots is not None:
+            self._num_waiting[self._link(tag)] += 1
 
     def has(self, tag: Tag) -> bool:
         return tag in self._parcels
 
     def receive(self, tag: Tag) -> Parcel:
-        self._num_waiting[self._link(tag)] -= 1
+        if self.slots is not None:
+            self._num_waiting[self._link(tag)] -= 1
         return self._parcels.pop(tag)
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, cast
 
 from torch import Tensor
 
-from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
+from ropewalk.pipeline.stages.trees import tensors_of
+from ropewalk.pipeline.tracing.trees import flatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +47,24 @@ def split(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int 
         raise ValueError(f"there are {num_samples} samples, but labels for {labelled[0]}; both begin with the samples")
     num_pieces = min(num_pieces, num_samples)
     size, larger = divmod(num_samples, num_pieces)
-    pieces: list[Piece] = []
-    start = 0
-    for index in range(num_pieces):
-        stop = start + size + (index < larger)
+    sizes = [size + (index < larger) for index in range(num_pieces)]
+    inputs_of, labels_of = _cut(inputs, sizes), _cut(labels, sizes)
+    return [Piece(step, index, inputs_of[index], labels_of[index], sizes[index]) for index in range(num_pieces)]
 
-        def cut(tensor: Tensor, part: slice = slice(start, stop)) -> Tensor:
-            return tensor[part] if tensor.dim() and tensor.shape[0] == num_samples else tensor
 
-        pieces.append(Piece(step, index, map_tensors(cut, inputs), map_tensors(cut, labels), stop - start))
-        start = stop
-    return pieces
+def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:
+    """The tree for each piece."""
+    leaves, structure = flatten(tree)
+    num_samples = sum(sizes)
+
+    def pieces_of(leaf: Any) -> Iterable[Any]:
+        if isinstance(leaf, Tensor) and leaf.dim() and leaf.shape[0] == num_samples:
+            return cast("tuple[Tensor, ...]", leaf.split(sizes))  # pyright: ignore[reportUnknownMemberType]
+        return repeat(leaf, len(sizes))
+
+    if not leaves:
+        return [tree] * len(sizes)
+    return [structure.unflatten(row) for row in zip(*map(pieces_of, leaves), strict=True)]
 
 
 def _kinds(inputs: Mapping[str, Any]) -> str:

@@ -13,8 +13,8 @@ until `weight_gradients`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -25,12 +25,13 @@ from torch import Tensor
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.plans import Edge
 from ropewalk.pipeline.stages.batch_norm import DeferredBatchNorm
-from ropewalk.pipeline.stages.entrances import Caught, entered
+from ropewalk.pipeline.stages.entrances import Entrance
 from ropewalk.pipeline.stages.gradient_sums import Contribution
 from ropewalk.pipeline.stages.in_memory_links import Parcel
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import Piece
 from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
+from ropewalk.pipeline.stages.summed_gradients import SummedGradients
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import WeightVersions
 from ropewalk.pipeline.tracing import computing
@@ -76,8 +77,8 @@ class InFlight:
     root: Tensor | None = None
     weight: float | None = None
     queue: WeightQueue | None = None
-    #: By operator, the gradients of the values that came.
-    caught: dict[str, Caught] = field(default_factory=dict[str, Caught])
+    #: By operator, where the gradients of the values that came will be.
+    entrances: dict[str, Entrance] = field(default_factory=dict[str, Entrance])
 
 
 class RunningStage:
@@ -119,13 +120,21 @@ class RunningStage:
         self._mutable: tuple[str, ...] | None = None
         tensors = [*versions.parameters.values(), *buffers.values()]
         self._device = tensors[0].device if tensors else torch.device("cpu")
+        #: Whether the program is all there is to a forward.
+        self._is_plain = not (program.is_random or program.batch_norms or setup.splits_backward)
+        #: What a forward makes for others: edge, target, and whether the random state rides on it.
+        self._sends = tuple(
+            (edge, target, setup.state_goes_on == (edge.tensor, target))
+            for edge in setup.outputs
+            for target in edge.targets
+        )
         self._pieces: dict[int, Piece] = {}
         self._values: dict[int, dict[str, Parcel]] = {}
         self._gradients: dict[int, dict[End, Parcel]] = {}
         #: What was made for other stages, by micro-batch.
         self.outgoing: dict[tuple[int, End], Parcel] = {}
         self.in_flight: dict[int, InFlight] = {}
-        self._sums: dict[str, Tensor] = {}
+        self._sums = SummedGradients(versions.trainable)
         self._weight: float | None = None
 
     # --- what comes ---------------------------------------------------------------------------------------------------
@@ -157,16 +166,13 @@ class RunningStage:
             flight.buffers = self._snapshot()
             with torch.no_grad():
                 outputs, state, loss_value = self._run(flight)
-            flight.outputs.clear()
-            flight.root = None
+            flight.outputs, flight.entrances, flight.root = {}, {}, None
         else:
             outputs, state, loss_value = self._run(flight)
         self.in_flight[micro_batch] = flight
-        for edge in self.setup.outputs:
-            for target in edge.targets:
-                carries_state = self.setup.state_goes_on == (edge.tensor, target)
-                value = self._detached(edge, outputs[edge.tensor], flight) if edge.tensor in outputs else None
-                self.outgoing[micro_batch, (edge.tensor, target)] = Parcel(value, state if carries_state else None)
+        for edge, target, carries_state in self._sends:
+            value = self._detached(edge, outputs[edge.tensor], flight) if edge.tensor in outputs else None
+            self.outgoing[micro_batch, (edge.tensor, target)] = Parcel(value, state if carries_state else None)
         if loss_value is not None and self._on_loss is not None:
             self._on_loss(micro_batch, loss_value, flight.weight)
 
@@ -187,16 +193,16 @@ class RunningStage:
             flight.weight = next((parcel.weight for parcel in arrived.values() if parcel.weight is not None), None)
         roots, gradients = self._roots(flight, arrived)
         if roots:
-            with self._summing(flight.version):
-                torch.autograd.backward(roots, gradients)
+            self._sums.move_to(self.versions.leaves(flight.version))
+            torch.autograd.backward(roots, gradients)
         for edge in self.setup.inputs:
             if edge.gradient_bytes:
-                tree = tuple(found[0] if found else None for found in flight.caught[edge.tensor])
+                tree = flight.entrances[edge.tensor].gradients()
                 self.outgoing[micro_batch, (edge.tensor, edge.source)] = Parcel(tree, weight=flight.weight)
         if flight.weight is not None:
             self._weight = (self._weight or 0.0) + flight.weight
         # The graph goes; a queue keeps what the gradients of the weights need.
-        flight.values, flight.outputs, flight.caught, flight.root, flight.piece = {}, {}, {}, None, None
+        flight.values, flight.outputs, flight.entrances, flight.root, flight.piece = {}, {}, {}, None, None
         if flight.queue is None:
             self._finish(micro_batch)
 
@@ -204,20 +210,20 @@ class RunningStage:
         """W: what I left to do."""
         flight = self.in_flight[micro_batch]
         assert flight.queue is not None
-        with self._summing(flight.version):
-            flight.queue.run()
+        self._sums.move_to(self.versions.leaves(flight.version))
+        flight.queue.run()
         self._finish(micro_batch)
 
     # --- updating -----------------------------------------------------------------------------------------------------
 
     def contribution(self, names: Sequence[str]) -> Contribution:
         """Take the sums of these parameters' gradients."""
-        return Contribution({name: self._sums.pop(name, None) for name in names})
+        return Contribution(self._sums.take(names))
 
     def whole_contribution(self, names: Sequence[str]) -> Contribution:
         """The same, and with it what is known of the micro-batches: their weight and their moments."""
         weight, self._weight = self._weight, None
-        return Contribution(self.contribution(names).gradients, weight, self._norm.take())
+        return Contribution(self._sums.take(names), weight, self._norm.take())
 
     def step(self, total: Contribution) -> None:
         """U: make the next version from the sums over everybody."""
@@ -235,9 +241,10 @@ class RunningStage:
 
     def _run(self, flight: InFlight) -> tuple[dict[str, Any], Tensor | None, Tensor | None]:
         """Run the program and the loss; gives outputs, random state behind them, and the loss's value."""
-        leaves = self.versions.leaves(flight.version)
-        again = self._norm.is_collecting is False
-        buffers = self.buffers if flight.buffers is None or not again else {**self.buffers, **flight.buffers}
+        for edge in self.setup.inputs:
+            flight.entrances[edge.tensor] = Entrance(flight.values[edge.tensor])
+        if self._is_plain:
+            return self._compute(flight), None, self._loss_of(flight)
         with ExitStack() as around:
             stretch = around.enter_context(Stretch(flight.state, self._device))
             if self.program.batch_norms:
@@ -245,17 +252,23 @@ class RunningStage:
             if self.setup.splits_backward and torch.is_grad_enabled():
                 flight.queue = WeightQueue()
                 around.enter_context(deferred_weights(flight.queue))
-            values = dict(flight.values)
-            for edge in self.setup.inputs:
-                values[edge.tensor], flight.caught[edge.tensor] = entered(values[edge.tensor])
-            outputs = self.program(values, leaves, buffers)
-            flight.outputs = dict(outputs)
-            value: Tensor | None = None
-            if self._loss is not None:
-                assert flight.piece is not None
-                loss = self._loss(outputs[self._output], flight.piece.labels, flight.piece.num_samples)
-                flight.root, flight.weight, value = loss.root, loss.weight, loss.value.detach()
+            outputs, value = self._compute(flight), self._loss_of(flight)
         return outputs, stretch.state, value
+
+    def _compute(self, flight: InFlight) -> dict[str, Any]:
+        buffers = self.buffers
+        if flight.buffers is not None and not self._norm.is_collecting:
+            buffers = {**buffers, **flight.buffers}
+        flight.outputs = self.program(flight.values, self.versions.leaves(flight.version), buffers)
+        return flight.outputs
+
+    def _loss_of(self, flight: InFlight) -> Tensor | None:
+        if self._loss is None:
+            return None
+        assert flight.piece is not None
+        loss = self._loss(flight.outputs[self._output], flight.piece.labels, flight.piece.num_samples)
+        flight.root, flight.weight = loss.root, loss.weight
+        return loss.value.detach()
 
     def _entry_state(self, piece: Piece | None, arrived: Mapping[str, Parcel]) -> Tensor | None:
         if not self.program.is_random:
@@ -314,20 +327,6 @@ class RunningStage:
                     roots.append(tensor)
                     gradients.append(reduce(torch.add, given))
         return roots, gradients
-
-    @contextmanager
-    def _summing(self, version: int) -> Generator[None]:
-        """Let autograd add to our sums of gradients, whichever version's leaves it reaches."""
-        leaves = self.versions.leaves(version)
-        for name in self.versions.trainable:
-            leaves[name].grad = self._sums.get(name)
-        try:
-            yield
-        finally:
-            for name in self.versions.trainable:
-                if (gradient := leaves[name].grad) is not None:
-                    self._sums[name] = gradient
-                    leaves[name].grad = None
 
     def _finish(self, micro_batch: int) -> None:
         self.versions.release(self.in_flight.pop(micro_batch).version)

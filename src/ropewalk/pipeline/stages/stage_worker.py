@@ -7,7 +7,7 @@ A reduction is begun by its action and ended by the step after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from ropewalk.errors import RopewalkError, ScheduleInvalid, StageFailed
 from ropewalk.pipeline.actions import Action, Group, Kind
@@ -40,14 +40,6 @@ class StageWorker:
         self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
         #: Sums that were begun for the next step of each stage.
         self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
-        self._compute: dict[Kind, Callable[[RunningStage, Action], None]] = {
-            Kind.FORWARD: lambda stage, action: stage.forward(_number(action), action.version),
-            Kind.RECOMPUTE: lambda stage, action: stage.recompute(_number(action)),
-            Kind.BACKWARD: lambda stage, action: stage.backward(_number(action)),
-            Kind.INPUT_GRADIENT: lambda stage, action: stage.backward(_number(action)),
-            Kind.WEIGHT_GRADIENT: lambda stage, action: stage.weight_gradients(_number(action)),
-            Kind.STEP: lambda stage, action: self._step(stage, action),
-        }
 
     def admit(self, stage: int, micro_batch: int, piece: Piece) -> None:
         """Hand over the caller's part of a micro-batch for one of its stages."""
@@ -55,7 +47,12 @@ class StageWorker:
 
     def can_perform(self, action: Action) -> bool:
         """Whether it would not have to wait."""
-        return self.waits_for(action) is None
+        kind = action.kind
+        if kind is Kind.RECEIVE:
+            return self._links.has(_tag(action))
+        if kind is Kind.SEND:
+            return self._links.has_room(_tag(action))
+        return kind is not Kind.STEP or self.waits_for(action) is None
 
     def waits_for(self, action: Action) -> str | None:
         """What an action lacks, in words; None if nothing."""
@@ -96,17 +93,25 @@ class StageWorker:
             raise _failed(stage, action, error) from error
 
     def _perform(self, stage: RunningStage, action: Action) -> None:
-        if action.kind is Kind.SEND:
-            assert action.edge is not None and action.peer is not None
+        kind = action.kind
+        if kind is Kind.SEND:
             tag = _tag(action)
-            self._links.send(tag, _outgoing(stage, action, (action.edge, action.peer)))
-        elif action.kind is Kind.RECEIVE:
-            assert action.edge is not None and action.peer is not None
-            stage.arrive(_number(action), (action.edge, action.peer), self._links.receive(_tag(action)))
-        elif action.kind is Kind.REDUCE:
+            self._links.send(tag, _outgoing(stage, action, (tag.edge, tag.target)))
+        elif kind is Kind.RECEIVE:
+            tag = _tag(action)
+            stage.arrive(tag.micro_batch, (tag.edge, tag.source), self._links.receive(tag))
+        elif kind is Kind.FORWARD:
+            stage.forward(_number(action), action.version)
+        elif kind is Kind.BACKWARD or kind is Kind.INPUT_GRADIENT:
+            stage.backward(_number(action))
+        elif kind is Kind.WEIGHT_GRADIENT:
+            stage.weight_gradients(_number(action))
+        elif kind is Kind.RECOMPUTE:
+            stage.recompute(_number(action))
+        elif kind is Kind.REDUCE:
             self._reduce(action)
         else:
-            self._compute[action.kind](stage, action)
+            self._step(stage, action)
 
     # --- updates ------------------------------------------------------------------------------------------------------
 

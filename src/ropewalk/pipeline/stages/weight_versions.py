@@ -90,7 +90,8 @@ class WeightVersions:
         self._holders[version] -= 1
         if not self._holders[version]:
             del self._holders[version]
-            self._forget(self.newest)
+            if version != self.newest:
+                self._forget(self.newest)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """Make the next version: one step of the optimizer with these gradients, which it may change."""
