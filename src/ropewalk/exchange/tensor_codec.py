@@ -1,0 +1,308 @@
+"""Trees of tensors as one stretch of bytes, and back without a copy: what links between processes carry.
+
+    ┌ lengths ┬ note ┬ structure ┬ values ┬ ─ ┬ tensor 0 ┬ ─ ┬ tensor 1 ┬ ...      tensors begin at multiples of 64
+    └─────────┴──────┴───────────┴────────┴───┴──────────┴───┴──────────┴
+
+The note is the sender's, and can be read alone. The structure says how the tree branches, and of each tensor its type,
+sizes, strides and whether it needs a gradient; it is made once for all trees of a kind. Values are leaves that are no
+tensors. A tensor is its memory as it lies, from its first to its last element, so its strides stay what they are, those
+of an expanded tensor too: kernels add in another order for other strides, and for other alignments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import pickle
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ropewalk.transport.serialization import dumps, loads
+
+#: Of tensors, in bytes: what torch's own allocator gives.
+ALIGN = 64
+_LENGTHS = struct.Struct("<III")
+#: A tensor whose memory has more gaps than elements is made dense.
+_MOST_SPREAD = 2
+#: Kinds of trees that are remembered; a program has a few, one whose shapes change all the time has any number.
+_MOST_KINDS = 1024
+_ATOMS = frozenset([int, float, bool, str, bytes, complex])
+_NONE, _TENSOR, _VALUE = 0, 1, 2
+
+
+class _Node(NamedTuple):
+    """A branching of a tree."""
+
+    #: Makes it of a list of its children.
+    make: Callable[[list[Any]], Any]
+    #: Nodes, or what leaf there is.
+    children: tuple[Any, ...]
+
+
+class _Row(NamedTuple):
+    kind: Any
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)  # a named tuple
+
+
+class _Table(NamedTuple):
+    kind: Any
+    keys: tuple[Any, ...]
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.kind(zip(self.keys, values, strict=True))
+
+
+class _Record(NamedTuple):
+    kind: Any
+    names: tuple[str, ...]
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.kind(**dict(zip(self.names, values, strict=True)))
+
+
+class _TensorFacts(NamedTuple):
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    requires_grad: bool
+    #: Where it begins behind the first tensor, in bytes, and how long it is.
+    offset: int
+    size_bytes: int
+
+
+class _Structure(NamedTuple):
+    root: Any
+    tensors: tuple[_TensorFacts, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    """What the sender remembers of trees that are alike."""
+
+    encoded: bytes
+    tensors: tuple[_TensorFacts, ...]
+    #: Tensors that have to be made dense.
+    sparse: tuple[int, ...]
+    body_bytes: int
+
+
+@dataclasses.dataclass(slots=True)
+class Encoded:
+    """A tree that is ready to be written. It refers to the memory of its tensors."""
+
+    size_bytes: int
+    _head: bytes
+    _body_at: int
+    _facts: tuple[_TensorFacts, ...]
+    _tensors: Sequence[Tensor]
+
+    def write(self, address: int) -> None:
+        """Copy it to memory that begins at a multiple of `ALIGN` and has `size_bytes`."""
+        ctypes.memmove(address, self._head, len(self._head))
+        address += self._body_at
+        for facts, tensor in zip(self._facts, self._tensors, strict=True):
+            ctypes.memmove(address + facts.offset, tensor.data_ptr(), facts.size_bytes)
+
+    def to_tensor(self) -> Tensor:
+        """It as a tensor of bytes."""
+        blob = torch.empty(self.size_bytes, dtype=torch.uint8)
+        self.write(blob.data_ptr())
+        return blob
+
+
+class TensorCodec:
+    """Encodes and decodes; remembers the kinds of trees it has met. For one thread.
+
+    Args:
+        device: where decoded tensors shall be; None: in the memory they were decoded from.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._device = device if device is not None and device.type != "cpu" else None
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self._structures: dict[bytes, _Structure] = {}
+
+    def encode(self, tree: Any, note: bytes = b"") -> Encoded:
+        """Make a tree ready to be written.
+
+        Args:
+            tree: of tuples, lists, dictionaries, named tuples and dataclasses; leaves are tensors, None, and anything
+                that can be pickled. Its tensors must not change before it is written.
+            note: what the receiver reads first.
+
+        Raises:
+            NotPicklable: a leaf cannot be sent; `path` says which.
+        """
+        signature: list[Any] = []
+        tensors: list[Tensor] = []
+        values: list[Any] = []
+        root = _visit(tree, signature, tensors, values)
+        key = tuple(signature)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = _remember(self._kinds, key, _kind_of(root, tensors))
+        for index in kind.sparse:
+            facts = kind.tensors[index]
+            tensors[index] = torch.empty_strided(facts.shape, facts.stride, dtype=facts.dtype).copy_(tensors[index])
+        pickled = _pickled(values) if values else b""
+        head = _LENGTHS.pack(len(note), len(kind.encoded), len(pickled)) + note + kind.encoded + pickled
+        body_at = -(-len(head) // ALIGN) * ALIGN
+        return Encoded(body_at + kind.body_bytes, head, body_at, kind.tensors, tensors)
+
+    def decode(self, memory: memoryview) -> Any:
+        """The tree; its tensors lie in `memory`, which begins at a multiple of `ALIGN`, and keep it alive."""
+        note, structure, values = _LENGTHS.unpack_from(memory)
+        at = _LENGTHS.size + note
+        encoded = bytes(memory[at : at + structure])
+        found = self._structures.get(encoded)
+        if found is None:
+            found = _remember(self._structures, encoded, _Structure(*loads(encoded)))
+        at += structure
+        leaves = iter(_unpickled(bytes(memory[at : at + values])) if values else ())
+        body_at = -(-(at + values) // ALIGN) * ALIGN
+        root, all_facts = found
+        if not all_facts:
+            return _build(root, iter(()), leaves)
+        whole = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+        return _build(root, iter([self._tensor(whole, body_at, facts) for facts in all_facts]), leaves)
+
+    def _tensor(self, whole: torch.UntypedStorage, body_at: int, facts: _TensorFacts) -> Tensor:
+        dtype, shape, stride, requires_grad, offset, size_bytes = facts
+        tensor = torch.empty(0, dtype=dtype)
+        if size_bytes:
+            # A tensor of its own, not a view: those that are made where autograd is off cannot be changed in place.
+            tensor.set_(whole, (body_at + offset) // dtype.itemsize, shape, stride)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        else:
+            tensor = torch.empty_strided(shape, stride, dtype=dtype)
+        if self._device is not None:
+            tensor = tensor.to(self._device)
+        return tensor.requires_grad_() if requires_grad else tensor
+
+
+def note_of(memory: memoryview) -> memoryview:
+    """The note of an encoded tree."""
+    return memory[_LENGTHS.size : _LENGTHS.size + _LENGTHS.unpack_from(memory)[0]]
+
+
+# --- trees ------------------------------------------------------------------------------------------------------------
+
+
+def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[Any]) -> Any:
+    """Take a tree apart; gives its root, and adds to `signature` what tells it from other kinds of trees."""
+    kind: Any = type(cast(object, tree))
+    if tree is None:
+        signature.append(None)
+        return _NONE
+    if kind is Tensor or kind is torch.nn.Parameter:
+        tensor = _in_memory(cast(Tensor, tree))
+        if tensor is not None:
+            tensors.append(tensor)
+            signature += (tensor.dtype, tensor.shape, tensor.stride(), tree.requires_grad)
+            return _TENSOR
+    elif kind in _ATOMS or kind is torch.Size:  # a tuple, and one value
+        pass
+    elif isinstance(tree, dict) and not isinstance(tree, defaultdict | Counter):
+        table = cast("dict[Any, Any]", tree)
+        names = tuple(table)
+        signature += (kind, names, tuple(map(type, names)))
+        children = [_visit(one, signature, tensors, values) for one in table.values()]
+        return _Node(_Table(kind, names), tuple(children))
+    elif isinstance(tree, list | tuple):
+        row = cast("Sequence[Any]", tree)
+        signature += (kind, len(row))
+        children = [_visit(one, signature, tensors, values) for one in row]
+        return _Node(tuple if kind is tuple else _Row(kind), tuple(children))
+    elif dataclasses.is_dataclass(kind):
+        names = tuple(field.name for field in dataclasses.fields(kind) if field.init)
+        signature.append(kind)
+        children = [_visit(getattr(cast(object, tree), name), signature, tensors, values) for name in names]
+        return _Node(_Record(kind, names), tuple(children))
+    signature.append(_VALUE)
+    values.append(tree)
+    return _VALUE
+
+
+def _build(node: Any, tensors: Iterator[Tensor], values: Iterator[Any]) -> Any:
+    if node == _TENSOR:
+        return next(tensors)
+    if node == _VALUE:
+        return next(values)
+    if node == _NONE:
+        return None
+    make, children = node
+    built = [_build(child, tensors, values) for child in children]
+    return make(built)
+
+
+def _in_memory(tensor: Tensor) -> Tensor | None:
+    """A tensor whose memory can be copied; None: it is of an odd kind, and pickled."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
+        return None
+    if tensor.is_cpu and not tensor.is_neg() and not tensor.is_conj():
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().cpu()
+
+
+# --- what is remembered -----------------------------------------------------------------------------------------------
+
+
+def _remember(memory: dict[Any, Any], key: Any, value: Any) -> Any:
+    if len(memory) >= _MOST_KINDS:
+        memory.clear()
+    memory[key] = value
+    return value
+
+
+def _kind_of(root: Any, tensors: Sequence[Tensor]) -> _Kind:
+    all_facts: list[_TensorFacts] = []
+    sparse: list[int] = []
+    end = 0
+    for index, tensor in enumerate(tensors):
+        stride = tensor.stride()
+        size_bytes = _span(tensor.shape, stride) * tensor.itemsize
+        if size_bytes > _MOST_SPREAD * tensor.nbytes:
+            sparse.append(index)
+            stride, size_bytes = _dense(tensor.shape, stride), tensor.nbytes
+        all_facts.append(_TensorFacts(tensor.dtype, tuple(tensor.shape), stride, tensor.requires_grad, end, size_bytes))
+        end += -(-size_bytes // ALIGN) * ALIGN
+    payload = dumps((root, tuple(all_facts)), what="the tree")
+    assert not payload.buffers  # a structure is small
+    return _Kind(payload.pickle, tuple(all_facts), tuple(sparse), end)
+
+
+def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of memory from the first to the last of a tensor."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def _dense(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+    """Strides without gaps, in the same order."""
+    dense = [0] * len(shape)
+    step = 1
+    for axis in sorted(range(len(shape)), key=lambda axis: (stride[axis], -axis)):
+        dense[axis] = step
+        step *= shape[axis]
+    return tuple(dense)
+
+
+def _pickled(values: list[Any]) -> bytes:
+    if _ATOMS.issuperset(map(type, values)):
+        return pickle.dumps((pickle.dumps(values, 5), ()), 5)
+    payload = dumps(values, what="the tree's leaves")
+    return pickle.dumps((payload.pickle, tuple(map(bytearray, payload.buffers))), 5)
+
+
+def _unpickled(pickled: bytes) -> list[Any]:
+    return loads(*loads(pickled))
+
+
+__all__ = ["ALIGN", "Encoded", "TensorCodec", "note_of"]

@@ -1,0 +1,85 @@
+"""Links to workers on other hosts: messages as one-way calls over the program's own connections.
+
+    send ─▶ copied ─▶ call without waiting ─▶ the program's loop sends it while we compute ─▶ deliver
+
+The calls need not arrive in order. What a call could not bring is not sent again: the peer is lost, and whoever
+deploys the workers does so anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.calls.client import Client
+from ropewalk.exchange.tensor_codec import ALIGN, Encoded
+from ropewalk.pipeline.plans import Worker
+
+
+class FarMessage(NamedTuple):
+    """What `deliver` of another host's worker is called with."""
+
+    epoch: int
+    sender: Worker
+    #: An encoded tree, as bytes.
+    blob: Tensor
+
+
+#: Calls `deliver` of a worker and does not wait for it.
+Deliver = Callable[[FarMessage], "Future[None]"]
+
+
+class FarLink:
+    """The way to one worker of another host.
+
+    Args:
+        epoch: of the links.
+        me: who sends.
+        deliver: calls that worker.
+        on_lost: called, by any thread, with why a message did not get there.
+    """
+
+    def __init__(self, epoch: int, me: Worker, deliver: Deliver, on_lost: Callable[[str], None]) -> None:
+        self._epoch = epoch
+        self._me = me
+        self._deliver = deliver
+        self._on_lost = on_lost
+
+    def send(self, encoded: Encoded) -> None:
+        """Send a tree; its tensors may change afterwards."""
+        try:
+            future = self._deliver(FarMessage(self._epoch, self._me, encoded.to_tensor()))
+        except ConnectionError as error:  # as `future` raises where the peer is known to be gone
+            self._on_lost(f"{type(error).__name__}: {error}")
+            return
+        future.add_done_callback(self._answered)
+
+    def _answered(self, future: Future[None]) -> None:
+        try:
+            future.result()
+        except (CancelledError, Exception) as error:  # any thread's, which has no use for it
+            self._on_lost(f"{type(error).__name__}: {error}")
+
+
+def one_way(member: Client) -> Deliver:
+    """What calls `deliver` of a service."""
+    deliver = member.deliver
+    # A future, and not `send`, which waits for a service that is being started again, however long that takes.
+    return lambda message: deliver.future(message)
+
+
+def memory_of(message: FarMessage) -> memoryview:
+    """Its bytes where tensors may lie: frames begin anywhere, and kernels add in another order where they do."""
+    blob = message.blob
+    if blob.data_ptr() % ALIGN:
+        blob = blob.clone()
+    assert blob.dtype is torch.uint8
+    array: Any = blob.numpy()
+    return memoryview(array)
+
+
+__all__ = ["Deliver", "FarLink", "FarMessage", "memory_of", "one_way"]

@@ -1,0 +1,337 @@
+"""Links between the workers of a plan: by slots in shared memory on one host, by calls to other hosts.
+
+    main thread of a worker                                         main thread of another
+    send(tag, parcel) ─▶ encode ─▶ slot ─▶ its bell ──────────────▶ wait, has, receive(tag) ─▶ tensors in the slot
+                              └──▶ call, sent by another thread ──▶ deliver ─▶ our own bell ─▶ the same
+
+Messages are found by what they are, never by the order they come in. Besides the parcels of stages there are
+contributions to sums between workers, and credits where links are bounded. All of it belongs to one epoch, that is to
+one object: whatever of an earlier one is under way ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import torch
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.exchange.tensor_codec import Encoded, TensorCodec, note_of
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
+from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
+from ropewalk.processes import bootstrap
+from ropewalk.training.far_links import Deliver, FarLink, FarMessage, memory_of
+from ropewalk.transport.slots import Bell, BellRope, PeerSlots, Place, SlotMemory, are_possible
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a worker's links are reached; sent to all the others."""
+
+    epoch: int
+    #: Those of one host share memory.
+    host: str
+    #: Of its memory and its bell; None where memory cannot be shared so.
+    memory: Place | None
+    bell: Place | None
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was sent to one worker."""
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+class _Near:
+    """The way to a worker of this host."""
+
+    def __init__(self, endpoint: Endpoint, memory: SlotMemory, me: int) -> None:
+        assert endpoint.memory is not None and endpoint.bell is not None
+        self.rope = BellRope(endpoint.bell, me)
+        self.slots = PeerSlots(endpoint.memory)
+        self._memory = memory
+
+    def send(self, encoded: Encoded) -> None:
+        slot = self._memory.claim(encoded.size_bytes)
+        encoded.write(slot.address)
+        self.rope.announce(slot, encoded.size_bytes)
+
+    def close(self) -> None:
+        self.rope.close()
+        self.slots.close()
+
+
+class _PackedParcel(NamedTuple):
+    memory: memoryview
+    weight: float | None
+
+
+# The notes of messages, by their first item.
+_PARCEL, _CONTRIBUTION, _CREDIT = 0, 1, 2
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class ProcessLinks:
+    """One worker's links to all others of its plan, for one epoch.
+
+    The main thread of the worker uses it; `ring` and `deliver` are for any thread.
+
+    Args:
+        epoch: what is sent belongs to it.
+        me: the worker.
+        plan: says who runs what.
+        slots: values that a link (an edge's values from stage to stage, or its gradients, between two workers) holds
+            at most, sent and not received; None: as many as the schedule sends.
+        device: where received tensors shall be; None: in the CPU's memory, where they came.
+    """
+
+    def __init__(
+        self, epoch: int, me: Worker, plan: Plan, *, slots: int | None = None, device: torch.device | None = None
+    ) -> None:
+        self.epoch = epoch
+        self.me = me
+        self.slots = slots
+        #: To each worker, what was sent since the beginning.
+        self.traffic: dict[Worker, Traffic] = {}
+        #: Workers that something could not be sent to, and why.
+        self.lost: dict[Worker, str] = {}
+        self.plan = plan
+        self._codec = TensorCodec(device)
+        self._numbers = {worker: number for number, worker in enumerate(plan.workers)}
+        self._memory = SlotMemory() if are_possible() else None
+        self._bell = Bell()
+        self._poll = select.poll()
+        self._poll.register(self._bell.fileno(), select.POLLIN)
+        self._near: dict[Worker, _Near] = {}
+        self._near_by_number: dict[int, _Near] = {}
+        self._far: dict[Worker, FarLink] = {}
+        self._delivered: deque[memoryview] = deque()
+        self._parcels: dict[Tag, Parcel | _PackedParcel] = {}
+        self._contributions: dict[SumKey, dict[Member, Contribution | memoryview]] = {}
+        self._unreceived: Counter[tuple[Tag, Worker]] = Counter()
+        self._has_news = False
+
+    def endpoint(self) -> Endpoint:
+        """Where the others reach this worker."""
+        if self._memory is None:
+            return Endpoint(self.epoch, host_of_this_process(), None, None)
+        return Endpoint(self.epoch, host_of_this_process(), self._memory.place, self._bell.place)
+
+    def connect(self, endpoints: Mapping[Worker, Endpoint], clients: Mapping[Worker, Deliver] | None = None) -> None:
+        """Make the ways to the other workers.
+
+        Args:
+            endpoints: of all workers of the plan, or of all others.
+            clients: for each worker of another host what calls its `deliver`.
+
+        Raises:
+            PeerLost: one of this host is gone.
+            ValueError: an endpoint is of another epoch, or there is no client for a worker of another host.
+        """
+        here = self.endpoint()
+        for worker, endpoint in endpoints.items():
+            if endpoint.epoch != self.epoch:
+                raise ValueError(
+                    f"worker {worker} has links of epoch {endpoint.epoch}, and those of worker {self.me} are of epoch "
+                    f"{self.epoch}; ask it for its endpoint again"
+                )
+            if worker == self.me:
+                continue
+            self.traffic[worker] = Traffic()
+            if endpoint.host == here.host and endpoint.memory is not None and self._memory is not None:
+                near = _Near(endpoint, self._memory, self._numbers[self.me])
+                self._near[worker] = self._near_by_number[self._numbers[worker]] = near
+            elif clients is not None and worker in clients:
+                self._far[worker] = FarLink(
+                    self.epoch, self.me, clients[worker], lambda why, worker=worker: self._lose(worker, why)
+                )
+            else:
+                raise ValueError(
+                    f"worker {worker} (host {endpoint.host!r}) and worker {self.me} (host {here.host!r}) share no "
+                    f"memory, and there is no client to call it; there are clients for {sorted(clients or ())}"
+                )
+
+    # --- parcels: the protocol of `stages.in_memory_links.Links` ------------------------------------------------------
+
+    def has_room(self, tag: Tag) -> bool:
+        """Whether the link holds fewer values than it may."""
+        if self.slots is None:
+            return True
+        link = self._link(tag)
+        if self._unreceived[link] >= self.slots:
+            self._hear()
+        return self._unreceived[link] < self.slots
+
+    def send(self, tag: Tag, parcel: Parcel) -> None:
+        """Send a parcel to the worker that runs its micro-batch; never waits."""
+        to = self.plan.worker_of(tag.target, tag.micro_batch)
+        if self.slots is not None:
+            self._unreceived[self._link(tag)] += 1
+        if to == self.me:
+            self._file(tag, parcel)
+            return
+        note = _pack((_PARCEL, tag, parcel.weight))
+        self._send(to, self._codec.encode((parcel.tree, parcel.generator), note))
+
+    def has(self, tag: Tag) -> bool:
+        """Whether it has come."""
+        if tag not in self._parcels:
+            self._hear()
+        return tag in self._parcels
+
+    def receive(self, tag: Tag) -> Parcel:
+        """Take it; its tensors may lie in memory of its sender, who gets that back when nobody refers to them."""
+        found = self._parcels.pop(tag)
+        if self.slots is not None:
+            self._credit(tag)
+        if isinstance(found, Parcel):
+            return found
+        tree, generator = self._codec.decode(found.memory)
+        return Parcel(tree, generator, found.weight)
+
+    # --- sums between workers -----------------------------------------------------------------------------------------
+
+    def send_contribution(self, to: Worker, key: SumKey, member: Member, contribution: Contribution) -> None:
+        """Send a member's part of a sum to a worker; its tensors may change afterwards, unless it is this worker."""
+        if to == self.me:
+            self._contributions.setdefault(key, {})[member] = contribution
+            return
+        self._send(to, self._codec.encode(contribution, _pack((_CONTRIBUTION, key, member))))
+
+    def contributions(self, key: SumKey) -> Mapping[Member, Contribution]:
+        """What has come for a sum since the last time; each is given once."""
+        self._hear()
+        found = self._contributions.pop(key, {})
+        return {
+            member: one if isinstance(one, Contribution) else self._codec.decode(one) for member, one in found.items()
+        }
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until something came, there is room, or `ring` was called, since the last wait; False: too long."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._hear()
+            if self._has_news:
+                self._has_news = False
+                return True
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            self._poll_for(left_s)
+
+    def ring(self) -> None:
+        """End a wait, this one or the next; for any thread."""
+        self._bell.ring()
+
+    def deliver(self, message: FarMessage) -> None:
+        """Take a message from another host in; for any thread. One of another epoch is dropped."""
+        if message.epoch == self.epoch:
+            self._delivered.append(memory_of(message))
+            self._bell.ring()
+
+    def close(self) -> None:
+        """Let go of everything; may be called twice. Received tensors stay as they are."""
+        for near in self._near.values():
+            near.close()
+        self._parcels.clear()
+        self._contributions.clear()
+        self._delivered.clear()
+        self._near.clear()
+        self._near_by_number.clear()
+        self._far.clear()
+        self._bell.close()
+        if self._memory is not None:
+            self._memory.close()
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    def _send(self, to: Worker, encoded: Encoded) -> None:
+        traffic = self.traffic[to]
+        traffic.messages += 1
+        traffic.size_bytes += encoded.size_bytes
+        near = self._near.get(to)
+        if near is None:
+            self._far[to].send(encoded)
+            return
+        near.send(encoded)
+        if near.rope.is_lost and to not in self.lost:
+            self.lost[to] = "its process is gone"
+
+    def _lose(self, worker: Worker, why: str) -> None:
+        self.lost.setdefault(worker, why)
+        self._bell.ring()
+
+    def _hear(self) -> None:
+        """File what has come."""
+        messages, was_rung = self._bell.heard()
+        if was_rung:
+            self._has_news = True
+            for message in messages:
+                self._take(self._near_by_number[message.sender].slots.open(message))
+            while self._delivered:
+                self._take(self._delivered.popleft())
+
+    def _take(self, memory: memoryview) -> None:
+        kind, *facts = _unpack(note_of(memory))
+        if kind == _PARCEL:
+            tag, weight = facts
+            self._file(Tag(*tag), _PackedParcel(memory, weight))
+        elif kind == _CONTRIBUTION:
+            (what, members, version), member = facts
+            key = SumKey(what, tuple(Member(*one) for one in members), version)
+            self._contributions.setdefault(key, {})[Member(*member)] = memory
+        else:
+            self._unreceived[self._link(Tag(*facts[0]))] -= 1
+
+    def _file(self, tag: Tag, parcel: Parcel | _PackedParcel) -> None:
+        if tag in self._parcels:
+            raise ScheduleInvalid(f"{tag} is sent a second time before it was received")
+        self._parcels[tag] = parcel
+
+    def _credit(self, tag: Tag) -> None:
+        """Tell the sender that it was received."""
+        sender = self.plan.worker_of(tag.source, tag.micro_batch)
+        if sender == self.me:
+            self._unreceived[self._link(tag)] -= 1
+        else:
+            self._send(sender, self._codec.encode(None, _pack((_CREDIT, tag))))
+
+    def _link(self, tag: Tag) -> tuple[Tag, Worker]:
+        return tag._replace(micro_batch=0), self.plan.worker_of(tag.target, tag.micro_batch)
+
+    def _poll_for(self, timeout_s: float | None) -> None:
+        behind = [near.rope for near in self._near.values() if near.rope.is_behind]
+        for rope in behind:
+            self._poll.register(rope.fileno(), select.POLLOUT)
+        try:
+            self._poll.poll(None if timeout_s is None else 1000 * timeout_s)
+        finally:
+            for rope in behind:
+                self._poll.unregister(rope.fileno())
+                rope.flush()
+
+
+def host_of_this_process() -> str:
+    """What processes that can share memory have in common: the host of the run, and the kernel's view of processes."""
+    here = bootstrap.current
+    host = here.passport.host if here is not None and here.passport is not None else ""
+    try:
+        return f"{host}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return host
+
+
+__all__ = ["Endpoint", "FarMessage", "ProcessLinks", "Traffic", "host_of_this_process"]

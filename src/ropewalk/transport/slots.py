@@ -1,0 +1,365 @@
+"""Slots: messages from one process of a host to others, in memory that they share, and a bell that says they are there.
+
+    sender                                                receiver
+    1 claim a free slot       flags │1│1│0│0│ slots │   │   │   │   │      of one size; together they are a slab
+    2 write the message into it
+    3 a record in the receiver's pipe ──────────────────▶ 4 read it, map the slab
+                                                          5 compute in the slot itself
+    7 claim it again                                      6 the last reference to it dies: its flag becomes 0
+
+A slot is free again in any order, whenever the receiver needs it no more. If none is free there is a further slab, so
+claiming never waits; who wants bounds counts messages. The pipe orders memory as well: what was written before a record
+is seen after reading it. Memory and pipe have no names. Others find them by their places in /proc, and they are gone
+with the processes; who dies leaves no half message, as records are written whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import mmap
+import os
+import select
+import struct
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ropewalk.errors import PeerLost
+
+ALIGN = 64
+_RECORD = struct.Struct("<HHIQQQQ")
+#: So many at once are written whole or not at all.
+_MOST_RECORDS = select.PIPE_BUF // _RECORD.size
+#: Nothing but whole records.
+_READ_BYTES = 1600 * _RECORD.size
+#: The smallest slot, and what the first slab of a size has at least.
+_SMALL_BYTES = 1 << 10
+_FIRST_SLAB_BYTES = 64 << 10
+#: A slab is no larger, unless a single slot is.
+_SLAB_BYTES = 64 << 20
+_MESSAGE, _RING = 0, 1
+
+
+def are_possible() -> bool:
+    """Whether processes of this host can share memory so."""
+    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where another process of the host finds a file that a process has open."""
+
+    pid: int
+    fd: int
+    #: Its device and inode, as another file may be at that place some day.
+    identity: tuple[int, int]
+
+    @staticmethod
+    def of(fd: int) -> Place:
+        """The place of one of our own."""
+        facts = os.fstat(fd)
+        return Place(os.getpid(), fd, (facts.st_dev, facts.st_ino))
+
+    def open(self, flags: int) -> int:
+        """A descriptor of it, which the caller closes.
+
+        Raises:
+            PeerLost: it is there no more.
+        """
+        path = f"/proc/{self.pid}/fd/{self.fd}"
+        try:
+            fd = os.open(path, flags | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise
+            problem = f"process {self.pid} is gone or has closed what it shared at {path} ({error.strerror})"
+            raise PeerLost(problem, peer=path) from None
+        facts = os.fstat(fd)
+        if (facts.st_dev, facts.st_ino) != self.identity:
+            os.close(fd)
+            problem = f"what process {self.pid} shared at {path} is closed, and something else is there now"
+            raise PeerLost(problem, peer=path)
+        return fd
+
+
+@dataclass(frozen=True, slots=True)
+class _Slab:
+    mapping: mmap.mmap
+    address: int
+    #: Of it in the file.
+    offset: int
+    size_bytes: int
+    slots_at: int
+    slot_bytes: int
+    num_slots: int
+
+
+class Slot(NamedTuple):
+    """Claimed memory for one message."""
+
+    address: int
+    """Where to write it; a multiple of `ALIGN`."""
+    slab: _Slab
+    number: int
+
+
+class SlotMemory:
+    """The memory of a sender, for all its receivers; for one thread."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("ropewalk-slots", os.MFD_CLOEXEC)
+        self._end = 0
+        self._slabs: dict[int, list[_Slab]] = {}
+
+    @property
+    def place(self) -> Place:
+        """Where receivers find it."""
+        return Place.of(self._fd)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all slabs; pages that nothing was written to need no memory."""
+        return self._end
+
+    def claim(self, size_bytes: int) -> Slot:
+        """A free slot for a message.
+
+        Raises:
+            OSError: there is no memory, or no descriptor, for a further slab.
+        """
+        slot_bytes = _slot_bytes(size_bytes)
+        slabs = self._slabs.setdefault(slot_bytes, [])
+        for slab in slabs:
+            number = slab.mapping.find(b"\0", 0, slab.num_slots)
+            if number >= 0:
+                break
+        else:
+            slab, number = self._further(slot_bytes, slabs), 0
+        slab.mapping[number] = 1
+        return Slot(slab.address + slab.slots_at + number * slot_bytes, slab, number)
+
+    def num_claimed(self) -> int:
+        """How many slots are not free."""
+        every = [slab for slabs in self._slabs.values() for slab in slabs]
+        return sum(sum(slab.mapping[: slab.num_slots]) for slab in every)
+
+    def close(self) -> None:
+        """Let go of it; what receivers have opened stays until they let go of it. May be called twice."""
+        self._slabs.clear()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # it was never made
+            self.close()
+
+    def _further(self, slot_bytes: int, slabs: list[_Slab]) -> _Slab:
+        """As many slots again as there are of this size."""
+        self._give_back_idle()
+        there = sum(slab.num_slots for slab in slabs)
+        num_slots = max(1, min(there or _FIRST_SLAB_BYTES // slot_bytes, _SLAB_BYTES // slot_bytes))
+        slots_at = -(-num_slots // ALIGN) * ALIGN
+        size_bytes = -(-(slots_at + num_slots * slot_bytes) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        os.ftruncate(self._fd, self._end + size_bytes)
+        mapping = mmap.mmap(self._fd, size_bytes, offset=self._end)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+        slab = _Slab(mapping, address, self._end, size_bytes, slots_at, slot_bytes, num_slots)
+        self._end += size_bytes
+        slabs.append(slab)
+        return slab
+
+    def _give_back_idle(self) -> None:
+        """Free the pages of slabs of which no slot is in use: messages may have another size for good."""
+        for slabs in self._slabs.values():
+            for slab in slabs:
+                if slab.size_bytes > _FIRST_SLAB_BYTES and slab.mapping.find(b"\1", 0, slab.num_slots) < 0:
+                    with contextlib.suppress(OSError):
+                        slab.mapping.madvise(mmap.MADV_REMOVE)
+
+
+def _slot_bytes(size_bytes: int) -> int:
+    """The size of slots for such messages: four sizes between a power of two and the next."""
+    size_bytes = max(size_bytes, _SMALL_BYTES)
+    step = 1 << (size_bytes - 1).bit_length() - 3
+    return -(-size_bytes // step) * step
+
+
+class Announced(NamedTuple):
+    """A message that has come."""
+
+    sender: int
+    #: Of the slot in its slab.
+    number: int
+    slab_offset: int
+    slab_bytes: int
+    at: int
+    size_bytes: int
+
+
+class PeerSlots:
+    """The memory of a sender as one of its receivers sees it.
+
+    Raises:
+        PeerLost: the sender is gone.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._fd = place.open(os.O_RDWR)
+        self._slabs: dict[int, mmap.mmap] = {}
+        #: Of messages that are in use, so that somebody holds the weak references.
+        self._in_use: dict[int, weakref.ref[memoryview]] = {}
+
+    @property
+    def num_in_use(self) -> int:
+        """How many messages somebody refers to."""
+        return len(self._in_use)
+
+    def open(self, message: Announced) -> memoryview:
+        """A message where it lies, and may be written to. Its slot is free when nobody refers to this any more."""
+        slab = self._slabs.get(message.slab_offset)
+        if slab is None:
+            slab = self._slabs[message.slab_offset] = mmap.mmap(
+                self._fd, message.slab_bytes, offset=message.slab_offset
+            )
+        memory = memoryview(slab)[message.at : message.at + message.size_bytes]
+        key = message.slab_offset + message.at
+        in_use, number = self._in_use, message.number
+
+        def free(_: object) -> None:
+            del in_use[key]  # before the flag: the sender may be quick
+            slab[number] = 0
+
+        in_use[key] = weakref.ref(memory, free)
+        return memory
+
+    def close(self) -> None:
+        """Let go of it; messages in use stay readable. May be called twice."""
+        self._slabs.clear()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.close()
+
+
+class Bell:
+    """Where records come in, of messages and of being rung; a pipe.
+
+    One thread listens. Any may `ring`.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._lock = threading.Lock()
+
+    @property
+    def place(self) -> Place:
+        """Where others find the end to write to."""
+        return Place.of(self._write)
+
+    def fileno(self) -> int:
+        """Of the end to read from, for polling."""
+        return self._read
+
+    def ring(self) -> None:
+        """Make it ring here."""
+        with self._lock:
+            if self._write >= 0:
+                with contextlib.suppress(BlockingIOError):  # it rings already
+                    os.write(self._write, _ring)
+
+    def heard(self) -> tuple[list[Announced], bool]:
+        """What has come since the last time: messages, and whether there was anything at all."""
+        try:
+            data = os.read(self._read, _READ_BYTES)
+        except BlockingIOError:
+            return [], False
+        records: Iterator[tuple[int, ...]] = _RECORD.iter_unpack(data)
+        return [Announced(*facts) for kind, *facts in records if kind == _MESSAGE], True
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+        with self._lock:
+            for fd in (self._read, self._write):
+                if fd >= 0:
+                    os.close(fd)
+            self._read = self._write = -1
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.close()
+
+
+_ring = _RECORD.pack(_RING, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class BellRope:
+    """The bell of another process, as who rings it sees it. It never waits: records the pipe has no room for are kept.
+
+    Raises:
+        PeerLost: that process is gone.
+    """
+
+    place: Place
+    #: Which number we have there.
+    me: int
+    is_lost: bool = False
+    _fd: int = -1
+    _kept: deque[bytes] = field(default_factory=deque[bytes])
+
+    def __post_init__(self) -> None:
+        self._fd = self.place.open(os.O_WRONLY | os.O_NONBLOCK)
+
+    def fileno(self) -> int:
+        """For polling until there is room."""
+        return self._fd
+
+    def announce(self, slot: Slot, size_bytes: int) -> None:
+        """Say that a message of so many bytes is in a slot."""
+        slab = slot.slab
+        at = slot.address - slab.address
+        self._kept.append(_RECORD.pack(_MESSAGE, self.me, slot.number, slab.offset, slab.size_bytes, at, size_bytes))
+        self.flush()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether records are kept."""
+        return bool(self._kept)
+
+    def flush(self) -> None:
+        """Write records that are kept; those for a process that is gone are dropped."""
+        kept = self._kept
+        while kept and self._fd >= 0:
+            count = min(len(kept), _MOST_RECORDS)
+            try:
+                os.write(self._fd, kept[0] if count == 1 else b"".join(itertools.islice(kept, count)))
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                self.is_lost = True
+                kept.clear()
+                return
+            for _ in range(count):
+                kept.popleft()
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+__all__ = ["ALIGN", "Announced", "Bell", "BellRope", "PeerSlots", "Place", "Slot", "SlotMemory", "are_possible"]
