@@ -9,7 +9,7 @@ from ropewalk.pipeline.actions import Action, Group, Kind
 from ropewalk.pipeline.flow import standstill_of
 from ropewalk.pipeline.plans import Edge, Plan, Stage, Tie, Worker
 from ropewalk.pipeline.schedules import make_schedule
-from ropewalk.pipeline.schedules.streams import EndlessStream
+from ropewalk.pipeline.schedules.endless_play import EndlessPlay
 from ropewalk.pipeline.transfers import with_transfers
 from ropewalk.pipeline.updates import members, update
 from ropewalk.pipeline.verifier import verify
@@ -79,12 +79,11 @@ def test_an_order_that_waits_in_a_circle_is_named() -> None:
 def test_an_endless_order_forgets_what_nobody_needs_any_more() -> None:
     schedule = make_schedule("pipedream")
     plan = _plan(3, (*_chain(3), Edge("skip", 0, (2,), 4, 4), Edge("mask", 0, (2,), 1, 0)), 1)
-    stream = schedule.stream(plan)
+    play = EndlessPlay(plan, schedule._orders(plan), [1, 1, 1])
     sizes: list[int] = []
     for _ in range(6):
-        stream.admit(50)
-        assert isinstance(stream, EndlessStream)
-        sizes.append(stream._play.num_kept)
+        play.admit(50)
+        sizes.append(play._play.num_kept)
     assert max(sizes) < 20, f"it grows: {sizes}"
 
 

@@ -17,7 +17,7 @@ worker pass their tensors in the same way.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -128,6 +128,35 @@ class Play:
     def num_kept(self) -> int:
         """How much it remembers."""
         return sum(map(len, (self._next, self._waiting, self._met, self._ready, self._done, self._slots)))
+
+    def state(self, num: int) -> Hashable:
+        """What decides how it goes on, but for its turns, where it has stopped: two alike go on alike.
+
+        Args:
+            num: from which micro-batches are counted; reductions and steps are left to the turns.
+        """
+        now = min(self._free_at.values())
+
+        def counted(action: Action) -> Hashable:
+            return (
+                action.kind,
+                action.stage,
+                action.group,
+                None if action.micro_batch is None else action.micro_batch - num,
+            )
+
+        def named(result: Result) -> Hashable:
+            return result[0], result[1], None if result[2] is None else result[2] - num
+
+        return (
+            frozenset((worker, at - now) for worker, at in self._free_at.items()),
+            frozenset((worker, counted(action)) for worker, action in self._next.items()),
+            frozenset(self._idle),
+            frozenset((named(result), frozenset(workers)) for result, workers in self._waiting.items()),
+            frozenset(self._met.items()),
+            frozenset((named(result), at - now, uses) for result, (at, uses) in self._done.items()),
+            frozenset((link, b - num) for link, b in self._slots.items()),
+        )
 
     def go_on(self) -> Iterator[tuple[Worker, Action]]:
         """Give what the workers do, until none has anything that it can do."""

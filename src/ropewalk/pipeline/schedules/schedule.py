@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.grid import draw_grid
 from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
-from ropewalk.pipeline.schedules.streams import EndlessStream, StepStream, Stream
+from ropewalk.pipeline.schedules.streams import Cut, EndlessStream, StepStream, Stream
 from ropewalk.pipeline.updates import update
 
 
@@ -72,7 +74,12 @@ class Schedule(ABC):
 
     @abstractmethod
     def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
-        """What a worker computes, in order: F and B, or F, I and W. Without a flush it never ends."""
+        """What a worker computes, in order: F and B, or F, I and W.
+
+        Without a flush it never ends, repeats itself once the pipeline is full, and can begin again between any two
+        rounds: nothing of a later round goes backward before an earlier one has ended, and what was forwarded of it
+        by then is what fills the pipeline.
+        """
 
     @abstractmethod
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
@@ -163,17 +170,29 @@ class Schedule(ABC):
         first, rest = stream.admit(plan.micro_batches), stream.drain()
         return {worker: first[worker] + rest[worker] for worker in plan.workers}
 
-    def stream(self, plan: Plan) -> Stream:
+    def stream(self, plan: Plan, *, start: Cut | None = None, only: Worker | None = None) -> Stream:
         """The same piece by piece, without end.
+
+        Args:
+            plan: what runs.
+            start: where the run is; None: at its beginning. A place that `resuming.can_cut` allows.
+            only: the worker whose lists are wanted, those of others stay empty; None: all.
 
         Raises:
             ScheduleInvalid: the plan is out of this schedule's range.
         """
         self.check(plan)
         if self.flushes:
-            return StepStream(plan, self._orders(plan))
+            return StepStream(plan, partial(self._step_orders, plan), start=start, only=only)
         sizes = [self.round_size(plan, stage.id) for stage in plan.stages]
-        return EndlessStream(plan, lambda: self._orders(plan), sizes)
+        version = partial(self.version, plan)
+        return EndlessStream(plan, partial(self._orders, plan), sizes, version, start=start, only=only)
+
+    def _step_orders(self, plan: Plan, num: int) -> dict[Worker, Iterator[Action]]:
+        if num != plan.micro_batches:
+            plan = replace(plan, micro_batches=num)
+            self.check(plan)
+        return self._orders(plan)
 
     def _orders(self, plan: Plan) -> dict[Worker, Iterator[Action]]:
         return {worker: self._computing(plan, worker) for worker in plan.workers}

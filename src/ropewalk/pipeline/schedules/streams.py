@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.endless_play import Lists, Orders, RepeatedPlay, by_worker
-from ropewalk.pipeline.transfers import UNITS, with_transfers
+from ropewalk.pipeline.transfers import with_transfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,7 @@ class EndlessStream:
     def drain(self) -> Lists:
         rest = self._renumbered(*self._play.drain())
         self._versions = tuple(
-            version - -self._num_since // size
-            for version, size in zip(self._versions, self._round_sizes, strict=True)
+            version - -self._num_since // size for version, size in zip(self._versions, self._round_sizes, strict=True)
         )
         self._num_before += self._num_since
         self._fill(0)
@@ -193,13 +192,11 @@ class EndlessStream:
         """
         since = self._start + ahead
         first = self._num_before + since
-        if not first and len(self._wanted) == len(lists):
-            return lists
         rows = _empty(self._plan)
         for worker in self._wanted:
             replicas = self._plan.stages[self._plan.groups[worker.group][0]].replicas
             played = lists[Worker(worker.group, (worker.replica - first) % replicas)]
-            rows[worker] = [self._of_run(action, worker, since, first) for action in played]
+            rows[worker] = [self._of_run(action, worker, since, first) for action in played] if first else [*played]
         return rows
 
     def _of_run(self, action: Action, worker: Worker, since: int, first: int) -> Action:
