@@ -1,0 +1,272 @@
+"""Checkpoints of a training, by the names of the user's model: each stage writes its own part, any plan loads them.
+
+    stage processes       taken() ─▶ write_part ─▶ files in the folder, PartRecord ──┐
+    controller            begin ─────────────────────────────────────────────────────┴─▶ commit
+    any other time        read_manifest ─▶ Checkpoint.load(names of a stage) ─▶ give_back()
+
+The cut of the model, the schedule and the numbers of replicas may change between writing
+and loading; only tensors that are asked for are read, and each is checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.training import checkpoint_files
+from ropewalk.training.checkpoint_parts import KINDS, OF_PARAMETERS, WEIGHTS, files_of, write_part
+from ropewalk.training.manifests import Manifest, PartRecord, TensorRecord, check_digest, chunks
+from ropewalk.training.plain_state import decode
+from ropewalk.training.tensor_file import TensorReader, dtype_of
+
+
+class Checkpoint:
+    """A checkpoint whose tensors can be read by name; may be sent to other processes that reach its folder.
+
+    Made by `read_manifest`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        #: The folder.
+        self.path = path
+        self.manifest = manifest
+
+    @property
+    def step(self) -> int:
+        """Steps of training that it holds."""
+        return self.manifest.step
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of the run as a whole, such as "num_steps" and "seed"."""
+        return self.manifest.facts
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts, as they were written."""
+        return tuple(part.name for part in self.manifest.parts)
+
+    @cached_property
+    def parameters(self) -> dict[str, TensorRecord]:
+        """All parameters, with dtype and shape."""
+        return {name: record for part in self.manifest.parts for name, record in _records(part, part.parameters)}
+
+    @cached_property
+    def buffers(self) -> dict[str, TensorRecord]:
+        """All buffers, with dtype and shape."""
+        return {name: record for part in self.manifest.parts for name, record in _records(part, part.buffers)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all parameters and buffers."""
+        return (*self.parameters, *self.buffers)
+
+    def load(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The state of these parameters and buffers, in the shape that `saved_training.give_back` takes.
+
+        Raises:
+            ValueError: it has no such name: it is of another model.
+            CheckpointCorrupt: what was read is not what was written; names the file.
+            FileNotFoundError: it was removed, because newer ones came.
+        """
+        wanted = self._known(names)
+        state: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+        for part in self.manifest.parts:
+            weights = self._weights(part, wanted)
+            for kind, own in zip(WEIGHTS, (part.parameters, part.buffers), strict=True):
+                state[kind] |= {name: weights[name] for name in own if name in wanted}
+            if any(name in wanted for name in part.parameters):
+                found = self._values(part, lambda kind, name: name in wanted)
+                for kind in OF_PARAMETERS:
+                    state[kind] |= found[kind]
+        return state
+
+    def whole_state(self) -> dict[str, Any]:
+        """All that was saved, with the facts beside it: what `Player.load_state_dict` takes.
+
+        Raises:
+            CheckpointCorrupt, FileNotFoundError: as `load`.
+        """
+        return {**self.facts, **self.load(self.names)}
+
+    def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Parameters and buffers alone.
+
+        Raises:
+            ValueError, CheckpointCorrupt, FileNotFoundError: as `load`.
+        """
+        wanted = self._known(names)
+        return {name: one for part in self.manifest.parts for name, one in self._weights(part, wanted).items()}
+
+    def extra(self, part: str) -> Any:
+        """What a part was written with beside the state.
+
+        Raises:
+            ValueError: there is no such part.
+            CheckpointCorrupt, FileNotFoundError: as `load`.
+        """
+        for one in self.manifest.parts:
+            if one.name == part:
+                return self._values(one, lambda kind, name: kind == "extra")["extra"]["extra"]
+        raise ValueError(f"{self.path} has no part {part!r}; its parts are {', '.join(map(repr, self.parts))}")
+
+    def check_fits(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+        """Check, without reading them, that it has just these tensors, which may be on the device meta.
+
+        Raises:
+            ValueError: says which is missing, too many, or of another shape or dtype.
+        """
+        for kind, saved, own in (("parameter", self.parameters, parameters), ("buffer", self.buffers, buffers)):
+            if odd := sorted(saved.keys() ^ own.keys()):
+                where = "it, but not in the model" if odd[0] in saved else "the model, but not in it"
+                raise ValueError(
+                    f"{self.path} is of another model: {len(odd)} {kind}s do not fit, {odd[0]!r} is in {where}"
+                )
+            for name, record in saved.items():
+                _check_alike(self.path, f"{kind} {name!r}", record, own[name], same_dtype=True)
+
+    def verify(self) -> None:
+        """Read every file, and check each byte.
+
+        Raises:
+            CheckpointCorrupt: one is not as it was written.
+            FileNotFoundError: it was removed, because newer ones came.
+        """
+        for part in self.manifest.parts:
+            for file, record in part.files.items():
+                check_digest(self.path, file, record)
+
+    def _known(self, names: Iterable[str]) -> set[str]:
+        wanted = set(names)
+        if odd := sorted(wanted - set(self.names)):
+            raise ValueError(
+                f"{self.path} is of another model: it has no {odd[0]!r} ({len(odd)} of {len(wanted)} names are not in "
+                f"it); load a checkpoint of this model"
+            )
+        return wanted
+
+    def _weights(self, part: PartRecord, wanted: Collection[str]) -> dict[str, Tensor]:
+        file, _, _ = files_of(part.name)
+        found = [name for name in part.files[file].tensors if name in wanted]
+        if not found:
+            return {}
+        with TensorReader(self.path, file, part.files[file]) as reader:
+            return {name: reader.read(name) for name in found}
+
+    def _values(self, part: PartRecord, wanted: Callable[[str, str], bool]) -> dict[str, dict[str, Any]]:
+        _, tensors_file, values_file = files_of(part.name)
+        found = json.loads(b"".join(chunks(self.path, values_file, part.files[values_file])))
+        found["extra"] = {"extra": found["extra"]}
+        with TensorReader(self.path, tensors_file, part.files[tensors_file]) as reader:
+            return {
+                kind: {
+                    name: decode(found["values"][number], reader.read)
+                    for name, number in found[kind].items()
+                    if wanted(kind, name)
+                }
+                for kind in (*OF_PARAMETERS, "extra")
+            }
+
+
+def read_manifest(path: Path | str) -> Checkpoint:
+    """The newest checkpoint in the folder `path`, or the one that `path` is.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointCorrupt: its manifest is damaged; notes say which older ones there are.
+    """
+    return Checkpoint(*checkpoint_files.read(path))
+
+
+def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> nn.Module:
+    """Give a model the weights and buffers of a checkpoint, such as for inference; needs no trainer.
+
+    As in PyTorch, numbers are rounded to the dtypes that the model has. Buffers that training did not use stay.
+
+    Args:
+        path: a folder of checkpoints (the newest is loaded), or one of them.
+        model: of the architecture that was trained, on any device.
+        strict: whether each parameter of the model must be in the checkpoint.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: it is of another model; says which tensor does not fit. The model is as it was.
+        FileNotFoundError: there is no checkpoint.
+        CheckpointCorrupt: it is damaged; the model may have some of its tensors.
+    """
+    checkpoint = read_manifest(path)
+    own_of: dict[str, dict[str, Tensor]] = {
+        # By all names of tied ones: which of them was trained depends on the model.
+        "parameter": dict(model.named_parameters(remove_duplicate=False)),
+        "buffer": dict(model.named_buffers(remove_duplicate=False)),
+    }
+    for kind, saved in (("parameter", checkpoint.parameters), ("buffer", checkpoint.buffers)):
+        for name, record in saved.items():
+            if name not in own_of[kind]:
+                raise ValueError(
+                    f"{checkpoint.path} is of another model: {type(model).__name__} has no {kind} {name!r}"
+                )
+            own = own_of[kind][name]
+            _check_alike(checkpoint.path, f"{kind} {name!r}", record, own, same_dtype=False)
+            if own.is_meta:
+                raise ValueError(f"{kind} {name!r} is on the device meta; call model.to_empty(device=...) first")
+    if strict:
+        loaded = {id(own_of["parameter"][name]) for name in checkpoint.parameters}
+        for name, own in own_of["parameter"].items():
+            if id(own) not in loaded:
+                raise ValueError(
+                    f"parameter {name!r} of {type(model).__name__} is not in {checkpoint.path}: it is of another "
+                    f"model, or does not train it; give strict=False to leave it as it is"
+                )
+    with torch.no_grad():
+        for part in checkpoint.manifest.parts:  # one after the other, to have little in memory twice
+            for name, tensor in checkpoint.weights((*part.parameters, *part.buffers)).items():
+                (own_of["parameter"] | own_of["buffer"])[name].copy_(tensor)
+    return model
+
+
+def save(folder: Path | str, state: Mapping[str, Any], *, keep: int | None = 2, **facts: Any) -> Path:
+    """Write a whole state, such as that of a `Player`, as one part.
+
+    Args:
+        folder: of all checkpoints of this training.
+        state: what `Player.state_dict` returned.
+        keep: as many checkpoints are in the folder afterwards; None: all.
+        facts: more that is to be read back with it, plain data (JSON).
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        TypeError: the state holds what no file can hold without a pickle.
+        OSError: it cannot be written; the checkpoints before it are unchanged.
+    """
+    of_run = {key: value for key, value in state.items() if key not in KINDS}
+    with checkpoint_files.begin(folder, int(state["num_steps"]), keep=keep) as writing:
+        return writing.commit([write_part(writing.path, "whole", state)], {**of_run, **facts})
+
+
+def _check_alike(path: Path, what: str, record: TensorRecord, own: Tensor, *, same_dtype: bool) -> None:
+    dtype = dtype_of(record)
+    if record.shape != tuple(own.shape) or (same_dtype and dtype != own.dtype):
+        raise ValueError(
+            f"{what} is {dtype} of shape {record.shape} in {path}, and {own.dtype} of shape {tuple(own.shape)} in the "
+            f"model; load a checkpoint of this model"
+        )
+
+
+def _records(part: PartRecord, names: Iterable[str]) -> list[tuple[str, TensorRecord]]:
+    file, _, _ = files_of(part.name)
+    tensors = part.files[file].tensors
+    return [(name, tensors[name]) for name in names]
+
+
+__all__ = ["Checkpoint", "load_module", "read_manifest", "save"]

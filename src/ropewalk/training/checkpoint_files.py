@@ -1,0 +1,246 @@
+"""The folder of a training's checkpoints: each is a folder of files that is whole, or is not there.
+
+    begin:   FOLDER/0007-step-20.tmp is made, and locked as long as its writer lives
+    parts:   every writer puts files of its own into it, each synced to the disk
+    commit:  manifest.json last ─▶ sync ─▶ rename to FOLDER/0007-step-20 ─▶ sync ─▶ the oldest are removed
+
+The first number counts the saves: the newest is found by its name, whatever steps were
+saved. The rename is the only moment that counts: a process may be killed, and the disk
+may fill up, at any other, and all that was saved before stays as it was. To be removed,
+a folder first gets the ending .tmp back, so that half of one is never taken for whole.
+
+Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ropewalk.errors import CheckpointCorrupt
+from ropewalk.training.manifests import MANIFEST, Manifest, PartRecord, read_manifest, write_manifest
+
+_SAVE = re.compile(r"(\d+)-step-\d+")
+_WRITING = ".tmp"
+
+_logger = logging.getLogger(__name__)
+
+
+class Writing:
+    """A checkpoint that is being written; made by `begin`. The end of its `with` abandons it, if it was not committed."""
+
+    def __init__(self, path: Path, step: int, keep: int | None) -> None:
+        #: Where writers put their parts.
+        self.path = path
+        self._step = step
+        self._keep = keep
+        self._lock: int | None = _locked(path)
+        self._open = True
+
+    def __enter__(self) -> Writing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.abandon()
+
+    def commit(self, parts: Sequence[PartRecord], facts: Mapping[str, Any]) -> Path:
+        """Make what was written the newest checkpoint, and remove the oldest beyond `keep`.
+
+        If that fails, it is abandoned.
+
+        Args:
+            parts: of all writers, which have ended.
+            facts: of the run as a whole, plain data (JSON).
+
+        Returns:
+            The checkpoint.
+
+        Raises:
+            OSError: it cannot be written, or a part is not there; those from before are still good.
+            ValueError: two parts hold the same name.
+            RuntimeError: it was committed or abandoned before.
+        """
+        if not self._open:
+            raise RuntimeError(f"{self.path} was committed or abandoned already; begin another")
+        try:
+            saved = self._commit(parts, facts)
+        except BaseException as error:
+            error.add_note(f"The checkpoint of step {self._step} was not saved; those before it are unchanged.")
+            self.abandon()  # a full disk needs the room
+            raise
+        self._close()
+        _remove_oldest(saved.parent, self._keep)
+        return saved
+
+    def abandon(self) -> None:
+        """Remove what was written; may be called twice, and does nothing after a commit."""
+        if self._open:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._close()
+
+    def _commit(self, parts: Sequence[PartRecord], facts: Mapping[str, Any]) -> Path:
+        _check_disjoint(parts)
+        for part in parts:
+            for file, record in part.files.items():
+                _check_there(self.path / file, record.size_bytes, part.name)
+        write_manifest(self.path, Manifest(self._step, dict(facts), tuple(parts)))
+        _sync_folder(self.path)
+        saved = self.path.with_name(self.path.name.removesuffix(_WRITING))
+        self.path.rename(saved)
+        _sync_folder(saved.parent)
+        return saved
+
+    def _close(self) -> None:
+        self._open = False
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
+    """Begin a checkpoint; removes what writers that were killed have left.
+
+    Args:
+        folder: made if it is missing; all writers reach it by this path.
+        step: steps of training that it holds.
+        keep: as many are there after it is committed, itself included; None: all.
+
+    Raises:
+        OSError: the folder cannot be made.
+        ValueError: `keep` or `step` make no sense.
+    """
+    if keep is not None and (not isinstance(keep, int) or keep < 1):
+        raise ValueError(f"keep must be a number of checkpoints above 0, or None for all, not {keep!r}")
+    if not isinstance(step, int) or step < 0:
+        raise ValueError(f"step must be a number of steps, 0 or more, not {step!r}")
+    folder = Path(folder).absolute()  # writers may work elsewhere
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_left(folder)
+    number = max((_number(path) for path in folder.iterdir() if _is_save(path.name.removesuffix(_WRITING))), default=0)
+    while True:
+        number += 1
+        path = folder / f"{number:04}-step-{step}{_WRITING}"
+        with contextlib.suppress(FileExistsError):  # another writer took the number just now
+            path.mkdir()
+            return Writing(path, step, keep)
+
+
+def saves(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((path for path in folder.iterdir() if _is_save(path.name)), key=_number, reverse=True)
+
+
+def read(path: Path | str) -> tuple[Path, Manifest]:
+    """A checkpoint and its manifest: the newest in the folder `path`, or `path` itself if it is one.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointCorrupt: its manifest is damaged; says which older ones there are.
+    """
+    path = Path(path).absolute()
+    if (path / MANIFEST).exists() or _is_save(path.name):
+        return path, read_manifest(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"there are no checkpoints in {path}: it is no folder")
+    while True:
+        found = saves(path)
+        if not found:
+            raise FileNotFoundError(
+                f"there is no checkpoint in {path}; one is a folder such as 0001-step-20, and what ends in {_WRITING} "
+                f"was never finished"
+            )
+        try:
+            return found[0], read_manifest(found[0])
+        except FileNotFoundError:
+            if not found[0].is_dir():
+                continue  # removed because newer ones came, after it was found
+            raise
+        except CheckpointCorrupt as error:
+            if len(found) > 1:
+                error.add_note(
+                    f"Older ones are there, to be loaded by their own path: {', '.join(map(str, found[1:]))}"
+                )
+            raise
+
+
+def _check_disjoint(parts: Sequence[PartRecord]) -> None:
+    holder: dict[str, str] = {}
+    for part in parts:
+        for name in (*part.parameters, *part.buffers):
+            if name in holder:
+                raise ValueError(
+                    f"the parts {holder[name]!r} and {part.name!r} both hold {name!r}; one must leave it out"
+                )
+            holder[name] = part.name
+
+
+def _check_there(path: Path, size_bytes: int, part: str) -> None:
+    try:
+        found_bytes = path.stat().st_size
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is not there, though part {part!r} was written; all hosts must reach the folder of checkpoints by "
+            f"this path, on a file system that they share"
+        ) from None
+    if found_bytes != size_bytes:
+        raise OSError(f"{path} is {found_bytes} bytes long, and part {part!r} was written with {size_bytes}")
+
+
+def _is_save(name: str) -> bool:
+    return _SAVE.fullmatch(name) is not None
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("-")[0])
+
+
+def _remove_oldest(folder: Path, keep: int | None) -> None:
+    for path in saves(folder)[keep:] if keep else []:
+        try:
+            left = path.rename(path.with_name(path.name + _WRITING))
+            shutil.rmtree(left)
+        except OSError as error:
+            _logger.warning("checkpoint %s is not kept, and could not be removed: %s", path, error)
+
+
+def _remove_left(folder: Path) -> None:
+    for path in folder.iterdir():
+        left = path.name.endswith(_WRITING) and _is_save(path.name.removesuffix(_WRITING))
+        if left and (lock := _locked(path)) is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock of this process on a folder, which ends with it at the latest; None: there is another's, or no locks."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)  # or the new names may be lost with the power
+    finally:
+        os.close(fd)
+
+
+__all__ = ["Writing", "begin", "read", "saves"]

@@ -1,0 +1,109 @@
+"""The part of a checkpoint that one worker writes: what its stages have learnt, without a pickle.
+
+    weights-PART.safetensors    parameters and buffers, under the names of the user's model
+    state-PART.safetensors      tensors of the optimizer, its options, schedules of the learning rate, and extra
+    state-PART.json             all the rest of these
+
+The state has the shape that `pipeline.stages.saved_training` gives it. Reading is in `checkpoint`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.parse
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from ropewalk.training.manifests import FileRecord, PartRecord, write_file
+from ropewalk.training.plain_state import Encoder
+from ropewalk.training.tensor_file import check_writable, write_tensors
+
+#: What a state holds by the names of tensors that have their own bytes, and by the names of parameters.
+WEIGHTS = ("parameters", "buffers")
+OF_PARAMETERS = ("optimizer", "options", "rates")
+KINDS = (*WEIGHTS, *OF_PARAMETERS)
+
+
+def only(state: Mapping[str, Any], names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """What a state says of these parameters and buffers."""
+    return {kind: {name: value for name, value in state[kind].items() if name in names} for kind in KINDS}
+
+
+def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: Any = None) -> PartRecord:
+    """Write what one worker holds; returns when it is on the disk. For any thread.
+
+    Args:
+        folder: of the checkpoint that is being written.
+        name: of the part; every writer has one of its own.
+        state: in the shape of `saved_training.taken`, with names that no other part holds; must not change meanwhile.
+        extra: whatever else this worker has, such as the state of its exchange: tensors and plain values.
+
+    Raises:
+        TypeError: the state holds what no file can hold without a pickle; nothing was written.
+        OSError: it cannot be written, or was written before; nothing of it is left.
+    """
+    weights = {name: tensor for kind in WEIGHTS for name, tensor in state[kind].items()}
+    for one, tensor in weights.items():
+        check_writable(tensor, f"{'parameter' if one in state['parameters'] else 'buffer'} {one!r}")
+    encoder = Encoder()
+    values = _encoded(encoder, state, extra)
+    weights_file, tensors_file, values_file = files_of(name)
+    made: list[Path] = []
+
+    def made_here(file: str) -> Path:
+        made.append(Path(folder) / file)
+        return made[-1]
+
+    try:
+        files = {
+            weights_file: write_tensors(made_here(weights_file), weights),
+            tensors_file: write_tensors(made_here(tensors_file), encoder.tensors),
+            values_file: FileRecord(*write_file(made_here(values_file), [values]), {}),
+        }
+    except BaseException as error:
+        for path in made if not isinstance(error, FileExistsError) else []:
+            path.unlink(missing_ok=True)  # a full disk needs the room
+        error.add_note(f"Part {name!r} of the checkpoint in {folder} was not written.")
+        raise
+    return PartRecord(name, tuple(state["parameters"]), tuple(state["buffers"]), files)
+
+
+def start_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: Any = None) -> Future[PartRecord]:
+    """Do `write_part` in a thread of its own."""
+    written = Future[PartRecord]()
+
+    def write() -> None:
+        try:
+            written.set_result(write_part(folder, name, state, extra))
+        except BaseException as error:  # whoever waits hears of it
+            written.set_exception(error)
+
+    threading.Thread(target=write, name=f"ropewalk-checkpoint-{name}", daemon=True).start()
+    return written
+
+
+def _encoded(encoder: Encoder, state: Mapping[str, Any], extra: Any) -> bytes:
+    """The JSON of a part. Each value is there once, because parameters of a group have the same options and rates."""
+    numbers: dict[str, int] = {}
+
+    def number(value: Any, place: str) -> int:
+        text = json.dumps(encoder.encode(value, place), allow_nan=False, separators=(",", ":"))
+        return numbers.setdefault(text, len(numbers))
+
+    found: dict[str, Any] = {
+        kind: {name: number(value, f"{kind}.{name}") for name, value in state[kind].items()} for kind in OF_PARAMETERS
+    }
+    found["extra"] = number(extra, "extra")
+    return f'{json.dumps(found)[:-1]},"values":[{",".join(numbers)}]}}'.encode()
+
+
+def files_of(part: str) -> tuple[str, str, str]:
+    """The names of a part's files: weights, tensors of the state, the rest of it."""
+    stem = urllib.parse.quote(part, safe="")
+    return f"weights-{stem}.safetensors", f"state-{stem}.safetensors", f"state-{stem}.json"
+
+
+__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "files_of", "only", "start_part", "write_part"]

@@ -1,0 +1,122 @@
+"""Plain values as JSON, with their tensors put aside: what optimizers, schedules and exchanges keep, without a pickle.
+
+    {"step": tensor(3.), "betas": (0.9, 0.999), "best": inf}
+        ─▶ {"step": {"$tensor": "state.step"}, "betas": {"$tuple": [0.9, 0.999]}, "best": {"$float": "inf"}}
+        and {"state.step": tensor(3.)}, which go into a file of their own
+
+What comes back equals what went in, types included, except that numpy's numbers become
+Python's. Anything else is refused by its place, because it would need code to rebuild.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.training.tensor_file import check_writable
+
+#: Dictionaries that are more than dictionaries; schedules of the learning rate keep milestones in a Counter.
+_DICTS: dict[str, type[dict[Any, Any]]] = {"$dict": dict, "$counter": Counter, "$ordered": OrderedDict}
+_NUMPY_NUMBERS: Any = np.bool_, np.integer, np.float16, np.float32, np.float64
+_DICT_MARKS = {kind: mark for mark, kind in _DICTS.items()}
+
+
+class Encoder:
+    """Makes JSON of values, and collects their tensors under names of their own."""
+
+    def __init__(self) -> None:
+        #: All tensors so far.
+        self.tensors: dict[str, Tensor] = {}
+
+    def encode(self, value: Any, place: str) -> Any:
+        """What `json.dumps` takes for a value.
+
+        Args:
+            value: tensors, numbers, text, None, dtypes, and lists, tuples and dictionaries of them.
+            place: where it is, for errors and for the names of tensors.
+
+        Raises:
+            TypeError: it holds something else; names the place.
+        """
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if isinstance(value, _NUMPY_NUMBERS):
+            return self.encode(value.item(), place)
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if isinstance(value, Tensor):
+            return self._tensor(value, place)
+        if isinstance(value, torch.dtype):
+            return {"$dtype": str(value).removeprefix("torch.")}
+        if type(value) in (list, tuple, torch.Size):
+            items = [self.encode(item, f"{place}.{index}") for index, item in enumerate(value)]
+            return items if type(value) is list else {"$tuple": items}
+        if (mark := _DICT_MARKS.get(cast(type[Any], type(value)))) is not None:
+            return self._dict(value, mark, place)
+        raise TypeError(
+            f"{place} is {value!r} of the class {type(value).__qualname__}, which a checkpoint cannot hold, because "
+            f"nothing in it is pickled; it can hold tensors, numbers, text, None, and lists, tuples and dictionaries "
+            f"of them"
+        )
+
+    def _tensor(self, tensor: Tensor, place: str) -> dict[str, Any]:
+        check_writable(tensor, place)
+        name, again = place, 1
+        while name in self.tensors:
+            again += 1
+            name = f"{place}#{again}"
+        # Files hold rows one after the other; of another order, such as channels_last, the order is written as well.
+        order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+        turned = tensor.permute(order)
+        if tensor.is_contiguous() or not turned.is_contiguous():
+            self.tensors[name] = tensor
+            return {"$tensor": name}
+        self.tensors[name] = turned
+        return {"$tensor": name, "order": order}
+
+    def _dict(self, value: Mapping[Any, Any], mark: str, place: str) -> Any:
+        if mark == "$dict" and all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: self.encode(item, f"{place}.{key}") for key, item in value.items()}
+        pairs = [
+            [self.encode(key, f"a key of {place}"), self.encode(item, f"{place}.{key}")] for key, item in value.items()
+        ]
+        return {mark: pairs}
+
+
+def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
+    """The value that was encoded.
+
+    Args:
+        encoded: what `Encoder.encode` returned, or `json.loads` of its text.
+        read: a tensor by its name.
+    """
+    if isinstance(encoded, list):
+        return [decode(item, read) for item in cast(list[Any], encoded)]
+    if not isinstance(encoded, dict):
+        return encoded
+    known = cast(dict[str, Any], encoded)
+    mark = next((key for key in known if key.startswith("$")), None)
+    match mark:
+        case None:
+            return {key: decode(item, read) for key, item in known.items()}
+        case "$float":
+            return float(known[mark])
+        case "$tuple":
+            return tuple(decode(item, read) for item in known[mark])
+        case "$dtype":
+            return getattr(torch, known[mark])
+        case "$tensor":
+            tensor = read(known[mark])
+            order: list[int] = known.get("order", [])
+            return tensor.permute([order.index(axis) for axis in range(len(order))]) if order else tensor
+        case _:
+            return _DICTS[mark]({decode(key, read): decode(item, read) for key, item in known[mark]})
+
+
+__all__ = ["Encoder", "decode"]

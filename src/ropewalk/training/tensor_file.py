@@ -1,0 +1,168 @@
+"""Tensors in a file of the safetensors format, written and read once from end to end, with their checksums.
+
+    8 bytes: length of the header │ header (JSON): name ─▶ dtype, shape, place │ bytes of one tensor after the other
+
+Whatever reads safetensors (https://huggingface.co/docs/safetensors) reads these files, and tests do so with its
+package. That package is not used here: digests are taken of the bytes on their way, a full disk is an `OSError` with
+its number, and a file that is cut off while it is read is an error, where a mapped one would be a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.training.manifests import FileRecord, TensorRecord, damaged, opened, write_file
+
+_PREFIX = struct.Struct("<Q")
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "C64": torch.complex64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+def check_writable(tensor: Tensor, what: str) -> None:
+    """Refuse a tensor that no file can hold.
+
+    Args:
+        tensor: on any device.
+        what: words for it, such as "parameter 'layer.weight'".
+
+    Raises:
+        TypeError: says what it is.
+    """
+    kind = ""
+    if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
+        kind = f"of the class {type(tensor).__name__}"
+    elif tensor.layout is not torch.strided:
+        kind = f"of the layout {tensor.layout}"
+    elif tensor.is_meta:
+        kind = "on the device meta, without data"
+    elif tensor.dtype not in _CODES:
+        kind = f"of {tensor.dtype}"
+    if kind:
+        raise TypeError(
+            f"{what} is a tensor {kind}, which a checkpoint cannot hold; it can hold dense torch.Tensors of "
+            f"{', '.join(sorted(str(dtype).removeprefix('torch.') for dtype in _CODES))}"
+        )
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
+    """Write a new file; returns when it is on the disk.
+
+    Args:
+        path: of the file.
+        tensors: that `check_writable` lets pass; they must not change meanwhile. Other devices are copied one by one.
+
+    Raises:
+        OSError: it cannot be written, or is there.
+    """
+    # Larger elements first, as the format's own writer does: so each lies where its type can be mapped.
+    names = sorted(tensors, key=lambda name: -tensors[name].element_size())
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    begins: dict[str, int] = {}
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        begins[name], end = end, end + tensor.numel() * tensor.element_size()
+        place = [begins[name], end]
+        header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    checksums: dict[str, int] = {}
+
+    def parts() -> Iterator[bytes | memoryview]:
+        yield _PREFIX.pack(len(encoded)) + encoded
+        for name in names:
+            content = _bytes_of(_on_cpu(tensors[name]))
+            checksums[name] = zlib.crc32(content)
+            yield content
+
+    size_bytes, sha256 = write_file(path, parts())
+    first = _PREFIX.size + len(encoded)
+    records = {
+        name: TensorRecord(_CODES[one.dtype], tuple(one.shape), first + begins[name], checksums[name])
+        for name, one in tensors.items()
+    }
+    return FileRecord(size_bytes, sha256, records)
+
+
+class TensorReader:
+    """Reads tensors of one file by name, and checks each.
+
+    Raises:
+        CheckpointCorrupt: the file is missing, or not as long as it was.
+    """
+
+    def __init__(self, save: Path, file: str, record: FileRecord) -> None:
+        self._path = save / file
+        self._record = record
+        self._file = opened(save, file, record)
+
+    def __enter__(self) -> TensorReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def read(self, name: str) -> Tensor:
+        """A tensor, in memory of its own.
+
+        Raises:
+            CheckpointCorrupt: its bytes are not those that were written.
+        """
+        record = self._record.tensors[name]
+        dtype = dtype_of(record)
+        if record.begin + math.prod(record.shape) * dtype.itemsize > self._record.size_bytes:
+            raise damaged(self._path, f"it is too short for {name!r} of shape {record.shape}")
+        tensor = torch.empty(record.shape, dtype=dtype)
+        content = _bytes_of(tensor)
+        self._file.seek(record.begin)
+        self._file.readinto(content)
+        if zlib.crc32(content) != record.crc32:
+            raise damaged(self._path, f"the bytes of {name!r} are not those that were written (CRC-32 differs)")
+        return tensor
+
+
+def dtype_of(record: TensorRecord) -> torch.dtype:
+    """The type of a tensor's elements."""
+    return _DTYPES[record.dtype]
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a dense tensor on the CPU."""
+    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()  # numpy's types do not say that it is a buffer
+    return memoryview(array)
+
+
+__all__ = ["TensorReader", "check_writable", "dtype_of", "write_tensors"]
