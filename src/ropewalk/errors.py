@@ -39,6 +39,9 @@
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
     ├── PlayerFailed                          a player was used after one of its steps had failed; the cause is why
+    ├── TrainerFailed                         the same of a trainer on processes
+    ├── StageLost (ConnectionError)           the process of a stage is gone, and training cannot go on without it
+    ├── StageStalled (TimeoutError)           stages answer, and a step does not come to its end
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange that do not fit; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and in what
@@ -383,6 +386,32 @@ class PlayerFailed(RopewalkError):
     """
 
     step: int = 0
+
+
+class TrainerFailed(RopewalkError):
+    """A trainer was used after it had failed; why it failed is the cause."""
+
+
+class StageLost(RopewalkError, ConnectionError):
+    """The process of a stage is gone, and training cannot go on without it.
+
+    Attributes:
+        stages: ids of the stages it ran.
+        cause: what is known of its end, in words.
+    """
+
+    stages: tuple[int, ...] = ()
+    cause: str = ""
+
+
+class StageStalled(RopewalkError, TimeoutError):
+    """All stages answer when they are asked, but a step does not come to its end.
+
+    Attributes:
+        waited_s: seconds that were waited for it.
+    """
+
+    waited_s: float = 0.0
 
 
 class ExchangeError(RopewalkError):

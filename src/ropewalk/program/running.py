@@ -85,6 +85,11 @@ class RunningProgram:
         """Name of the program."""
         return self._conductor.name
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self._over.is_set()
+
     def __enter__(self) -> RunningProgram:
         return self
 
@@ -173,6 +178,24 @@ class RunningProgram:
         """
         unit = self._spec(name).unit
         self._call(lambda: self._conductor.restart(unit))
+
+    def kill(self, name: str, replica: int) -> None:
+        """End the process of a replica at once, as one that does not answer; its restart rule then says what follows.
+
+        In threads mode, where a replica has no process, nothing happens.
+
+        Raises:
+            ValueError: there is no such node.
+            ProgramStopped: the program has ended.
+        """
+        unit = self._spec(name).unit
+
+        def end() -> None:
+            for one in self._conductor.units:
+                if (one.name.unit, one.name.replica) == (unit, replica):
+                    self._hosting.signal(one.name, signal.SIGKILL)
+
+        self._call(end)
 
     def client(self, name: str) -> Any:
         """A client of a service, for code outside of the program.

@@ -1,0 +1,145 @@
+"""What passes between the controller and the stage processes.
+
+Training     once, when a process starts: the model without its numbers, the loss, the optimizer
+Assignment   at each deployment (a new epoch): the plan, which worker this process is, where its numbers come from
+Admission    at each step: the micro-batches, of each only what this worker needs
+Outcome      the answer to an admission: losses, and snapshots that lie with a peer now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.stage_maker import OptimizerMaker
+from ropewalk.pipeline.stages.tensor_source import TensorSource
+from ropewalk.pipeline.stages.training_options import TrainingOptions
+from ropewalk.training.blueprint import Blueprint
+from ropewalk.training.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What every stage process of a trainer is told when it starts."""
+
+    blueprint: Blueprint
+    loss: Loss
+    optimizers: OptimizerMaker
+    options: TrainingOptions = TrainingOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class FromTensors:
+    """The training begins with these parameters and buffers."""
+
+    tensors: Mapping[str, Tensor]
+
+    def only(self, names: Iterable[str]) -> FromTensors:
+        """Those of one process."""
+        return FromTensors({name: self.tensors[name] for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class FromSource:
+    """It begins with parameters and buffers that each process makes or reads by itself."""
+
+    source: TensorSource
+
+
+@dataclass(frozen=True, slots=True)
+class FromSnapshots:
+    """It goes on from a cut, of which peers hold the snapshots."""
+
+    cut: Cut
+    #: By worker of the epoch that took them, the seat where its snapshot lies.
+    places: Mapping[Worker, int]
+    #: Whether the plan is the one of that epoch, so that all versions of the weights are taken up again.
+    same_plan: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FromState:
+    """It goes on from what `state_dict` gave."""
+
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FromCheckpoint:
+    """It goes on from files, of which each process reads what it needs."""
+
+    checkpoint: Checkpoint
+
+
+Origin = FromTensors | FromSource | FromSnapshots | FromState | FromCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a process is to be in one epoch."""
+
+    epoch: int
+    plan: Plan
+    schedule: Schedule
+    worker: Worker
+    seed: int
+    #: Where each worker sits: which replica of the node "stages" it is.
+    seats: Mapping[Worker, int]
+    origin: Origin
+    #: Where the numbers of micro-batches and versions go on.
+    start: Cut
+    #: The seat that keeps its snapshots; None: it takes none.
+    keeper: int | None
+
+
+class Given(NamedTuple):
+    """One micro-batch at one stage, where the stage needs something of it that no other stage brings."""
+
+    stage: int
+    micro_batch: int
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One step, or a drain, as one worker sees it."""
+
+    epoch: int
+    #: Counts admissions of an epoch, from 0: calls may overtake each other.
+    number: int
+    #: How many micro-batches are admitted.
+    num: int
+    given: tuple[Given, ...]
+    #: Whether the pipeline is emptied after them.
+    drains: bool = False
+    #: Whether a snapshot is taken at the cut behind it.
+    snapshot: bool = False
+
+
+class Kept(NamedTuple):
+    """A snapshot that lies with a peer."""
+
+    cut: Cut
+    #: Seconds that it held up the computing, and its size.
+    took_s: float
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a worker has to say when it has done all that an admission made certain."""
+
+    #: Of which micro-batches there are losses, their values in one tensor, and what each counts.
+    micro_batches: tuple[int, ...]
+    values: Tensor | None
+    weights: tuple[float | None, ...]
+    #: Snapshots that were brought away since the last outcome.
+    kept: tuple[Kept, ...] = ()

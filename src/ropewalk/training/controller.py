@@ -1,0 +1,408 @@
+"""The controller: deploys a plan on stage processes, admits steps, and goes on after deaths.
+
+    Trainer ── step, drain, ask ──▶ Controller ── calls ──▶ stage processes          in the thread of the caller
+                                       ▲  │                       │
+                                       │  └ retained: what was admitted since the newest cut of which all have snapshots
+                                       └── answers: losses, failures, deaths
+
+    a death ──▶ the others drop what they do ──▶ the plan is deployed again, from the cut ──▶ what is retained is
+                admitted again
+
+It has no thread of its own: a death is acted upon by whoever calls or waits next.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageLost, TrainerFailed
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.resuming import can_cut
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.step_metrics import StepMetrics
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.training.assignment import Admission, Assignment, FromSnapshots, FromTensors, Given, Origin, Outcome
+from ropewalk.training.needs import Need, needs_of
+from ropewalk.training.patience import Patience
+from ropewalk.training.positions import behind
+from ropewalk.training.stage_fleet import SeatsLost, StageFleet
+from ropewalk.training.succession import merged, without_workers
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Steps that are admitted before the first of them is done, so that no stage waits for the launcher.
+AHEAD = 2
+
+
+@dataclass(slots=True, eq=False)
+class Retained:
+    """Something that was admitted, kept until all have a snapshot behind it."""
+
+    pieces: Sequence[Piece]
+    metrics: StepMetrics | None
+    drains: bool
+    #: Where the pipeline is behind it; of the present plan.
+    position: Cut | None = None
+    futures: dict[Worker, Future[Outcome]] | None = None
+    is_done: bool = False
+
+
+class Controller:
+    """The stage processes of one trainer, as the trainer sees them."""
+
+    def __init__(
+        self,
+        fleet: StageFleet,
+        graph: ModelGraph,
+        plan: Plan,
+        schedule: Schedule,
+        origin: Origin,
+        *,
+        seed: int,
+        patience: Patience,
+        snapshot_every: int | None,
+    ) -> None:
+        self.plan, self.schedule = plan, schedule
+        self.seed = seed
+        #: What happened that a person should know, oldest first.
+        self.events: list[str] = []
+        self._fleet = fleet
+        self._graph = graph
+        self._origin = origin
+        self._patience = patience
+        self._snapshot_every = snapshot_every
+        self._epoch = -1
+        self._number = 0
+        #: Behind all that was admitted.
+        self._position = Cut.start(plan)
+        self._retained: deque[Retained] = deque()
+        self._losses: dict[int, tuple[StepMetrics, int]] = {}
+        #: By cut, who has brought a snapshot of it to its keeper.
+        self._kept: dict[Cut, set[Worker]] = {}
+        #: The newest cut of which all snapshots are kept, and the epoch that took them; None: training goes on from
+        #: `_origin`.
+        self._cut: Cut | None = None
+        self._cut_epoch = -1
+        self._cut_plan = plan
+        self._num_since_snapshot = 0
+        self._num_deaths = 0
+        self._failure: BaseException | None = None
+        self._seats: dict[Worker, int] = {}
+        self._needs: tuple[Need, ...] = ()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the processes and deploy the plan."""
+        self._fleet.start()
+        missing = self._fleet.take_seats(range(self._fleet.num), self._patience.start_s)
+        if missing:
+            raise StageLost(
+                f"{len(missing)} of {self._fleet.num} processes did not come up within {self._patience.start_s:g} s; "
+                f"the first is number {min(missing)}: {missing[min(missing)]}",
+                cause=missing[min(missing)],
+            )
+        self._guarded(lambda: self._deploy(self._origin, Cut.start(self.plan)))
+
+    def close(self, grace_s: float | None = None) -> None:
+        """End all processes; may be called twice."""
+        self._fleet.close(grace_s)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def admit(self, pieces: Sequence[Piece], metrics: StepMetrics) -> None:
+        """Hand a mini-batch to the stages; waits only while too many are under way."""
+        self._check()
+        # A short mini-batch must not share its update with the next one's pieces.
+        drains = not self.schedule.flushes and len(pieces) < self.plan.micro_batches
+        self._guarded(self._make_room)
+        one = Retained(pieces, metrics, drains)
+        self._retained.append(one)
+        self._guarded(lambda: self._send(one))
+
+    def drain(self) -> None:
+        """Finish all that was admitted."""
+        self._check()
+        if not self.schedule.flushes and self._retained and not self._retained[-1].drains:
+            one = Retained((), None, drains=True)
+            self._retained.append(one)
+            self._guarded(lambda: self._send(one))
+        self._guarded(lambda: self._finish(lambda: not self._under_way))
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait for steps under way until something is true; drains if that does not make it true."""
+        self._check()
+        self._guarded(lambda: self._finish(lambda: done() or not self._under_way))
+        if not done():
+            self.drain()
+
+    def ask(self, call: Callable[[Any, Worker], Future[T]], what: str) -> dict[Worker, T]:
+        """What each worker answers, when nothing is in flight."""
+        while True:
+            self.drain()
+            try:
+                futures = {worker: call(self._client(worker), worker) for worker in self.plan.workers}
+                return self._fleet.answers(futures, self._seats, what)
+            except SeatsLost as lost:
+                self._guarded(lambda lost=lost: self._recover(lost))
+
+    def redeploy(self, plan: Plan, schedule: Schedule, origin: Origin) -> None:
+        """Go on with another plan or from another state; nothing is in flight."""
+        self._check()
+        self._retained.clear()
+        self.plan, self.schedule, self._origin, self._cut = plan, schedule, origin, None
+        if len(plan.workers) > self._fleet.num:
+            self._fleet.scale(len(plan.workers))
+        self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _under_way(self) -> list[Retained]:
+        return [one for one in self._retained if not one.is_done]
+
+    def _make_room(self) -> None:
+        self._finish(lambda: len(self._under_way) < AHEAD)
+
+    def _finish(self, is_enough: Callable[[], bool]) -> None:
+        while not is_enough():
+            self._settle(self._under_way[0])
+
+    def _send(self, one: Retained) -> None:
+        """Admit it in this epoch; after a recovery it was admitted already."""
+        if one.futures is not None:
+            return
+        first = self._position.next_micro_batch
+        given: dict[Worker, list[Given]] = {worker: [] for worker in self.plan.workers}
+        for index, piece in enumerate(one.pieces):
+            number = first + index
+            if not self.schedule.flushes and one.metrics is not None:
+                self._losses[number] = one.metrics, index
+            for stage, need in enumerate(self._needs):
+                if need.of_piece:
+                    given[self.plan.worker_of(stage, number)].append(Given(stage, number, need.part_of(piece)))
+        one.position = self._position = behind(
+            self.plan, self.schedule, self._position, len(one.pieces), drains=one.drains
+        )
+        snapshot = self._is_snapshot_due(one.position)
+        number, self._number = self._number, self._number + 1
+        one.futures = {}
+        for worker in self.plan.workers:
+            admission = Admission(
+                self._epoch, number, len(one.pieces), tuple(given[worker]), drains=one.drains, snapshot=snapshot
+            )
+            one.futures[worker] = self._client(worker).work.future(admission)
+
+    def _settle(self, one: Retained) -> None:
+        """Wait for something that was admitted, and hear what became of it."""
+        assert one.futures is not None
+        outcomes = self._fleet.answers(one.futures, self._seats, "a step")
+        for worker, outcome in outcomes.items():
+            if outcome.values is not None:
+                values = outcome.values.unbind()
+                for number, value, weight in zip(outcome.micro_batches, values, outcome.weights, strict=True):
+                    # With a flush each step counts its micro-batches anew, and answers for them itself.
+                    metrics, index = self._losses.pop(number, (one.metrics, number))
+                    assert metrics is not None
+                    metrics.put(index, value, weight)
+            for kept in outcome.kept:
+                self._kept.setdefault(kept.cut, set()).add(worker)
+        one.is_done, one.futures = True, {}
+        self._num_deaths = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what is before the newest cut of which all snapshots are kept."""
+        wanted = set(self._snapshot_workers)
+        positions = [one.position for one in self._retained]
+        whole = [index for index, position in enumerate(positions) if self._kept.get(position, set()) >= wanted]
+        if not whole:
+            return
+        newest = positions[whole[-1]]
+        assert newest is not None
+        for _ in range(whole[-1] + 1):
+            self._retained.popleft()
+        self._cut, self._cut_epoch, self._cut_plan = newest, self._epoch, self.plan
+        self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _snapshot_workers(self) -> list[Worker]:
+        """Replicas hold the same, so the first of each takes them."""
+        return [worker for worker in self.plan.workers if worker.replica == 0]
+
+    def _is_snapshot_due(self, position: Cut) -> bool:
+        self._num_since_snapshot += 1
+        if self._snapshot_every is None or self._num_since_snapshot < self._snapshot_every:
+            return False
+        if not can_cut(self.plan, self.schedule, position):
+            return False
+        self._num_since_snapshot = 0
+        return True
+
+    def _keeper(self, worker: Worker) -> int | None:
+        """Who keeps the snapshots of a worker: the next seat, so never its own."""
+        if self._snapshot_every is None or worker.replica != 0:
+            return None
+        return (self._seats[worker] + 1) % self._fleet.num if self._fleet.num > 1 else None
+
+    # --- deployment and recovery --------------------------------------------------------------------------------------
+
+    def _deploy(self, origin: Origin, start: Cut) -> None:
+        """Make the processes the workers of the plan, and admit again what is retained."""
+        self._epoch += 1
+        self._number = 0
+        self._losses.clear()
+        self._kept.clear()
+        self._position = start
+        seats = sorted(self._fleet.present)
+        if len(seats) < len(self.plan.workers):
+            raise SeatsLost({})
+        self._seats = dict(zip(self.plan.workers, seats, strict=False))
+        self._needs = needs_of(self.plan, self._graph)
+        workers = self.plan.workers
+        assigned = {worker: self._client(worker).assign.future(self._assigned(worker, origin, start)) for worker in workers}
+        endpoints = self._fleet.answers(assigned, self._seats, "the deployment of the plan")
+        connected = {worker: self._client(worker).connect.future(self._epoch, endpoints) for worker in workers}
+        self._fleet.answers(connected, self._seats, "the deployment of the plan")
+        for one in self._retained:
+            one.futures, one.is_done = None, False
+        for one in list(self._retained):
+            self._make_room_for(one)
+            self._send(one)
+
+    def _make_room_for(self, one: Retained) -> None:
+        """As when it was admitted first, only so many are under way at once."""
+        while len(ahead := [other for other in self._retained if other.futures and not other.is_done]) >= AHEAD:
+            self._settle(ahead[0])
+
+    def _assigned(self, worker: Worker, origin: Origin, start: Cut) -> Assignment:
+        if isinstance(origin, FromTensors):
+            names = [name for stage in self.plan.groups[worker.group] for name in self._needs[stage].names]
+            origin = origin.only(dict.fromkeys(names))
+        return Assignment(
+            self._epoch,
+            self.plan,
+            self.schedule,
+            worker,
+            self.seed,
+            self._seats,
+            origin,
+            start,
+            self._keeper(worker),
+        )
+
+    def _guarded(self, do: Callable[[], object]) -> None:
+        """Do something, and if processes die in it, recover and do it again; other failures end the training."""
+        lost: SeatsLost | None = None
+        while True:
+            try:
+                if lost is not None:
+                    self._recover(lost)
+                    lost = None
+                do()
+                return
+            except SeatsLost as error:
+                lost = error
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def _recover(self, lost: SeatsLost) -> None:
+        """After deaths: choose the plan to go on with, and deploy it from the newest cut that can be had."""
+        self._num_deaths += 1
+        for seat, cause in lost.seats.items():
+            self.events.append(f"{self._who(seat)} was lost: {cause}")
+            log.warning(self.events[-1])
+        if self._num_deaths > self._patience.max_deaths:
+            self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
+        self._fleet.abort(self._seats.values(), self._epoch)
+        self._find_places(lost)
+        plan = self._plan_after(lost)
+        if plan is not self.plan:
+            self.events.append(f"training goes on with {len(plan.workers)} workers")
+            log.warning(self.events[-1])
+            self.plan = plan
+        same_plan = plan is self._cut_plan
+        origin = replace(self._origin, same_plan=same_plan) if isinstance(self._origin, FromSnapshots) else self._origin
+        self._deploy(origin, self._cut if self._cut is not None and same_plan else Cut.start(plan))
+
+    def _find_places(self, lost: SeatsLost) -> None:
+        """Where the training can go on from: the newest cut, if living processes have all snapshots of it."""
+        if self._cut is None:
+            return
+        places: dict[Worker, int] = {}
+        for seat, contents in self._fleet.kept().items():
+            places |= {worker: seat for epoch, worker, cut in contents if (epoch, cut) == (self._cut_epoch, self._cut)}
+        wanted = {worker for worker in self._cut_plan.workers if worker.replica == 0}
+        if missing := wanted - places.keys():
+            stages = ", ".join(str(stage) for worker in missing for stage in self._cut_plan.groups[worker.group])
+            self._end(lost, f"the snapshot of stage {stages} was kept by a process that is gone as well")
+        self._origin = FromSnapshots(self._cut, places, same_plan=True)
+
+    def _plan_after(self, lost: SeatsLost) -> Plan:
+        """The plan to go on with: without lost replicas if others are left, else the same with new processes.
+
+        If these do not come, one with fewer workers.
+        """
+        gone = {worker for worker, seat in self._seats.items() if seat in lost.seats}
+        fewer = without_workers(self.plan, gone)
+        if fewer is not None and self._can_run(fewer):
+            return fewer
+        missing = self._fleet.take_seats(range(self._fleet.num), self._patience.replace_s)
+        if len(self._fleet.present) >= len(self.plan.workers):
+            return self.plan
+        plan = fewer or self.plan
+        for worker in sorted(gone, reverse=True):
+            if len(plan.workers) <= len(self._fleet.present):
+                break
+            try:
+                for stage in reversed(self.plan.groups[worker.group]):
+                    plan = merged(plan, stage)
+            except PlanInvalid as error:
+                self._end(SeatsLost(missing), f"no process came in its place, and {error}")
+        if not self._can_run(plan):
+            self._end(SeatsLost(missing), f"no process came in its place, and {self.schedule.name} cannot run without")
+        return plan
+
+    def _can_run(self, plan: Plan) -> bool:
+        try:
+            self.schedule.check(plan)
+        except ScheduleInvalid:
+            return False
+        return True
+
+    def _end(self, lost: SeatsLost, why: str) -> None:
+        seat, cause = next(iter(lost.seats.items()), (-1, "it is not known"))
+        raise StageLost(
+            f"{self._who(seat)} was lost ({cause}), and training cannot go on: {why}",
+            stages=tuple(self._stages_at(seat)),
+            cause=cause,
+        )
+
+    def _who(self, seat: int) -> str:
+        return f"the process of stage {', '.join(map(str, self._stages_at(seat)))}"
+
+    def _stages_at(self, seat: int) -> Sequence[int]:
+        return [stage for worker, at in self._seats.items() if at == seat for stage in self.plan.groups[worker.group]]
+
+    def _client(self, worker: Worker) -> Any:
+        return self._fleet.client(self._seats[worker])
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise TrainerFailed(
+                f"this trainer failed before with {type(self._failure).__name__}: {self._failure}; make a new one, and "
+                f"load the last checkpoint"
+            ) from self._failure

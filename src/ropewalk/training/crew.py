@@ -1,0 +1,196 @@
+"""One worker of one epoch: its stages, its links, and the list of what it has yet to do.
+
+    admit ──▶ [F0:0 S0:0>1 F0:1 ... U0v1 | answer | ...] ──▶ one after the other, each as soon as it can be
+                                     │         └ called when all before it is done: losses go home
+                                     └ behind the step of a cut: a snapshot goes to the keeper, in the background
+
+It lives in the main thread of its process; nothing here is called by another thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ropewalk.pipeline.actions import Action
+from ropewalk.pipeline.resuming import can_cut, last_step
+from ropewalk.pipeline.schedules.streams import Cut
+try:
+    from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
+except ModuleNotFoundError:
+    SnapshotTaker = WorkerSnapshot = put = None
+from ropewalk.pipeline.stages.stage_maker import StageMaker
+from ropewalk.pipeline.stages.stage_worker import StageWorker
+from ropewalk.pipeline.stages.wiring import wire
+from ropewalk.pipeline.stages.tensor_source import TensorSource
+from ropewalk.training.blueprint import Blueprint
+from ropewalk.training.assignment import Admission, Assignment, Outcome, Training
+from ropewalk.training.couriers import Courier
+from ropewalk.training.link_sums import LinkSums
+from ropewalk.training.links import ProcessLinks
+from ropewalk.training.recorder import ADMISSION, Recorder
+
+#: Whoever waits for others looks this often whether he is still wanted.
+_LOOK_S = 0.5
+
+#: What is called between two actions.
+Mark = Callable[[], object]
+
+
+class Crew:
+    """What a process does in one epoch.
+
+    Args:
+        training: what all do.
+        assignment: what this one does.
+        tensors: where the first numbers of its parameters and buffers come from; None: any will do, as others will be
+            put in their place.
+        courier: brings snapshots away.
+    """
+
+    def __init__(
+        self, training: Training, assignment: Assignment, tensors: TensorSource | None, courier: Courier
+    ) -> None:
+        self.assignment = assignment
+        graph = training.blueprint.graph()
+        plan, worker = assignment.plan, assignment.worker
+        wiring = wire(plan, [s.id for s in plan.stages if any(graph.by_id[id].is_random for id in s.operators)])
+        self.plan, self.schedule = wiring.plan, assignment.schedule
+        self.links = ProcessLinks(assignment.epoch, worker, self.plan)
+        maker = StageMaker(
+            graph,
+            wiring,
+            self.schedule,
+            training.loss,
+            self._put_loss,
+            training.optimizers,
+            assignment.seed,
+            tensors=tensors or _Blank(training.blueprint),
+            options=training.options,
+        )
+        self.stages = {
+            stage: maker.stage(stage, worker.replica, graph.stage_program(plan.stages[stage].operators))
+            for stage in plan.groups[worker.group]
+        }
+        self.rates = maker.rates
+        self.recorder = Recorder(worker)
+        self._worker = StageWorker(worker, self.plan, self.stages, self.links, LinkSums(self.links))
+        self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
+        self._taker = SnapshotTaker(self._worker, self.rates) if assignment.keeper is not None and SnapshotTaker else None
+        self._courier = courier
+        #: By the step that ends it: a cut of which a snapshot is wanted.
+        self._cuts: dict[Action, Cut] = {}
+        self._to_do: deque[Action | Mark] = deque()
+        self._losses: list[tuple[int, Tensor, float | None]] = []
+        self._idle_since = time.monotonic_ns()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._to_do
+
+    @property
+    def doing(self) -> str:
+        """What it does or waits for, in words; for any thread."""
+        try:
+            action = self._to_do[0]
+        except IndexError:
+            return "it has nothing to do"
+        if not isinstance(action, Action):
+            return "it is answering"
+        lacks = self._worker.waits_for(action)
+        return f"at {action}" + (f", waits for {lacks}" if lacks else "")
+
+    def put(self, snapshot: WorkerSnapshot) -> None:
+        """Take up what a worker of the same plan was at the cut where this one starts."""
+        put(snapshot, self._worker, self.rates)
+
+    def admit(self, admission: Admission, answer: Callable[[Outcome], object]) -> None:
+        """Take on a step, or a drain; `answer` is called when all that it makes certain is done."""
+        if not self._to_do:
+            self._waited_for_admission()
+        # When its turn has come, and not now: in the step before there are micro-batches of the same numbers.
+        self._to_do.append(lambda: self._hand_over(admission))
+        worker = self.assignment.worker
+        if admission.num:
+            self._to_do.extend(self._stream.admit(admission.num)[worker])
+        if admission.drains:
+            self._to_do.extend(self._stream.drain()[worker])
+        if admission.snapshot and self._taker is not None:
+            cut = self._stream.position
+            if can_cut(self.plan, self.schedule, cut):
+                self._cuts[last_step(self.plan, self.schedule, cut, worker)] = cut
+        self._to_do.append(lambda: answer(self._outcome()))
+
+    def go_on(self, is_wanted_elsewhere: Callable[[], bool]) -> None:
+        """Do what there is to do, until it is done or somebody wants something else of this process.
+
+        Raises:
+            StageFailed: an action did.
+        """
+        to_do, worker, links, record = self._to_do, self._worker, self.links, self.recorder.record
+        clock = time.monotonic_ns
+        while to_do and not is_wanted_elsewhere():
+            action = to_do[0]
+            if not isinstance(action, Action):
+                to_do.popleft()()
+                continue
+            waited_ns = 0
+            if not worker.can_perform(action):
+                began = clock()
+                while not worker.can_perform(action):
+                    links.wait(_LOOK_S)
+                    if is_wanted_elsewhere():
+                        return
+                waited_ns = clock() - began
+            start = clock()
+            worker.perform(action)
+            record(action, start, clock(), waited_ns)
+            to_do.popleft()
+            if self._cuts and action in self._cuts:
+                self._take_snapshot(self._cuts.pop(action))
+        self._idle_since = clock()
+
+    def close(self) -> None:
+        """Let go of the links; may be called twice."""
+        self._to_do.clear()
+        self.links.close()
+
+    def _hand_over(self, admission: Admission) -> None:
+        for stage, micro_batch, piece in admission.given:
+            self.stages[stage].admit(micro_batch, piece)
+
+    def _take_snapshot(self, cut: Cut) -> None:
+        assert self._taker is not None and self.assignment.keeper is not None
+        began = time.monotonic()
+        snapshot = self._taker.take(cut)
+        self._courier.bring(self.assignment.keeper, self.assignment.epoch, snapshot, time.monotonic() - began)
+
+    def _waited_for_admission(self) -> None:
+        """Note that this worker had nothing to do since its last action."""
+
+    def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
+        self._losses.append((micro_batch, value, weight))
+
+    def _outcome(self) -> Outcome:
+        losses, self._losses = self._losses, []
+        return Outcome(
+            tuple(number for number, _, _ in losses),
+            torch.stack([value.detach().cpu() for _, value, _ in losses]) if losses else None,
+            tuple(weight for _, _, weight in losses),
+            self._courier.delivered(),
+        )
+
+
+class _Blank:
+    """A source of tensors with any numbers, which others will replace."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._specs = {**blueprint.buffers, **blueprint.parameters}
+
+    def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
+        return {name: self._specs[name].empty("cpu") for name in names}

@@ -1,0 +1,52 @@
+"""What each stage needs of a micro-batch that no other stage brings: inputs, labels, the seed of its random numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Of one stage."""
+
+    #: Ids of the model's input operators in it.
+    inputs: tuple[str, ...]
+    #: Whether the model ends here, so that it computes the loss.
+    labels: bool
+    #: Whether its random numbers begin here.
+    seed: bool
+    #: Its parameters and buffers.
+    names: tuple[str, ...]
+
+    @property
+    def of_piece(self) -> bool:
+        """Whether it needs anything of a micro-batch."""
+        return bool(self.inputs) or self.labels or self.seed
+
+    def part_of(self, piece: Piece) -> Piece:
+        """A micro-batch with only what the stage needs."""
+        inputs = {id: piece.inputs[id] for id in self.inputs}
+        return Piece(piece.step, piece.index, inputs, piece.labels if self.labels else None, piece.num_samples)
+
+
+def needs_of(plan: Plan, graph: ModelGraph) -> tuple[Need, ...]:
+    """For each stage of a plan."""
+    by_id = graph.by_id
+    is_random = [any(by_id[id].is_random for id in stage.operators) for stage in plan.stages]
+    found: list[Need] = []
+    for stage in plan.stages:
+        operators = [by_id[id] for id in stage.operators]
+        names = dict.fromkeys(name for one in operators for name in (*one.parameters, *one.buffers))
+        found.append(
+            Need(
+                tuple(one.id for one in operators if one.is_input),
+                graph.output in stage.operators,
+                is_random[stage.id] and not any(is_random[: stage.id]),
+                tuple(names),
+            )
+        )
+    return tuple(found)

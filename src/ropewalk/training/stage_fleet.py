@@ -1,0 +1,299 @@
+"""The stage processes of a trainer, by their seats: started, called, watched, and given up when they are silent.
+
+    seat 0   stages.0#0   ── dies ──▶ its answer to `stay` will never come ──▶ lost; the program starts stages.0#1
+    seat 1   stages.1#0
+
+A seat is a replica of the node "stages". Whoever waits for answers hears at once when one of those he waits for is
+gone, and one that does not even answer to its name is killed, so that it is gone too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ropewalk.calls.client import Client
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import ExchangeAborted, ServiceLost, StageLost, StageStalled
+from ropewalk.exchange.elastic.silence import Silence
+from ropewalk.processes.bell import Bell
+from ropewalk.processes.session import Session
+from ropewalk.program.nodes.service import Service
+from ropewalk.program.program import Program
+from ropewalk.program.restart_rule import Restart
+from ropewalk.program.running import RunningProgram
+from ropewalk.training.assignment import Training
+from ropewalk.training.patience import Patience
+from ropewalk.training.stage_process import StageProcess
+
+K = TypeVar("K")
+
+#: The node of stage processes.
+STAGES = "stages"
+_LOOK_S = 0.25
+
+
+class SeatsLost(Exception):
+    """Processes are gone, or do not answer.
+
+    Attributes:
+        seats: which, and what is known of their ends.
+    """
+
+    def __init__(self, seats: Mapping[int, str]) -> None:
+        super().__init__(f"lost: {seats}")
+        self.seats = dict(seats)
+
+
+class StageFleet:
+    """The processes.
+
+    Args:
+        name: of the program they are.
+        training: what all are told when they start.
+        num: how many.
+        engine: where they run; None: the setting.
+        session: whose processes; None: that of this process.
+        resources: what each asks for.
+        environment: variables for them.
+        patience: how long what is waited for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        training: Training,
+        num: int,
+        *,
+        engine: str | None = None,
+        session: Session | None = None,
+        resources: Resources | None = None,
+        environment: Mapping[str, str] | None = None,
+        patience: Patience,
+    ) -> None:
+        self.num = num
+        self._patience = patience
+        self._program = Program(name)
+        self._engine, self._session = engine, session
+        # One failure must not end all: the trainer decides what a death means, and how many are too many.
+        rule = Restart("on_failure", max_restarts=patience.max_restarts, window_s=60.0)
+        self._program.add(
+            Service(StageProcess, training, self._program.declare(STAGES)),
+            name=STAGES,
+            replicas=num,
+            resources=resources,
+            environment=environment,
+            restart=rule,
+            essential=False,
+        )
+        self._running: RunningProgram | None = None
+        self._clients: Client | None = None
+        #: By seat the name of the process that sits there and is known to live.
+        self.present: dict[int, str] = {}
+        self._lost: dict[int, str] = {}
+        self._bell = Bell()
+
+    def start(self) -> None:
+        """Start all processes; returns before they are up."""
+        self._running = self._program.launch(engine=self._engine, session=self._session)
+        self._clients = self._running.client(STAGES)
+
+    def close(self, grace_s: float | None = None) -> None:
+        """End all processes; may be called twice."""
+        if self._running is not None:
+            self._running.stop(grace_s)
+
+    def scale(self, num: int) -> None:
+        """Have so many processes; those that go are the last ones."""
+        assert self._running is not None
+        self.num = num
+        for seat in [seat for seat in self.present if seat >= num]:
+            del self.present[seat]
+        self._running.scale(STAGES, num)
+
+    def client(self, seat: int) -> Any:
+        """The process at a seat."""
+        assert self._clients is not None
+        due = time.monotonic() + self._patience.start_s
+        while True:
+            try:
+                return self._clients[seat]
+            except IndexError:  # the directory has not heard yet of a larger size
+                if time.monotonic() > due:
+                    raise
+                time.sleep(0.01)
+
+    def take_seats(self, seats: Collection[int], timeout_s: float) -> dict[int, str]:
+        """Wait until processes sit there; gives those where none came in time, with what is known."""
+        missing = [seat for seat in seats if seat not in self.present]
+        asked = {seat: self.client(seat).hello.future() for seat in missing}
+        for future in asked.values():
+            future.add_done_callback(lambda _: self._bell.ring())
+        due = time.monotonic() + timeout_s
+        failed: dict[int, str] = {}
+        while asked and time.monotonic() < due:
+            self._bell.wait_until(
+                lambda: any(future.done() for future in asked.values()), min(_LOOK_S, due - time.monotonic())
+            )
+            for seat, future in list(asked.items()):
+                if not future.done():
+                    continue
+                del asked[seat]
+                error = future.exception()
+                if error is None:
+                    self._seated(seat, future.result())
+                elif self._is_running:
+                    failed[seat] = _cause_of(error)
+                    time.sleep(0.02)
+                    asked[seat] = self.client(seat).hello.future()
+                else:
+                    raise StageLost(f"the processes of the trainer have ended: {_cause_of(error)}", cause=str(error))
+        return {seat: failed.get(seat, "it did not come up") for seat in asked}
+
+    def _seated(self, seat: int, name: str) -> None:
+        self.present[seat] = name
+        self._lost.pop(seat, None)
+        stays: Future[Any] = self.client(seat).stay.future(name)
+
+        def has_gone(future: Future[Any]) -> None:
+            if self.present.get(seat) == name:
+                error = None if future.cancelled() else future.exception()
+                self._lost[seat] = "its node has ended" if error is None else _cause_of(error)
+                self.present.pop(seat, None)
+            self._bell.ring()
+
+        stays.add_done_callback(has_gone)
+
+    @property
+    def _is_running(self) -> bool:
+        assert self._running is not None
+        return not self._running.has_ended
+
+    def lost_among(self, seats: Collection[int]) -> dict[int, str]:
+        """Which of these have lost their process, and why."""
+        return {seat: self._lost[seat] for seat in seats if seat not in self.present and seat in self._lost}
+
+    def answers(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int], what: str) -> dict[K, Any]:
+        """What all answer.
+
+        Args:
+            futures: calls under way.
+            seats: where each of them goes.
+            what: is waited for, in words.
+
+        Raises:
+            SeatsLost: one of them is gone, or was silent for too long and is gone now.
+            StageStalled: all answer to their names, but this does not come.
+            Exception: what one of the calls raised.
+        """
+        silence = Silence(self._patience.quiet_s, self._patience.silent_s)
+        began = time.monotonic()
+        silence.went_on(began)
+        for future in futures.values():
+            future.add_done_callback(lambda _: self._bell.ring())
+        while True:
+            self._bell.wait_until(lambda: self._is_settled(futures, seats), _LOOK_S)
+            if self._is_settled(futures, seats):
+                break
+            self._look(silence, {seats[key] for key, future in futures.items() if not future.done()}, began, what)
+        self._raise(futures, seats)
+        return {key: future.result() for key, future in futures.items()}
+
+    def abort(self, seats: Iterable[int], epoch: int) -> None:
+        """Have those that live drop what they do in an epoch; who cannot is given up."""
+        asked = {seat: self.client(seat).abort.future(epoch) for seat in seats if seat in self.present}
+        for future in asked.values():
+            future.add_done_callback(lambda _: self._bell.ring())
+        self._bell.wait_until(
+            lambda: all(future.done() or seat not in self.present for seat, future in asked.items()),
+            self._patience.silent_s,
+        )
+        for seat, future in asked.items():
+            if not future.done() and seat in self.present:
+                self.give_up(seat, f"it did not drop its work within {self._patience.silent_s:g} s")
+
+    def kept(self) -> dict[int, Any]:
+        """By seat, the snapshots that living processes keep for others."""
+        asked = {seat: self.client(seat).kept.future() for seat in sorted(self.present)}
+        found: dict[int, Any] = {}
+        for seat, future in asked.items():
+            with contextlib.suppress(ServiceLost, TimeoutError):  # it is gone by now
+                found[seat] = future.result(self._patience.silent_s)
+        return found
+
+    def _is_settled(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int]) -> bool:
+        """Whether all have answered, or it is known that they never will."""
+        if any(seat not in self.present for seat in seats.values()):
+            return True
+        return all(future.done() for future in futures.values()) or any(
+            future.done() and future.exception() is not None for future in futures.values()
+        )
+
+    def _raise(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int]) -> None:
+        gone: dict[int, str] = {}
+        for key, future in futures.items():
+            error = future.exception() if future.done() else None
+            if isinstance(error, ServiceLost):
+                gone[seats[key]] = _cause_of(error)
+            elif error is not None and not isinstance(error, ExchangeAborted):
+                raise error  # what the user's code raised explains more than who then hung up
+        if gone:  # a call that was lost tells it sooner than `stay`, perhaps
+            self._bell.wait_until(lambda: not gone.keys() & self.present.keys(), 1.0)
+        gone |= self.lost_among(set(seats.values()))
+        for seat in set(seats.values()) - self.present.keys():
+            gone.setdefault(seat, "it is gone")
+        if gone:
+            for seat in gone:
+                self.present.pop(seat, None)
+            raise SeatsLost(gone)
+        for future in futures.values():
+            if future.done() and (error := future.exception()) is not None:
+                raise error
+
+    def _look(self, silence: Silence, awaited: Collection[int], began: float, what: str) -> None:
+        now = time.monotonic()
+        names = {str(seat): seat for seat in awaited}
+        for name in silence.to_ask(names, now):
+            answered = self.client(names[name]).ping.future()
+            answered.add_done_callback(
+                lambda future, name=name: (
+                    silence.answered(name, time.monotonic())
+                    if not future.cancelled() and future.exception() is None
+                    else None
+                )
+            )
+        for name in silence.overdue(now):
+            silence.forget(name)
+            self.give_up(names[name], f"it has not answered for {self._patience.silent_s:g} s")
+        if now - began > self._patience.stalled_s:
+            raise StageStalled(
+                f"{what} takes longer than {self._patience.stalled_s:g} s, and all stages answer; raise stalled_s if "
+                f"that is what it takes. Where they stand:\n{self._where(awaited)}",
+                waited_s=self._patience.stalled_s,
+            )
+
+    def give_up(self, seat: int, why: str) -> None:
+        """Kill a process that is of no use any more."""
+        self._lost[seat] = why
+        self.present.pop(seat, None)
+        assert self._running is not None
+        self._running.kill(STAGES, seat)
+        self._bell.ring()
+
+    def _where(self, seats: Collection[int]) -> str:
+        asked = {seat: self.client(seat).where.future() for seat in seats}
+        due = time.monotonic() + 2.0
+        lines: list[str] = []
+        for seat, future in sorted(asked.items()):
+            try:
+                lines.append(f"  {self.present.get(seat, seat)}: {future.result(max(0.0, due - time.monotonic()))}")
+            except Exception as error:
+                lines.append(f"  {self.present.get(seat, seat)}: {type(error).__name__}: {error}")
+        return "\n".join(lines)
+
+
+def _cause_of(error: BaseException) -> str:
+    return getattr(error, "cause", "") or str(error) or type(error).__name__

@@ -1,0 +1,286 @@
+"""`StageProcess`: the service that one worker of a pipeline is; all that computes is done by its main thread.
+
+    controller ── assign, connect, work, abort ──▶ commands ──▶ main thread: commands first, then the next action
+    peers ───────── links (shared memory, or deliver) ─────────▶     └ answers go back through futures
+    peers ───────── keep ──▶ shelf: snapshots of others
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ropewalk.calls.client import Client
+from ropewalk.calls.markers import concurrent, method
+from ropewalk.errors import ExchangeAborted
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.saved_training import give_back, taken
+try:
+    from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
+except ModuleNotFoundError:
+    WorkerSnapshot = as_state = None
+from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
+from ropewalk.program import node_context
+from ropewalk.training.assignment import (
+    Admission,
+    Assignment,
+    FromCheckpoint,
+    FromSnapshots,
+    FromSource,
+    FromState,
+    FromTensors,
+    Outcome,
+    Training,
+)
+from ropewalk.training.couriers import Courier
+from ropewalk.training.crew import Crew
+from ropewalk.training.far_links import FarMessage, one_way
+from ropewalk.training.links import Endpoint
+from ropewalk.training.recorder import WorkerRecord
+try:
+    from ropewalk.training.snapshot_shelf import SnapshotShelf
+except ModuleNotFoundError:
+    SnapshotShelf = object
+
+T = TypeVar("T")
+
+
+class StageProcess:
+    """A process that is one worker of a pipeline, in each epoch perhaps another one.
+
+    Args:
+        training: what is trained.
+        peers: all stage processes, this one too.
+    """
+
+    def __init__(self, training: Training, peers: Client) -> None:
+        node = node_context.current_node()
+        self.name = f"{node.name}.{node.replica}#{node.generation}"
+        self._training = training
+        self._peers = peers
+        self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._crew: Crew | None = None
+        self._epoch = -1
+        #: Admissions that came before their turn, and those whose answer is to come.
+        self._early: dict[int, tuple[Admission, Future[Outcome]]] = {}
+        self._open: list[Future[Outcome]] = []
+        self._next_number = 0
+        self._shelf = SnapshotShelf()
+        self._courier = Courier(lambda seat, epoch, snapshot: self._peers[seat].keep.future(epoch, snapshot))
+        self._has_ended = threading.Event()
+        self._is_stopping = False
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def hello(self) -> str:
+        """Who this is: a process that comes back is somebody new."""
+        return self.name
+
+    @concurrent(4)
+    def stay(self, name: str) -> None:
+        """Returns when this process ends its work; so a caller hears at once of its death."""
+        if name == self.name:
+            self._has_ended.wait()
+
+    def ping(self) -> None:
+        """Answered by whoever is there, whatever it computes."""
+
+    def where(self) -> str:
+        """What it does just now, in words."""
+        crew = self._crew
+        return crew.doing if crew is not None else "it is no worker just now"
+
+    def clock(self) -> int:
+        """Its clock, in nanoseconds."""
+        return time.monotonic_ns()
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    @concurrent(2)
+    def assign(self, assignment: Assignment) -> Endpoint:
+        """Become a worker; what was done in an earlier epoch is dropped."""
+        return self._do(lambda: self._assign(assignment))
+
+    @concurrent(2)
+    def connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
+        """Meet the other workers."""
+        self._do(lambda: self._connect(epoch, endpoints))
+
+    @concurrent(64)
+    def work(self, admission: Admission) -> Outcome:
+        """Do a step; answered when it is done."""
+        done: Future[Outcome] = Future()
+        self._submit(lambda: self._admit(admission, done))
+        return done.result()
+
+    @concurrent(2)
+    def abort(self, epoch: int) -> None:
+        """Drop what is being done in this epoch, and before."""
+        self._do(lambda: self._abort(epoch))
+
+    @method
+    def deliver(self, message: FarMessage) -> None:
+        """A worker on another host sends something."""
+        crew = self._crew
+        if crew is not None:
+            crew.links.deliver(message)
+
+    # --- what it holds ------------------------------------------------------------------------------------------------
+
+    @concurrent(2)
+    def state(self) -> dict[str, Any]:
+        """What its stages have learnt, by name; when nothing is in flight."""
+        return self._do(lambda: taken(list(self._crew_here.stages.values()), self._crew_here.rates))
+
+    @concurrent(2)
+    def record(self) -> WorkerRecord:
+        """What it did of late."""
+        return self._do(lambda: self._crew_here.recorder.take())
+
+    @concurrent(16)
+    def keep(self, epoch: int, snapshot: WorkerSnapshot) -> None:
+        """Keep a snapshot of a peer, in case that it dies."""
+        self._shelf.put(epoch, snapshot)
+
+    def kept(self) -> Any:
+        """Of whom there are snapshots here, and at which cuts."""
+        return self._shelf.contents()
+
+    @concurrent(16)
+    def snapshot(self, worker: Worker, cut: Cut) -> WorkerSnapshot:
+        """A snapshot that is kept here."""
+        return self._shelf.get(worker, cut)
+
+    # --- the main thread ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Obey and compute until the program stops."""
+        node_context.on_stop(self._stop)
+        try:
+            while not self._is_stopping:
+                if self._crew is None or self._crew.is_idle:
+                    self._commands.get()()
+                while not self._commands.empty():
+                    self._commands.get()()
+                if self._crew is not None:
+                    self._compute(self._crew)
+        finally:
+            self._has_ended.set()
+            self._courier.close()
+            if self._crew is not None:
+                self._crew.close()
+
+    def _compute(self, crew: Crew) -> None:
+        try:
+            crew.go_on(lambda: not self._commands.empty())
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing of this epoch can go on here: whoever waits for it hears why."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+        waiting = [*self._open, *(done for _, done in self._early.values())]
+        self._open, self._early = [], {}
+        for done in waiting:
+            done.set_exception(error)
+
+    def _assign(self, assignment: Assignment) -> Endpoint:
+        self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
+        self._epoch, self._next_number = assignment.epoch, 0
+        origin = assignment.origin
+        tensors: TensorSource | None = None
+        if isinstance(origin, FromTensors):
+            tensors = Given(origin.tensors)
+        elif isinstance(origin, FromSource):
+            tensors = origin.source
+        crew = Crew(self._training, assignment, tensors, self._courier)
+        match origin:
+            case FromTensors() | FromSource():
+                pass
+            case FromSnapshots(cut, places, True):
+                worker = assignment.worker
+                mine = worker if worker in places else Worker(worker.group, 0)
+                crew.put(self._peers[places[mine]].snapshot(mine, cut))
+            case FromSnapshots(cut, places, _):
+                self._give_back(crew, as_state([self._peers[seat].snapshot(of, cut) for of, seat in places.items()]))
+            case FromState(state):
+                self._give_back(crew, state)
+            case FromCheckpoint(checkpoint):
+                names = [name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)]
+                self._give_back(crew, checkpoint.load(names))
+        self._crew = crew
+        return crew.links.endpoint()
+
+    def _give_back(self, crew: Crew, state: Mapping[str, Any]) -> None:
+        """Let the stages take up what is theirs of a state."""
+        stages = list(crew.stages.values())
+        names = {name for stage in stages for name in (*stage.versions.parameters, *stage.buffers)}
+        own = {kind: {name: one for name, one in state[kind].items() if name in names}
+               for kind in ("parameters", "buffers", "optimizer", "options", "rates")}  # fmt: skip
+        give_back(own, stages, crew.rates)
+
+    def _connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
+        crew = self._crew_here
+        if epoch == self._epoch:
+            seats = crew.assignment.seats
+            crew.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
+
+    def _admit(self, admission: Admission, done: Future[Outcome]) -> None:
+        if admission.epoch != self._epoch or self._crew is None:
+            done.set_exception(ExchangeAborted(f"epoch {admission.epoch} was given up", epoch=admission.epoch))
+            return
+        self._early[admission.number] = admission, done
+        while (following := self._early.pop(self._next_number, None)) is not None:
+            self._next_number += 1
+            self._begin(self._crew, *following)
+
+    def _begin(self, crew: Crew, admission: Admission, done: Future[Outcome]) -> None:
+        def answer(outcome: Outcome) -> None:
+            self._open.remove(done)
+            done.set_result(outcome)
+
+        self._open.append(done)
+        crew.admit(admission, answer)
+
+    def _abort(self, epoch: int) -> None:
+        if epoch >= self._epoch:
+            self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
+
+    @property
+    def _crew_here(self) -> Crew:
+        if self._crew is None:
+            raise ExchangeAborted("this process is no worker just now", epoch=self._epoch)
+        return self._crew
+
+    def _stop(self) -> None:
+        def stop() -> None:
+            self._is_stopping = True
+
+        self._submit(stop)
+
+    def _do(self, call: Callable[[], T]) -> T:
+        """Have the main thread make a call, and return what it returns."""
+        done: Future[T] = Future()
+
+        def make() -> None:
+            try:
+                done.set_result(call())
+            except Exception as error:
+                done.set_exception(error)
+
+        self._submit(make)
+        return done.result()
+
+    def _submit(self, command: Callable[[], object]) -> None:
+        self._commands.put(command)
+        crew = self._crew
+        if crew is not None:
+            crew.links.ring()

@@ -1,0 +1,43 @@
+"""`StepHandle`: a step that was admitted, and may still be under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ropewalk.pipeline.step_metrics import StepMetrics
+
+
+class StepHandle:
+    """What `Trainer.step` returns at once.
+
+    Attributes:
+        step: which step of the run this is, from 0.
+        num_samples: of its mini-batch.
+    """
+
+    def __init__(self, step: int, num_samples: int, metrics: StepMetrics, wait: Callable[[StepHandle], None]) -> None:
+        self.step = step
+        self.num_samples = num_samples
+        self._metrics = metrics
+        self._wait = wait
+
+    def __repr__(self) -> str:
+        return f"<step {self.step}: {self._metrics}>"
+
+    @property
+    def done(self) -> bool:
+        """Whether the losses of all its micro-batches are known."""
+        return self._metrics.done
+
+    def metrics(self) -> StepMetrics:
+        """The losses; waits for them.
+
+        A schedule without a flush finishes a step with later ones: this then waits for a drain.
+
+        Raises:
+            StageFailed: a stage raised, in this step or an earlier one.
+            StageLost: a stage was lost and cannot be replaced.
+        """
+        if not self._metrics.done:
+            self._wait(self)
+        return self._metrics
