@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -43,12 +41,22 @@ def train(player: Player, num_steps: int, num_samples: int = 8) -> None:
 
 
 def simulated(
-    schedule: str, num_groups: int = 2, micro_batches: int = 4, times: Times | None = None, **options: Any
+    schedule: str,
+    num_groups: int = 2,
+    micro_batches: int = 4,
+    *,
+    bandwidth: float = 8 / 0.001,
+    latency_s: float = 0.0005,
 ) -> Timeline:
-    """A timeline in hundredths of seconds, with links that take time."""
-    case = Case(make_schedule(schedule), num_groups, micro_batches, times or Times(0.01, 0.015, 0.005))
-    topology = Topology((Level(num_groups, 8 / 0.001, 0.0005),))
-    return simulate(case.plan(), case.profile(), topology, schedule=case.schedule, **options)
+    """A timeline in hundredths of seconds, with links on which a tensor takes a millisecond."""
+    case = Case(
+        make_schedule(schedule),
+        num_groups,
+        micro_batches,
+        Times(0.01, 0.01, 0.01) if schedule == "zb_v" else Times(0.01, 0.015, 0.005),
+    )
+    topology = Topology((Level(num_groups, bandwidth, latency_s),))
+    return simulate(case.plan(), case.profile(), topology, schedule=case.schedule)
 
 
 def as_if_real(

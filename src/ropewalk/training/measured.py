@@ -149,17 +149,24 @@ def _steps(record: WorkerRecord) -> dict[int, range]:
 
 
 def _last_pieces(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -> tuple[int, int]:
-    """The last pieces, at most `num`, that the first stage has finished, as (first, last)."""
+    """The last pieces, at most `num`, that the first stage has finished, as (first, last).
+
+    Before a drain, that is: those after whose backward it went on with the forward of another.
+    """
     begun: set[int] = set()
     ended: set[int] = set()
+    before_drain: set[int] = set()
     for worker in plan.workers:
+        own: set[int] = set()
         for action in records[worker].actions:
             if action.stage == 0 and action.micro_batch is not None:
                 if action.kind is Kind.FORWARD:
                     begun.add(action.micro_batch)
+                    before_drain |= own
                 elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
-                    ended.add(action.micro_batch)
-    whole = begun & ended
+                    own.add(action.micro_batch)
+        ended |= own
+    whole = begun & before_drain or begun & ended
     if not whole:
         raise ValueError("the records show no micro-batch that came back to the first stage; run or record more")
     last = max(whole)

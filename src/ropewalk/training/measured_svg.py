@@ -47,7 +47,7 @@ def measured_svg(
     """
     shown = measured.workers[:max_workers]
     length_s = max(measured.length_s, planned.length_s if planned else 0.0)
-    scale = (width - _LEFT - 20) / (length_s or 1.0)
+    scale = (width - _LEFT - 30) / (length_s or 1.0)
     each = (_BOX + 2 if planned else 0) + _BOX + _LANE + _GAP
     height = _TOP + len(shown) * each + 34
 
@@ -92,9 +92,10 @@ def _headlines(planned: Timeline | None, measured: MeasuredTimeline) -> Iterator
 
 
 def _label(timeline: Timeline, worker: Worker, y: float) -> Iterator[str]:
-    stages = ", ".join(map(str, timeline.plan.groups[worker.group]))
+    stages = timeline.plan.groups[worker.group]
+    named = f"stage{'s' if len(stages) > 1 else ''} {', '.join(map(str, stages))}"
     yield f'<text x="20" y="{y + 14}" font-weight="600">worker {worker}</text>'
-    yield f'<text x="20" y="{y + 28}" fill="#475569">stage {stages}</text>'
+    yield f'<text x="20" y="{y + 28}" fill="#475569">{named}</text>'
 
 
 def _box(span: Span, x: Callable[[float], float], y: float, colours: dict[Kind, tuple[str, str]]) -> str:

@@ -1,0 +1,61 @@
+"""A line now and then while a model trains: the step, the loss, and how fast it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class ProgressLine:
+    """Says how training goes, at most once in `every_s` seconds, and in the first step.
+
+        step 120: loss 0.2314, 35.2 steps/s, 1126 samples/s
+
+    Rates and the loss are of the steps since the last line; the loss is their mean, weighted by samples.
+
+    Args:
+        every_s: seconds between lines.
+        write: takes a line.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        every_s: float = 1.0,
+        write: Callable[[str], object] = print,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._every_s = every_s
+        self._write = write
+        self._clock = clock
+        self._since_s = clock()
+        self._said_any = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._num_steps = 0
+        self._num_samples = 0.0
+        self._loss = 0.0
+
+    def put(self, step: int, loss: float, num_samples: float) -> None:
+        """Take note of a step that is done.
+
+        Args:
+            step: its number, the first is 0.
+            loss: of the mini-batch, the mean over its samples.
+            num_samples: of the mini-batch.
+        """
+        self._num_steps += 1
+        self._num_samples += num_samples
+        self._loss += loss * num_samples
+        now_s = self._clock()
+        elapsed_s = now_s - self._since_s
+        if self._said_any and elapsed_s < self._every_s:
+            return
+        loss = self._loss / self._num_samples if self._num_samples else loss
+        rates = ""
+        if elapsed_s > 0:
+            rates = f", {self._num_steps / elapsed_s:.3g} steps/s, {self._num_samples / elapsed_s:.4g} samples/s"
+        self._write(f"step {step}: loss {loss:.4g}{rates}")
+        self._said_any, self._since_s = True, now_s
+        self._begin()

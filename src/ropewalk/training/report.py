@@ -1,0 +1,309 @@
+"""The report of a training run: where the time of each worker went, and what the plan had said.
+
+records  ──▶ the last whole steps ──▶ shares of computing, passing, updating, waiting (for whom), other
+counters ──▶ bytes over links, memory, versions, copies, snapshots
+plan     ──▶ the same, predicted           all of it ──▶ TrainingReport ──▶ table, JSON
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import msgspec
+
+from ropewalk.exchange.exchange import Report
+from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.prediction import Prediction
+from ropewalk.pipeline.schedules import Schedule, make_schedule
+from ropewalk.pipeline.simulation.spans import COMPUTING
+from ropewalk.training.counters import WorkerCounters
+from ropewalk.training.measured import MeasuredTimeline, measured_timeline
+from ropewalk.training.planned_and_measured import ideal_timeline
+from ropewalk.training.recorder import BACK_PRESSURE, STARVED, WorkerRecord
+from ropewalk.training.report_table import report_table
+
+#: As many of the last steps are looked at, if the records hold them.
+_STEPS = 100
+
+#: What who is done first waits for, at the end of the last step.
+_LAST = "others to end"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """One worker. Shares are of the time that the report covers, and add up to 1."""
+
+    worker: str
+    stages: tuple[int, ...]
+    device: int
+    host: str
+    pid: int
+    computing: float
+    #: Handing tensors over and taking them.
+    passing: float
+    #: Sums and optimizer.
+    updating: float
+    #: Why and for whom it waited, as "starved by stage 0", and for which share.
+    waiting: Mapping[str, float]
+    #: Between actions: the loop itself, and what was not recorded.
+    other: float
+    peak_memory_bytes: int
+    #: Of tensors on an accelerator; None: it has none.
+    peak_device_bytes: int | None
+    #: What the plan says that its stages hold; None: it does not.
+    predicted_memory_bytes: int | None
+    #: Copies of the weights that were made for updates, per update.
+    copies_per_update: float
+    num_snapshots: int
+    #: Share of the whole run in which snapshots kept it from computing.
+    snapshots: float
+    exchange: Report | None
+    notes: tuple[str, ...]
+
+    @property
+    def idle(self) -> float:
+        """Share of the time in which it did nothing."""
+        return sum(self.waiting.values()) + self.other
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """One stage, for one micro-batch on one of its workers: medians, beside what the plan says."""
+
+    stage: int
+    forward_s: float
+    #: The whole backward, with the forward again if the stage recomputes.
+    backward_s: float
+    predicted_forward_s: float | None
+    predicted_backward_s: float | None
+    #: Versions of its weights that were held at once, at most; 0: it was not counted.
+    versions_held: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What one worker sent to another."""
+
+    source: str
+    target: str
+    total_bytes: int
+    step_bytes: float
+    #: What the plan says that passes in a step; None: it does not.
+    predicted_step_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What a run on a plan did, and what was predicted. Made by `TrainingReport.of`."""
+
+    schedule: str
+    micro_batches: int
+    #: How many steps were looked at, and how many there were.
+    num_steps: float
+    num_steps_of_run: float
+    #: Seconds of a step: the median, or without a flush, by the rate at which micro-batches leave the last stage.
+    step_s: float
+    predicted_step_s: float | None
+    #: By the simulator with the measured times, if links, sums and loops took no time.
+    ideal_step_s: float
+    samples_per_s: float | None
+    #: Share of the time in which the busiest worker does not compute.
+    bubble: float
+    #: Share of all workers' time in which they do nothing.
+    idle: float
+    predicted_idle: float | None
+    workers: tuple[WorkerReport, ...]
+    stages: tuple[StageReport, ...]
+    links: tuple[LinkReport, ...]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        prediction: Prediction | None,
+        records: Mapping[Worker, WorkerRecord],
+        counters: Mapping[Worker, WorkerCounters],
+        *,
+        schedule: str | Schedule | None = None,
+        offsets: Mapping[Worker, int] | None = None,
+        samples_per_micro_batch: float | None = None,
+    ) -> TrainingReport:
+        """Put a report together.
+
+        Args:
+            plan: what ran.
+            prediction: what was said of it; None: nothing.
+            records: what each worker did.
+            counters: what each worker counted; who is missing has counted nothing.
+            schedule: which one ran; None: that of the plan.
+            offsets: nanoseconds to add to a worker's times to have them by one clock.
+            samples_per_micro_batch: for the rate; None: it is left out.
+
+        Raises:
+            ValueError: the records show no whole step.
+        """
+        schedule = make_schedule(plan.schedule if schedule is None else schedule)
+        measured = measured_timeline(plan, schedule, records, offsets, num_steps=_STEPS)
+        step_s = _step_s(measured)
+        num_steps_of_run = _num_steps(plan, schedule, records)
+        counted = {worker: counters.get(worker, WorkerCounters(worker)) for worker in plan.workers}
+        length_s = measured.length_s or 1.0
+        return cls(
+            schedule=schedule.name,
+            micro_batches=plan.micro_batches,
+            num_steps=measured.num_steps,
+            num_steps_of_run=num_steps_of_run,
+            step_s=step_s,
+            predicted_step_s=prediction.step_s if prediction else None,
+            ideal_step_s=ideal_timeline(plan, schedule, measured).step_s,
+            samples_per_s=samples_per_micro_batch * plan.micro_batches / step_s
+            if samples_per_micro_batch and step_s
+            else None,
+            bubble=1 - max(measured.compute_s.values()) / length_s,
+            idle=measured.idle,
+            predicted_idle=prediction.idle if prediction else None,
+            workers=tuple(
+                _worker(measured, worker, prediction, counted[worker], num_steps_of_run * step_s)
+                for worker in plan.workers
+            ),
+            stages=tuple(_stage(measured, stage.id, prediction, counted.values()) for stage in plan.stages),
+            links=tuple(_links(plan, prediction, counted.values(), num_steps_of_run)),
+        )
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """The report as a table for a terminal."""
+        return report_table(self)
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return msgspec.json.encode(self).decode()
+
+
+def _worker(
+    measured: MeasuredTimeline,
+    worker: Worker,
+    prediction: Prediction | None,
+    counters: WorkerCounters,
+    run_s: float,
+) -> WorkerReport:
+    plan, length_s = measured.plan, measured.length_s or 1.0
+    spent: dict[str, float] = defaultdict(float)
+    for _, action, start_s, end_s in measured.spans(worker):
+        spent[_activity(action.kind)] += (end_s - start_s) / length_s
+    waiting: dict[str, float] = defaultdict(float)
+    for wait in measured.waits.get(worker, ()):
+        waiting[_why(wait.cause, wait.stage)] += (wait.end_s - wait.start_s) / length_s
+    if any(measured.waits.values()) and measured.ends[worker]:  # none: they were not recorded
+        waiting[_LAST] += (measured.length_s - measured.ends[worker][-1]) / length_s
+    stages = plan.groups[worker.group]
+    num_updates = sum(counters.num_updates.values())
+    return WorkerReport(
+        worker=str(worker),
+        stages=stages,
+        device=plan.device_of(worker),
+        host=counters.host,
+        pid=counters.pid,
+        computing=spent["computing"],
+        passing=spent["passing"],
+        updating=spent["updating"],
+        waiting=dict(sorted(waiting.items(), key=lambda item: -item[1])),
+        other=max(0.0, 1 - math.fsum(spent.values()) - math.fsum(waiting.values())),
+        peak_memory_bytes=counters.peak_memory_bytes,
+        peak_device_bytes=counters.peak_device_bytes,
+        predicted_memory_bytes=sum(prediction.stages[stage].memory.total for stage in stages) if prediction else None,
+        copies_per_update=sum(counters.num_copies.values()) / num_updates if num_updates else 0.0,
+        num_snapshots=counters.num_snapshots,
+        snapshots=counters.snapshot_s / run_s if run_s else 0.0,
+        exchange=counters.exchange,
+        notes=counters.notes,
+    )
+
+
+def _activity(kind: Kind) -> str:
+    if kind in COMPUTING:
+        return "computing"
+    return "passing" if kind in (Kind.SEND, Kind.RECEIVE) else "updating"
+
+
+def _why(cause: str, stage: int | None) -> str:
+    if stage is None:
+        return cause
+    return f"{cause} {({STARVED: 'by', BACK_PRESSURE: 'of'}).get(cause, 'for')} stage {stage}"
+
+
+def _stage(
+    measured: MeasuredTimeline, stage: int, prediction: Prediction | None, counters: Iterable[WorkerCounters]
+) -> StageReport:
+    load = measured.loads[stage]
+    predicted = prediction.stages[stage] if prediction else None
+    again_s = load.forward_s if load.recompute else 0.0
+    return StageReport(
+        stage=stage,
+        forward_s=load.forward_s,
+        backward_s=load.backward_s + again_s,
+        predicted_forward_s=predicted.forward_s if predicted else None,
+        predicted_backward_s=predicted.backward_s if predicted else None,
+        versions_held=max((one.versions_held.get(stage, 0) for one in counters), default=0),
+    )
+
+
+def _links(
+    plan: Plan, prediction: Prediction | None, counters: Iterable[WorkerCounters], num_steps: float
+) -> list[LinkReport]:
+    sent: dict[tuple[Worker, Worker], int] = {}
+    for one in counters:
+        for other, size_bytes in one.sent_bytes.items():
+            sent[one.worker, other] = size_bytes
+        for other, size_bytes in one.received_bytes.items():  # where only the receiver counted
+            sent.setdefault((other, one.worker), size_bytes)
+    return [
+        LinkReport(
+            str(source), str(target), size, size / num_steps if num_steps else 0.0, _predicted(plan, prediction, *ends)
+        )
+        for ends, size in sorted(sent.items())
+        for source, target in [ends]
+    ]
+
+
+def _predicted(plan: Plan, prediction: Prediction | None, source: Worker, target: Worker) -> float | None:
+    """Bytes of a step; replicas that pass to each other share them alike."""
+    if prediction is None:
+        return None
+    total = 0
+    for link in prediction.links:
+        ends = plan.placement[link.source], plan.placement[link.target]
+        total += link.forward_bytes if ends == (source.group, target.group) else 0
+        total += link.backward_bytes if ends == (target.group, source.group) else 0
+    widths = (plan.stages[plan.groups[worker.group][0]].replicas for worker in (source, target))
+    return total / math.lcm(*widths)
+
+
+def _step_s(measured: MeasuredTimeline) -> float:
+    """The median distance of the ends of steps, if there are enough; a slow one does not count."""
+    ends: dict[int, float] = defaultdict(float)
+    for worker in measured.workers:
+        for _, action, _, end_s in measured.spans(worker):
+            if action.kind is Kind.STEP and action.version is not None:
+                ends[action.version] = max(ends[action.version], end_s)
+    if not measured.flushes or len(ends) < 4:
+        return measured.step_s
+    return median(later - earlier for earlier, later in pairwise(sorted(ends.values())))
+
+
+def _num_steps(plan: Plan, schedule: Schedule, records: Mapping[Worker, WorkerRecord]) -> float:
+    """Steps of the run so far, of which the records may show the last only."""
+    actions = [action for record in records.values() for action in record.actions]
+    if schedule.flushes:
+        return max((action.version or 0 for action in actions if action.kind is Kind.STEP), default=0)
+    return max((action.micro_batch + 1 for action in actions if action.micro_batch is not None), default=0) / (
+        plan.micro_batches
+    )

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.training.executed import executed_matches, overlap
+from ropewalk.training.recorder import Recorder, WorkerRecord, records_of
+from tests.training.played_records import as_if_real, player_of, simulated, train
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_player_does_what_the_schedule_says(name: str, replicas: int) -> None:
+    player = player_of(name, replicas=replicas, micro_batches=4 * replicas)
+    train(player, 3)
+    executed_matches(player.plan, player.schedule, records_of(player.recorded))
+    assert overlap(records_of(player.recorded)) == 0, "there is one thread"
+
+
+@pytest.mark.parametrize("name", ["gpipe", "pipedream", "pipedream_2bw"])
+def test_short_mini_batches_and_drains_are_told(name: str) -> None:
+    player = player_of(name)
+    train(player, 2)
+    train(player, 1, num_samples=3)  # three micro-batches, and drained
+    train(player, 2)
+    records = records_of(player.recorded)
+    executed_matches(player.plan, name, records, admitted=[4, 4, "drain", 3, "drain", 4, 4, "drain"])
+    with pytest.raises(ScheduleInvalid, match="the schedule says"):
+        executed_matches(player.plan, name, records, admitted=[4, 4, "drain", 4, 4, 4, "drain"])
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "zb_h1", "pipedream"])
+def test_two_actions_in_the_other_order_are_found(name: str) -> None:
+    player = player_of(name)
+    train(player, 3)
+    records = records_of(player.recorded)
+    worker = player.plan.workers[1]
+    actions = list(records[worker].actions)
+    place = next(n for n, action in enumerate(actions) if n > 9 and action.kind is Kind.FORWARD)
+    actions[place], actions[place + 1] = actions[place + 1], actions[place]
+    records[worker] = replace(records[worker], actions=tuple(actions))
+    with pytest.raises(ScheduleInvalid, match=rf"worker 1\.0 did .* as its action {place} ") as raised:
+        executed_matches(player.plan, name, records)
+    assert (raised.value.action, raised.value.worker) == (str(actions[place]), "1.0")
+    assert f"says {actions[place + 1]};" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "pipedream"])
+def test_what_was_left_out_or_done_too_much_is_found(name: str) -> None:
+    player = player_of(name)
+    train(player, 2)
+    records = records_of(player.recorded)
+    worker, record = player.plan.workers[0], records_of(player.recorded)[player.plan.workers[0]]
+    executed_matches(player.plan, name, {**records, worker: replace(record, actions=record.actions[:-1])}, whole=False)
+    with pytest.raises(ScheduleInvalid, match=f"and not yet {record.actions[-1]}; drain before"):
+        executed_matches(player.plan, name, {**records, worker: replace(record, actions=record.actions[:-1])})
+    more = replace(record, actions=(*record.actions, record.actions[0]))
+    with pytest.raises(ScheduleInvalid, match="the schedule says nothing more"):
+        executed_matches(player.plan, name, {**records, worker: more})
+    with pytest.raises(ScheduleInvalid, match=r"worker 1\.0 did 0 actions of"):
+        executed_matches(player.plan, name, {worker: record})
+
+
+def test_what_a_ring_still_has_is_compared() -> None:
+    timeline = simulated("one_f_one_b", micro_batches=4)
+    records = as_if_real(timeline, num_steps=5, capacity=30)
+    assert all(record.num_forgotten for record in records.values())
+    executed_matches(timeline.plan, "one_f_one_b", records)
+    worker, record = next(iter(records.items()))
+    records[worker] = replace(record, num_forgotten=record.num_forgotten - 1)
+    with pytest.raises(ScheduleInvalid, match="the schedule says"):
+        executed_matches(timeline.plan, "one_f_one_b", records)
+
+
+def test_a_schedule_that_breaks_a_law_is_not_taken_as_the_measure() -> None:
+    player = player_of("pipedream")
+    train(player, 2)
+    with pytest.raises(ScheduleInvalid):
+        executed_matches(player.plan, "one_f_one_b", records_of(player.recorded))
+
+
+def test_computing_at_once_is_added_up_by_one_clock() -> None:
+    player = player_of("gpipe", num_groups=3)
+    computing, other = (
+        next(action for action in player.schedule.actions(player.plan)[Worker(0, 0)] if action.kind is kind)
+        for kind in (Kind.FORWARD, Kind.SEND)
+    )
+
+    def record(group: int, *spans: tuple[int, int]) -> WorkerRecord:
+        recorder = Recorder(Worker(group, 0))
+        for start, end in spans:
+            recorder.record(computing, start, end)
+        recorder.record(other, 0, 10**9)
+        return recorder.take()
+
+    records = {
+        Worker(0, 0): record(0, (0, 100), (200, 300)),
+        Worker(1, 0): record(1, (50, 150), (150, 200)),
+        Worker(2, 0): record(2, (90, 260)),
+    }
+    # 50 to 100: 0 and 1, with 2 since 90; 100 to 200: 1 and 2; 200 to 260: 0 and 2
+    assert overlap(records) == pytest.approx(210e-9)
+    assert overlap(records, {Worker(0, 0): 10**6, Worker(1, 0): 2 * 10**6}) == 0
+    assert overlap({}) == 0

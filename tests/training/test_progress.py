@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from ropewalk.training.progress import ProgressLine
+
+
+def test_lines_come_at_most_as_often_as_asked_and_tell_of_all_steps_since_the_last() -> None:
+    now = 0.0
+    lines: list[str] = []
+    progress = ProgressLine(every_s=1.0, write=lines.append, clock=lambda: now)
+    for step in range(9):
+        now += 0.25
+        progress.put(step, float(step), 10)
+    assert lines == [
+        "step 0: loss 0, 4 steps/s, 40 samples/s",
+        "step 4: loss 2.5, 4 steps/s, 40 samples/s",
+        "step 8: loss 6.5, 4 steps/s, 40 samples/s",
+    ]
+
+
+def test_the_loss_is_weighted_by_samples_and_no_time_is_no_rate() -> None:
+    now = 0.0
+    lines: list[str] = []
+    progress = ProgressLine(every_s=2.0, write=lines.append, clock=lambda: now)
+    progress.put(0, 1.0, 0)
+    now = 1.0
+    progress.put(1, 1.0, 30)
+    now = 2.0
+    progress.put(2, 2.0, 10)
+    assert lines == ["step 0: loss 1", "step 2: loss 1.25, 1 steps/s, 20 samples/s"]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pickle
+import time
+from array import array
+
+import pytest
+
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Worker
+from ropewalk.training.recorder import ADMISSION, BACK_PRESSURE, STARVED, SUMS, Recorder, records_of
+from tests.training.played_records import player_of, train
+
+ME = Worker(1, 0)
+FORWARDS = [Action(Kind.FORWARD, 1, 0, number) for number in range(10)]
+
+
+def test_what_was_recorded_is_taken_in_order() -> None:
+    recorder = Recorder(ME, capacity=4)
+    recorder.mark(0, "begins", 90)
+    recorder.record(FORWARDS[0], 100, 110)
+    recorder.record(FORWARDS[1], 130, 150, waited_ns=15, cause=ADMISSION)
+    record = recorder.take()
+    assert record.worker == ME and len(record) == 2
+    assert record.actions == tuple(FORWARDS[:2])
+    assert (record.start_ns, record.end_ns) == (array("q", [100, 130]), array("q", [110, 150]))
+    assert record.waited_ns == array("q", [0, 15]) and record.causes == ("", ADMISSION)
+    assert record.marks == ((0, "begins", 90),)
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert recorder.take() == record, "taking removes nothing"
+
+
+@pytest.mark.parametrize("num", [3, 4, 5, 7, 8, 9])
+def test_a_full_ring_forgets_the_oldest_and_counts_them(num: int) -> None:
+    recorder = Recorder(ME, capacity=4)
+    for number in range(num):
+        recorder.record(FORWARDS[number], number, number + 1, number, str(number))
+    kept = range(max(0, num - 4), num)
+    record = recorder.take()
+    assert record.actions == tuple(FORWARDS[number] for number in kept)
+    assert list(record.start_ns) == list(record.waited_ns) == [*kept]
+    assert list(record.end_ns) == [number + 1 for number in kept]
+    assert record.causes == tuple(map(str, kept))
+    assert record.num_forgotten == num - len(kept) and recorder.num_recorded == num
+
+
+@pytest.mark.parametrize("last", [0, 1, 3, 4, 9])
+def test_the_newest_can_be_taken_alone(last: int) -> None:
+    recorder = Recorder(ME, capacity=4)
+    for number in range(6):
+        recorder.record(FORWARDS[number], number, number + 1)
+    record = recorder.take(last)
+    assert record.actions == tuple(FORWARDS[max(2, 6 - last) : 6])
+    assert len(record) + record.num_forgotten == 6
+
+
+def test_a_recorder_that_was_cleared_is_as_new() -> None:
+    recorder = Recorder(ME, capacity=2)
+    for number in range(3):
+        recorder.record(FORWARDS[number], 1, 2, 1, ADMISSION)
+    recorder.mark(0, "ends")
+    recorder.clear()
+    assert recorder.take() == Recorder(ME, capacity=2).take()
+    with pytest.raises(ValueError, match="at least 1"):
+        Recorder(ME, capacity=0)
+
+
+def test_a_mark_without_a_time_is_now() -> None:
+    recorder = Recorder(ME)
+    before = time.monotonic_ns()
+    recorder.mark(3, "ends")
+    (mark,) = recorder.take().marks
+    assert before <= mark.time_ns <= time.monotonic_ns() and mark[:2] == (3, "ends")
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("R1:3<0/relu", (STARVED, 0)),
+        ("R1:3<2/relu", (STARVED, 2)),
+        ("S1:3>2/relu", (BACK_PRESSURE, 2)),
+        ("U1v2", (SUMS, None)),
+        ("F1:3", (ADMISSION, None)),
+    ],
+)
+def test_why_a_worker_waited_follows_from_the_action_unless_it_was_said(
+    code: str, cause: tuple[str, int | None]
+) -> None:
+    recorder = Recorder(ME)
+    action = Action.parse(code)
+    recorder.record(action, 1, 2, 1)
+    recorder.record(action, 1, 2, 1, ADMISSION)
+    record = recorder.take()
+    assert record.cause(0) == cause
+    assert record.cause(1)[0] == ADMISSION
+
+
+def test_recording_an_action_takes_less_than_a_microsecond() -> None:
+    recorder, action = Recorder(ME, capacity=1000), FORWARDS[0]
+    record, times = recorder.record, []
+    for _ in range(5):
+        start = time.perf_counter()
+        for number in range(2000):
+            record(action, number, number, 0, "")
+        times.append((time.perf_counter() - start) / 2000)
+    assert min(times) < 1e-6
+
+
+def test_what_a_player_did_becomes_records() -> None:
+    player = player_of("one_f_one_b")
+    train(player, 2)
+    records = records_of(player.recorded)
+    assert list(records) == list(player.plan.workers)
+    for worker, record in records.items():
+        assert record.actions == tuple(one.action for one in player.recorded if one.worker == worker)
+        assert all(start <= end for start, end in zip(record.start_ns, record.end_ns, strict=True))
+        assert not any(record.waited_ns)
