@@ -270,6 +270,7 @@ class Conductor:
             [spec.node for spec in specs],
             self.units.resources(name.unit),
             self.units.environment(name.unit),
+            self.units.preload(name.unit),
             specs[0].host and f"{specs[0].host}.{name.replica}",
         )
         try:

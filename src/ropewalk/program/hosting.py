@@ -53,6 +53,7 @@ class Launch:
     nodes: list[Node[Any]]
     resources: Resources
     environment: Mapping[str, str]
+    preload: tuple[str, ...] = ()
     beside: str = ""
     """Units with the same word here share a host."""
 
@@ -174,6 +175,7 @@ class ProcessHosting(Hosting):
             codec=PROGRAM,
             resources=launch.resources,
             environment=launch.environment,
+            preload=launch.preload,
             beside=launch.beside,
         )
         try:

@@ -88,6 +88,8 @@ class NodeSpec:
     """Variables that are set in its process."""
     checkpoint_s: float | None = None
     """Seconds between two checkpoints of a service that has `state_dict`; None: the default."""
+    preload: tuple[str, ...] = ()
+    """Modules that its processes share from the start."""
     group: str = ""
     """Path of the group that it was added in, such as "actors" or "train/actors"."""
     host: str = ""

@@ -79,6 +79,7 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
         checkpoint_s: float | None = None,
+        preload: Sequence[str] = (),
     ) -> Mapping[str, Handle[Any]]: ...
     @overload
     def add(
@@ -92,6 +93,7 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
         checkpoint_s: float | None = None,
+        preload: Sequence[str] = (),
     ) -> Handle[T]: ...
     def add(
         self,
@@ -104,6 +106,7 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
         checkpoint_s: float | None = None,
+        preload: Sequence[str] = (),
     ) -> Handle[Any] | Mapping[str, Handle[Any]]:
         """Add a node, and get what stands for it in the arguments of others.
 
@@ -119,6 +122,8 @@ class Program:
             environment: variables for its process.
             checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`. They are
                 kept by the launcher, so the service may come back on another host.
+            preload: modules that its processes share from the start, such as "torch", so that they start, and start
+                again, without importing them; they must not start threads.
 
         Returns:
             A handle; of `Colocate`, the handles to its nodes by name.
@@ -146,6 +151,7 @@ class Program:
             essential=_first(essential, group.essential, True),
             environment={**group.environment, **(environment or {})},
             checkpoint_s=checkpoint_s,
+            preload=tuple(preload),
             group=group.path,
         )
         if node.num_replicas is not None:

@@ -80,6 +80,10 @@ class Units:
         """Variables for the process of a unit."""
         return {key: value for spec in self.nodes[name] for key, value in spec.environment.items()}
 
+    def preload(self, name: str) -> tuple[str, ...]:
+        """Modules that the process of a unit has from the start."""
+        return tuple(dict.fromkeys(module for spec in self.nodes[name] for module in spec.preload))
+
     def rules(self) -> list[NodeRule]:
         """What the supervisor must know."""
         return [

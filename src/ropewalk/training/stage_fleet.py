@@ -88,6 +88,7 @@ class StageFleet:
             environment=environment,
             restart=rule,
             essential=False,
+            preload=("torch", "ropewalk.training.stage_process"),  # a process that comes back is there in no time
         )
         self._running: RunningProgram | None = None
         self._clients: Client | None = None

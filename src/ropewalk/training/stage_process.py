@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -14,6 +15,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
+
+import torch
 
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent, method
@@ -62,6 +65,8 @@ class StageProcess:
     def __init__(self, training: Training, peers: Client) -> None:
         node = node_context.current_node()
         self.name = f"{node.name}.{node.replica}#{node.generation}"
+        # Torch was loaded before this process was forked, when nobody knew how many threads it would get.
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         self._training = training
         self._peers = peers
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
