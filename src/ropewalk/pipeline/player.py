@@ -26,15 +26,17 @@ from torch import Tensor, nn
 from ropewalk.errors import PlanInvalid, PlayerFailed, ScheduleInvalid
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.schedules import Schedule, make_schedule
+from ropewalk.pipeline.schedules import Schedule
 from ropewalk.pipeline.stages.gradient_sums import InMemorySums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import give_back, taken
+from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, cut_of, put
 from ropewalk.pipeline.stages.stage_maker import OptimizerMaker, RateSchedule, StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.pipeline.step_metrics import StepMetrics
@@ -69,6 +71,7 @@ class Player:
         loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
         lr_schedule: makes the schedule of the learning rate of a stage; counted in the stage's updates.
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+        options: clipping, what NaN does to an update, autocast; None: none of it.
         slots: values that a link between two workers holds at most; None: any number.
 
     Raises:
@@ -91,6 +94,7 @@ class Player:
         loss: Declared = "mean",
         lr_schedule: RateSchedule | None = None,
         lr_scale: Literal["pipedream"] | None = None,
+        options: TrainingOptions | None = None,
         slots: int | None = None,
     ) -> None:
         if isinstance(model, ModelGraph):
@@ -105,7 +109,8 @@ class Player:
                 f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
             )
         make = OptimizerMaker(optimizer, lr_schedule, lr_scale)
-        self.schedule = make_schedule(plan.schedule if schedule is None else schedule)
+        options = TrainingOptions() if options is None else options
+        self.schedule = options.schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss(loss_fn, loss)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         _check(self.graph, plan)
@@ -113,12 +118,13 @@ class Player:
         #: The plan with all edges that are played.
         self.plan = wiring.plan
         self.schedule.check(self.plan)
-        self._stream = None if self.schedule.flushes else self.schedule.stream(self.plan)
+        #: What all workers do, and where the run is.
+        self.stream = self.schedule.stream(self.plan)
         self.links = InMemoryLinks(self.plan, slots)
         sums = InMemorySums()
         self.workers: dict[Worker, StageWorker] = {}
         self._seed = seed
-        maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed)
+        maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed, options=options)
         for worker in self.plan.workers:
             stages = {
                 stage: maker.stage(stage, worker.replica, programs[stage]) for stage in self.plan.groups[worker.group]
@@ -129,16 +135,12 @@ class Player:
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
         #: Steps of the whole run, that of a loaded state included.
         self.num_steps = 0
-        #: Steps played here, by which versions count.
-        self._num_played = 0
+        #: Called after each action with who carried it out.
+        self.on_performed: Callable[[Worker, Action], object] = lambda worker, action: None
         #: Where and why a step or a drain was broken off.
         self._failure: tuple[str, BaseException] | None = None
         self._queues: dict[Worker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
-        #: For schedules with a flush, by the number of micro-batches.
-        self._first_actions: dict[int, Mapping[Worker, Sequence[Action]]] = {}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
-        #: Micro-batches admitted so far, for schedules without a flush; others begin each step at 0.
-        self._num_admitted = 0
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -160,15 +162,17 @@ class Player:
         self._check_usable()
         args, kwargs = as_arguments(x)
         pieces = split(self.graph.bind(*args, **kwargs), y, self.plan.micro_batches, step=self.num_steps)
-        if self._stream is None:
-            self._actions_of(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
+        first = self.stream.position.next_micro_batch
+        actions = self._actions(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
         with self._whole(f"at step {self.num_steps} (the first is 0)"):
-            metrics = self._admit(pieces)
+            metrics = self._admit(first, pieces)
+            self._enqueue(actions)
             self._play()
-            if self._stream is None:
+            if self.schedule.flushes:
                 self._check_all_done()
+                if (verdict := self.workers[self.plan.workers[0]].update.verdict) is not None:
+                    metrics.gradient_norm, metrics.is_skipped = verdict.norm, verdict.skips
         self.num_steps += 1
-        self._num_played += 1
         return metrics
 
     def drain(self) -> None:
@@ -178,11 +182,10 @@ class Player:
             PlayerFailed: a step had failed.
         """
         self._check_usable()
-        if self._stream is not None:
-            with self._whole(f"in a drain after {self.num_steps} steps"):
-                self._enqueue(self._stream.drain())
-                self._play()
-                self._check_all_done()
+        with self._whole(f"in a drain after {self.num_steps} steps"):
+            self._enqueue(self.stream.drain())
+            self._play()
+            self._check_all_done()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """The loss over mini-batches of (x, y), in evaluation mode; drains first.
@@ -248,6 +251,33 @@ class Player:
         for stage in self.stages():
             stage.setup = replace(stage.setup, seed=self._seed)
 
+    def snapshot_takers(self) -> dict[Worker, SnapshotTaker]:
+        """For each worker who takes snapshots of it; to be asked for before the first step."""
+        return {
+            worker: SnapshotTaker(one, self._rates, flushes=self.schedule.flushes)
+            for worker, one in self.workers.items()
+        }
+
+    def resume(self, snapshots: Sequence[WorkerSnapshot], *, num_steps: int) -> None:
+        """Go on from a cut, where snapshots of all workers were taken, in a player of the same plan; drains first.
+
+        Steps behind the cut are to be given again.
+
+        Args:
+            snapshots: of all workers, at one cut.
+            num_steps: of the whole run up to the cut.
+
+        Raises:
+            ValueError: there is not one for each worker, they are of several cuts, or of another model.
+            PlayerFailed: a step had failed; make a new player for the snapshots.
+        """
+        self.drain()
+        cut = cut_of(snapshots, self.workers)
+        for snapshot in snapshots:
+            put(snapshot, self.workers[snapshot.worker], self._rates)
+        self.stream = self.schedule.stream(self.plan, start=cut)
+        self.num_steps = num_steps
+
     def stages(self) -> list[RunningStage]:
         """All stages on all replicas, by stage and replica."""
         found = [stage for worker in self.workers.values() for stage in worker.stages.values()]
@@ -274,35 +304,22 @@ class Player:
             step=self.num_steps,
         ) from error
 
-    def _admit(self, pieces: Sequence[Piece]) -> StepMetrics:
+    def _admit(self, first: int, pieces: Sequence[Piece]) -> StepMetrics:
         metrics = StepMetrics(len(pieces), self._loss)
         for index, piece in enumerate(pieces):
-            number = self._num_admitted + index
+            number = first + index
             self._metrics[number] = metrics, index
             for stage in self.plan.stages:
                 worker = self.plan.worker_of(stage.id, number)
                 self.workers[worker].admit(stage.id, number, piece)
-        self._enqueue(self._actions(len(pieces)))
         return metrics
 
     def _actions(self, num: int) -> Mapping[Worker, Sequence[Action]]:
-        if self._stream is None:
-            return {
-                worker: [action.later(self._num_played) for action in actions]
-                for worker, actions in self._actions_of(num).items()
-            }
-        self._num_admitted += num
-        found = self._stream.admit(num)
-        if num < self.plan.micro_batches:  # a short mini-batch must not share its update with the next one's pieces
-            self._enqueue(found)
-            return self._stream.drain()
-        return found
-
-    def _actions_of(self, num: int) -> Mapping[Worker, Sequence[Action]]:
-        """The actions of the first step, if it has so many micro-batches; they are made once."""
-        if num not in self._first_actions:
-            self._first_actions[num] = self.schedule.actions(replace(self.plan, micro_batches=num))
-        return self._first_actions[num]
+        found = self.stream.admit(num)
+        if num == self.plan.micro_batches:
+            return found
+        rest = self.stream.drain()  # a short mini-batch must not share its update with the next one's pieces
+        return {worker: [*actions, *rest[worker]] for worker, actions in found.items()}
 
     def _enqueue(self, actions: Mapping[Worker, Sequence[Action]]) -> None:
         for worker, found in actions.items():
@@ -327,6 +344,7 @@ class Player:
         start_s = time.perf_counter()
         self.workers[worker].perform(action)
         self.recorded.append(Performed(worker, action, start_s, time.perf_counter()))
+        self.on_performed(worker, action)
 
     def _explain_stall(self) -> None:
         waiting = [(worker, queue[0]) for worker, queue in self._queues.items() if queue]

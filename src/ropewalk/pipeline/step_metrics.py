@@ -16,6 +16,10 @@ class StepMetrics:
     def __init__(self, num_pieces: int, loss: Loss) -> None:
         self._found: list[tuple[Tensor, float | None] | None] = [None] * num_pieces
         self._loss = loss
+        #: The norm of all gradients before they were clipped, if clipping or a NaN policy asked for it.
+        self.gradient_norm: Tensor | None = None
+        #: Whether the update was left out, because gradients were NaN or infinite.
+        self.is_skipped = False
 
     def __repr__(self) -> str:
         return f"<StepMetrics: {self}>"
@@ -28,7 +32,8 @@ class StepMetrics:
             )
         num_odd = sum(not bool(value.isfinite().all()) for value in self.losses)
         odd = f" ({num_odd} of them not finite)" if num_odd else ""
-        return f"loss {float(self.loss):.6g} over {num} micro-batches{odd}"
+        skipped = ", update left out" if self.is_skipped else ""
+        return f"loss {float(self.loss):.6g} over {num} micro-batches{odd}{skipped}"
 
     def put(self, index: int, value: Tensor, weight: float | None) -> None:
         """Called when the loss of a micro-batch is computed."""

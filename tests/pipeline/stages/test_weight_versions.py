@@ -287,3 +287,19 @@ def test_weights_are_copies_of_the_users() -> None:
     versions = WeightVersions({"w": mine}, sgd)
     versions.step({"w": torch.ones(2)})
     assert torch.equal(mine, torch.zeros(2))
+
+
+def test_a_skipped_step_is_the_same_weights_under_another_number() -> None:
+    versions = WeightVersions(weights(torch.ones(2)), sgd, slots=2)
+    held = versions.hold(0)
+    versions.skip()
+    assert versions.newest == 1 and versions.num_copies == 0
+    assert versions.leaves(0)["w"] is versions.leaves(1)["w"]
+    versions.step({"w": torch.ones(2)})
+    assert versions.leaves(held)["w"].tolist() == [1.0, 1.0], "who holds version 0 sees its numbers"
+    assert versions.parameters["w"].tolist() == [0.5, 0.5]
+    versions.release(held)
+    versions.skip()
+    versions.step({"w": torch.ones(2)})
+    assert versions.versions == (4,) and versions.num_copies == 1
+    assert versions.parameters["w"].tolist() == [0.0, 0.0]

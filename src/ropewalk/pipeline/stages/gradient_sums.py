@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from ropewalk.pipeline.stages.batch_norm import Moments
+from ropewalk.pipeline.stages.gradient_norm import Norms
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Contribution:
     gradients: Mapping[str, Tensor | None]
     weight: float | None = None
     moments: Mapping[str, Moments] = field(default_factory=dict[str, Moments])
+    norms: Norms | None = None
 
     def __add__(self, other: Contribution) -> Contribution:
         gradients = {name: _added(mine, other.gradients[name]) for name, mine in self.gradients.items()}
@@ -32,12 +34,13 @@ class Contribution:
         moments = dict(self.moments)
         for name, others in other.moments.items():
             moments[name] = moments[name] + others if name in moments else others
-        return Contribution(gradients, weight, moments)
+        norms = self.norms if other.norms is None else other.norms if self.norms is None else self.norms + other.norms
+        return Contribution(gradients, weight, moments, norms)
 
     def copy(self) -> Contribution:
         """The same with gradients that its owner may change."""
         gradients = {name: None if one is None else one.clone() for name, one in self.gradients.items()}
-        return Contribution(gradients, self.weight, self.moments)
+        return Contribution(gradients, self.weight, self.moments, self.norms)
 
 
 class Member(NamedTuple):

@@ -26,12 +26,14 @@ from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.plans import Edge
 from ropewalk.pipeline.stages.batch_norm import DeferredBatchNorm
 from ropewalk.pipeline.stages.entrances import Entrance
+from ropewalk.pipeline.stages.entry_buffers import EntryBuffers
 from ropewalk.pipeline.stages.gradient_sums import Contribution
 from ropewalk.pipeline.stages.in_memory_links import Parcel
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import Piece
 from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
 from ropewalk.pipeline.stages.summed_gradients import SummedGradients
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import WeightVersions
 from ropewalk.pipeline.tracing import computing
@@ -58,6 +60,9 @@ class StageSetup:
     state_goes_on: End | None = None
     #: From which all random numbers of a run follow.
     seed: int = 0
+    options: TrainingOptions = field(default_factory=TrainingOptions)
+    #: All parameters of the model, and where in it they stand; the norm of all gradients is taken in this order.
+    positions: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(slots=True)
@@ -116,8 +121,11 @@ class RunningStage:
         self._on_loss = on_loss
         self._on_step = on_step
         self._norm = DeferredBatchNorm(program.batch_norms)
-        #: Buffers that forwards change, but for those of batch normalisation; None until a forward has shown which.
-        self._mutable: tuple[str, ...] | None = None
+        self._entry_buffers = EntryBuffers(program, buffers)
+        #: Whether forwards keep what it takes to run them again in another process, from a snapshot.
+        self.can_be_resumed = False
+        #: Micro-batches that were forwarded before a cut, and the buffers at their entry: their forwards count no more.
+        self.again: dict[int, Mapping[str, Tensor]] = {}
         tensors = [*versions.parameters.values(), *buffers.values()]
         self._device = tensors[0].device if tensors else torch.device("cpu")
         #: Whether the program is all there is to a forward.
@@ -155,6 +163,16 @@ class RunningStage:
 
     def forward(self, micro_batch: int, version: int | None) -> None:
         """F: run the operators, and the loss where the model ends."""
+        if micro_batch not in self.again:
+            self._forward(micro_batch, version)
+            return
+        self._norm.is_collecting = False
+        try:
+            self._forward(micro_batch, version, self.again.pop(micro_batch))
+        finally:
+            self._norm.is_collecting = True
+
+    def _forward(self, micro_batch: int, version: int | None, entry: Mapping[str, Tensor] | None = None) -> None:
         piece = self._pieces.pop(micro_batch, None)
         arrived = self._values.pop(micro_batch, {})
         values = {tensor: parcel.tree for tensor, parcel in arrived.items()}
@@ -162,13 +180,20 @@ class RunningStage:
             assert piece is not None, f"micro-batch {micro_batch} was not admitted"
             values[id] = piece.inputs[id]
         flight = InFlight(self.versions.hold(version), values, self._entry_state(piece, arrived), piece)
+        if entry is not None:
+            flight.buffers = {name: buffer.clone() for name, buffer in entry.items()}
+        elif self.setup.recompute:
+            flight.buffers = self._entry_buffers.copies()
+        elif self.can_be_resumed:
+            flight.buffers = self._entry_buffers.read_only()
         if self.setup.recompute:
-            flight.buffers = self._snapshot()
             with torch.no_grad():
                 outputs, state, loss_value = self._run(flight)
             flight.outputs, flight.entrances, flight.root = {}, {}, None
         else:
             outputs, state, loss_value = self._run(flight)
+        if entry is not None:
+            flight.buffers = entry
         self.in_flight[micro_batch] = flight
         for edge, target, carries_state in self._sends:
             value = self._detached(edge, outputs[edge.tensor], flight) if edge.tensor in outputs else None
@@ -225,17 +250,29 @@ class RunningStage:
         weight, self._weight = self._weight, None
         return Contribution(self._sums.take(names), weight, self._norm.take())
 
-    def step(self, total: Contribution) -> None:
-        """U: make the next version from the sums over everybody."""
-        gradients = {name: one for name, one in total.gradients.items() if one is not None}
+    def averaged(self, total: Contribution) -> Contribution:
+        """The mean over micro-batches of what they have summed to, in the same memory; of a sum the same."""
         if total.weight is not None:
+            for gradient in total.gradients.values():
+                if gradient is not None:
+                    gradient.div_(total.weight)
+        return Contribution(total.gradients, None, total.moments)
+
+    def step(self, mean: Contribution, factor: Tensor | None = None) -> None:
+        """U: make the next version from what `averaged` gave, gradients multiplied by a factor."""
+        gradients = {name: one for name, one in mean.gradients.items() if one is not None}
+        if factor is not None:
             for gradient in gradients.values():
-                gradient.div_(total.weight)
+                gradient.mul_(factor.to(gradient.device))
         self.versions.step(gradients)
         with torch.no_grad():
-            self._norm.commit(total.moments, self.buffers)
+            self._norm.commit(mean.moments, self.buffers)
         if self._on_step is not None:
             self._on_step()
+
+    def skip(self) -> None:
+        """U that is left out: the next version is the newest, and nothing else has changed."""
+        self.versions.skip()
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
@@ -277,15 +314,6 @@ class RunningStage:
             return arrived[self.setup.state_comes_on].generator
         assert piece is not None
         return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self._device)
-
-    def _snapshot(self) -> Mapping[str, Tensor] | None:
-        """Copies of the buffers that a forward changes, so that the same forward can run again."""
-        if self._mutable is None:
-            own = {norm.running_mean for norm in self.program.batch_norms}
-            own |= {norm.running_var for norm in self.program.batch_norms}
-            own |= {norm.num_batches_tracked or "" for norm in self.program.batch_norms}
-            self._mutable = tuple(name for name in self.program.buffers if name not in own)
-        return {name: self.buffers[name].clone() for name in self._mutable} or None
 
     def _detached(self, edge: Edge, value: Any, flight: InFlight) -> Any:
         """A value for another stage: leaves of a graph of its own."""

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
+from ropewalk.pipeline.stages.tensor_source import TensorSource, own_tensors, taken_like
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
 from ropewalk.pipeline.stages.wiring import Wiring
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -76,21 +78,36 @@ class StageMaker:
     on_loss: Callable[[int, Tensor, float | None], None]
     optimizers: OptimizerMaker
     seed: int
+    #: Where the first numbers come from; None: copies of the model's own.
+    tensors: TensorSource | None = None
+    options: TrainingOptions = field(default_factory=TrainingOptions)
     #: The schedules of the learning rate of the stages that were made and have one.
     rates: dict[RunningStage, torch.optim.lr_scheduler.LRScheduler] = field(
         default_factory=dict[RunningStage, torch.optim.lr_scheduler.LRScheduler]
     )
 
     def stage(self, id: int, replica: int, program: StageProgram) -> RunningStage:
-        """One stage on one replica, with copies of the model's tensors."""
+        """One stage on one replica.
+
+        Raises:
+            PlanInvalid: the source of its tensors has other ones than the model.
+        """
         plan, graph = self.wiring.plan, self.graph
+        source = self.tensors or own_tensors(graph)
+        like = {**graph.buffers, **graph.parameters}
+        tensors = taken_like(source, [*program.parameters, *program.buffers], like)
+        # What a source gives is the stage's own: no second copy, which would be a peak of twice its size.
+        parameters = {
+            name: nn.Parameter(tensors[name], graph.parameters[name].requires_grad) for name in program.parameters
+        }
         stage = plan.stages[id]
         extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
         versions = WeightVersions(
-            {name: graph.parameters[name] for name in program.parameters},
+            parameters,
             lambda parameters: self.optimizers.optimizer(parameters, stage.replicas, plan.stages[0].replicas),
             slots=extra + 1,
             lag=self.schedule.lag(plan, id),
+            owns=True,
         )
         rates = None
         if self.optimizers.lr_schedule is not None and versions.optimizer is not None:
@@ -105,12 +122,14 @@ class StageMaker:
             self.wiring.state_comes_on.get(id),
             self.wiring.state_goes_on.get(id),
             self.seed,
+            self.options,
+            {name: position for position, name in enumerate(graph.parameters)},
         )
         running = RunningStage(
             setup,
             program,
             versions,
-            {name: graph.buffers[name].detach().clone() for name in program.buffers},
+            {name: tensors[name] for name in program.buffers},
             loss=self.loss if graph.output in stage.operators else None,
             output=graph.output,
             on_loss=self.on_loss,

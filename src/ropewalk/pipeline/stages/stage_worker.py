@@ -7,15 +7,16 @@ A reduction is begun by its action and ended by the step after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ropewalk.errors import RopewalkError, ScheduleInvalid, StageFailed
-from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
+from ropewalk.pipeline.stages.gradient_sums import Sums
 from ropewalk.pipeline.stages.in_memory_links import Links, Parcel, Tag
 from ropewalk.pipeline.stages.micro_batches import Piece
 from ropewalk.pipeline.stages.running_stage import RunningStage
+from ropewalk.pipeline.stages.worker_update import WorkerUpdate
 
 
 class StageWorker:
@@ -34,12 +35,9 @@ class StageWorker:
     ) -> None:
         self.worker = worker
         self.stages = stages
-        self._plan = plan
         self._links = links
-        self._sums = sums
-        self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
-        #: Sums that were begun for the next step of each stage.
-        self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
+        #: Its reductions and steps.
+        self.update = WorkerUpdate(worker, plan, stages, sums)
 
     def admit(self, stage: int, micro_batch: int, piece: Piece) -> None:
         """Hand over the caller's part of a micro-batch for one of its stages."""
@@ -52,7 +50,7 @@ class StageWorker:
             return self._links.has(_tag(action))
         if kind is Kind.SEND:
             return self._links.has_room(_tag(action))
-        return kind is not Kind.STEP or self.waits_for(action) is None
+        return (kind is not Kind.STEP and kind is not Kind.REDUCE) or self.update.lacks(action) is None
 
     def waits_for(self, action: Action) -> str | None:
         """What an action lacks, in words; None if nothing."""
@@ -60,11 +58,10 @@ class StageWorker:
             return f"{tag}"
         if action.kind is Kind.SEND and not self._links.has_room(tag := _tag(action)):
             return f"room on the link for {tag}"
-        if action.kind is Kind.STEP:
-            for key in self._begun[action.stage]:
-                if missing := self._sums.missing(key):
-                    who = ", ".join(f"stage {member.stage} replica {member.replica}" for member in missing)
-                    return f"the gradients ({key.what}) of {who}"
+        if action.kind in (Kind.STEP, Kind.REDUCE) and (lacked := self.update.lacks(action)):
+            key, missing = lacked
+            who = ", ".join(f"stage {member.stage} replica {member.replica}" for member in missing)
+            return f"the gradients ({key.what}) of {who}"
         return None
 
     def perform(self, action: Action) -> None:
@@ -109,48 +106,9 @@ class StageWorker:
         elif kind is Kind.RECOMPUTE:
             stage.recompute(_number(action))
         elif kind is Kind.REDUCE:
-            self._reduce(action)
+            self.update.reduce(action)
         else:
-            self._step(stage, action)
-
-    # --- updates ------------------------------------------------------------------------------------------------------
-
-    def _reduce(self, action: Action) -> None:
-        if action.group is Group.TIED:
-            for stage in self.stages:  # one action for all stages of a worker
-                for tie in self._plan.tied:
-                    if stage in tie.stages:
-                        key = SumKey(f"tied {tie.parameter}", self._members(tie.stages), action.version)
-                        self._begin(stage, key, self.stages[stage].contribution([tie.parameter]))
-        elif action.group is Group.REPLICAS:
-            stage = self.stages[action.stage]
-            key = SumKey(f"replicas of stage {action.stage}", self._members([action.stage]), action.version)
-            names = [name for name in stage.versions.trainable if name not in self._tied[action.stage]]
-            self._begin(action.stage, key, stage.whole_contribution(names))
-        else:
-            raise ScheduleInvalid(f"{action}: the norm of all gradients is not computed here; schedule without norm")
-
-    def _members(self, stages: Iterable[int]) -> tuple[Member, ...]:
-        return tuple(Member(stage, replica) for stage in stages for replica in range(self._plan.stages[stage].replicas))
-
-    def _begin(self, stage: int, key: SumKey, contribution: Contribution) -> None:
-        self._sums.contribute(key, Member(stage, self.worker.replica), contribution)
-        self._begun[stage].append(key)
-
-    def _step(self, stage: RunningStage, action: Action) -> None:
-        newest = stage.versions.newest
-        if action.version is not None and action.version != newest + 1:
-            raise ScheduleInvalid(f"{action} would make version {action.version}, but the newest is {newest}")
-        total = stage.whole_contribution(stage.versions.trainable)
-        begun, self._begun[action.stage] = self._begun[action.stage], []
-        for key in begun:
-            summed = self._sums.take(key, Member(action.stage, self.worker.replica))
-            total = Contribution(
-                {**total.gradients, **summed.gradients},
-                total.weight if summed.weight is None else summed.weight,
-                {**total.moments, **summed.moments},
-            )
-        stage.step(total)
+            self.update.step(action)
 
 
 def _number(action: Action) -> int:

@@ -34,16 +34,24 @@ class WeightVersions:
     """The weights of one stage on one replica, in all versions that somebody may still need.
 
     Args:
-        parameters: initial values; they are copied.
+        parameters: initial values; they are copied, unless it owns them.
         make_optimizer: called once with the trainable parameters, if there are any.
         slots: versions that can live at once.
         lag: how many versions behind the newest a forward may still ask for; those are kept without being held.
+        owns: whether the initial values are its own from now on.
     """
 
     def __init__(
-        self, parameters: Mapping[str, Tensor], make_optimizer: OptimizerFactory, *, slots: int = 1, lag: int = 0
+        self,
+        parameters: Mapping[str, Tensor],
+        make_optimizer: OptimizerFactory,
+        *,
+        slots: int = 1,
+        lag: int = 0,
+        owns: bool = False,
     ) -> None:
-        first = {name: nn.Parameter(p.detach().clone(), p.requires_grad) for name, p in parameters.items()}
+        values = {name: p.detach() if owns else p.detach().clone() for name, p in parameters.items()}
+        first = {name: nn.Parameter(values[name], p.requires_grad) for name, p in parameters.items()}
         self._slots = [first]
         for _ in range(max(slots, lag + 1) - 1):
             # What is not trained is the same in all versions.
@@ -96,8 +104,8 @@ class WeightVersions:
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """Make the next version: one step of the optimizer with these gradients, which it may change."""
         self._forget(self.newest + 1)
-        is_kept = bool(self._holders.get(self.newest)) or self._lag > 0
         slot = self._slot_of[self.newest]
+        is_kept = self._lag > 0 or any(self._slot_of[held] == slot for held in self._holders)
         if self.optimizer is not None:
             if is_kept:
                 slot = self._copy_to_free_slot(slot)
@@ -111,6 +119,41 @@ class WeightVersions:
             del self._slot_of[self.newest]
         self.newest += 1
         self._slot_of[self.newest] = slot
+        self.most_versions = max(self.most_versions, len(self._slot_of))
+
+    def skip(self) -> None:
+        """Make a next version that is the newest under another number."""
+        self._forget(self.newest + 1)
+        slot = self._slot_of[self.newest]
+        if not (self._holders.get(self.newest) or self._lag > 0):
+            del self._slot_of[self.newest]
+        self.newest += 1
+        self._slot_of[self.newest] = slot
+
+    def restore(self, newest: int, older: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Let versions live as they did when this was taken: what is newest here gets its number, the others come.
+
+        Args:
+            newest: the number of the newest.
+            older: what was trained, of all other versions that lived.
+
+        Raises:
+            ScheduleInvalid: there is no room for so many.
+        """
+        slot = self._slot_of[self.newest]
+        free = [other for other in range(len(self._slots)) if other != slot]
+        if len(older) > len(free):
+            raise ScheduleInvalid(
+                f"{len(older) + 1} versions of the weights were taken, and there is room for {len(self._slots)} here; "
+                f"give them to a stage of the same plan and schedule"
+            )
+        self._slot_of = {newest: slot}
+        self._holders, self.newest = {}, newest
+        with torch.no_grad():
+            for version, target in zip(older, free, strict=False):
+                self._slot_of[version] = target
+                for name in self.trainable:
+                    self._slots[target][name].copy_(older[version][name])
         self.most_versions = max(self.most_versions, len(self._slot_of))
 
     def _forget(self, newest: int) -> None:

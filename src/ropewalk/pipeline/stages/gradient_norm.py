@@ -1,0 +1,113 @@
+"""The norm of all gradients of a model, wherever they are, and what it means for an update.
+
+    stage 0   |g0| |g2| ──┐
+    stage 1   |g1|        ├──▶ everybody: |g| = |(|g0|, |g1|, |g2|)| ──▶ the same verdict: clip, skip, raise
+    stage 2   |g3|      ──┘
+
+One number for each parameter travels, not one for each stage, and they are put in the
+order of the model. So the norm is, to the bit, that of `torch.nn.utils.clip_grad_norm_`
+in one process, and does not depend on the cut. A copy of a parameter counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import GradientNotFinite
+from ropewalk.pipeline.stages.training_options import TrainingOptions
+
+#: As in `torch.nn.utils.clip_grad_norm_`.
+_EPSILON = 1e-6
+_NUM_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """The norms of some parameters' gradients."""
+
+    #: Places of the parameters in the model, and the norms; on the CPU.
+    positions: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, gradients: Mapping[int, Tensor]) -> Norms:
+        """From gradients by the places of their parameters in the model."""
+        found = [_norm(_components(gradient)) for gradient in gradients.values()]
+        values = torch.stack(found).cpu() if found else torch.empty(0)
+        return cls(torch.tensor(list(gradients), dtype=torch.int64), values)
+
+    def __add__(self, other: Norms) -> Norms:
+        return Norms(torch.cat([self.positions, other.positions]), _joined(self.values, other.values))
+
+    @property
+    def total(self) -> Tensor:
+        """The norm of all of them as one vector."""
+        return _norm(self.values[self.positions.argsort()])
+
+    @property
+    def odd(self) -> list[int]:
+        """Where the norm is NaN or infinite."""
+        return sorted(int(position) for position in self.positions[~self.values.isfinite()])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one update, on all workers alike."""
+
+    norm: Tensor
+    #: What gradients are multiplied by; None: they stay.
+    factor: Tensor | None = None
+    #: Whether it is left out, because gradients were not finite.
+    skips: bool = False
+
+    @property
+    def clips(self) -> bool:
+        """Whether gradients became smaller."""
+        return self.factor is not None and bool(self.factor < 1.0)
+
+
+def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version: int | None) -> Verdict:
+    """Decide about an update when the norms of all gradients are known.
+
+    Args:
+        norms: of all gradients.
+        options: what the user wants.
+        names: all parameters, in the order of the model.
+        version: that the update would make.
+
+    Raises:
+        GradientNotFinite: some are not, and the policy is to raise.
+    """
+    norm = norms.total
+    if options.nan != "pass" and not bool(norm.isfinite()):
+        if options.nan == "skip":
+            return Verdict(norm, skips=True)
+        odd = [names[position] for position in norms.odd]
+        shown = ", ".join(odd[:_NUM_NAMED]) + (f" and {len(odd) - _NUM_NAMED} more" if len(odd) > _NUM_NAMED else "")
+        raise GradientNotFinite(
+            f"gradients are NaN or infinite before the update that makes version {version} of the weights: "
+            f"{shown or 'none alone, but all together'}. Nobody has updated. Look at the loss and the learning rate "
+            f'there; nan="skip" leaves such updates out',
+            parameters=tuple(odd),
+            step=version - 1 if version else 0,
+        )
+    if options.clip_norm is None:
+        return Verdict(norm)
+    return Verdict(norm, torch.clamp(options.clip_norm / (norm + _EPSILON), max=1.0))
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(tensor)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _components(gradient: Tensor) -> Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _joined(left: Tensor, right: Tensor) -> Tensor:
+    """One after the other; an empty one has no say about the type."""
+    return torch.cat([one for one in (left, right) if one.numel()] or [left])

@@ -1,0 +1,153 @@
+"""How a worker ends a round: from what its micro-batches have summed to, to the steps of its stages.
+
+    A/tied       parts of tied parameters ──▶ sums
+    A/replicas   parts of all others      ──▶ sums
+    A/norm       the sums, averaged; their norms ──▶ sums ──▶ one verdict for all stages
+    U            the step: with the sums, or the averages that the verdict has looked at
+
+A reduction is begun by its action, and what it gives is taken by the next that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ropewalk.errors import ScheduleInvalid
+from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.stages.gradient_norm import Norms, Verdict, judge
+from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
+from ropewalk.pipeline.stages.running_stage import RunningStage
+
+
+class WorkerUpdate:
+    """The reductions and steps of one worker.
+
+    Args:
+        worker: which.
+        plan: what all run.
+        stages: its stages by id.
+        sums: with the other workers.
+    """
+
+    def __init__(self, worker: Worker, plan: Plan, stages: Mapping[int, RunningStage], sums: Sums) -> None:
+        self._worker = worker
+        self._plan = plan
+        self._stages = stages
+        self._sums = sums
+        self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
+        self._me = Member(min(stages), worker.replica)
+        #: Sums that were begun for the next step of each stage, and that of the norms.
+        self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
+        self._norm: SumKey | None = None
+        #: What the norm was taken of, until the steps.
+        self._averaged: dict[int, Contribution] = {}
+        #: About the newest update, if there is a norm; and what became of all of them.
+        self.verdict: Verdict | None = None
+        self.num_skipped = 0
+        self.num_clipped = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the updates so far."""
+        counts = ((self.num_skipped, "left out: gradients were NaN or infinite"), (self.num_clipped, "clipped"))
+        return tuple(f"{num} update{'s' * (num > 1)} {what}" for num, what in counts if num)
+
+    def lacks(self, action: Action) -> tuple[SumKey, Sequence[Member]] | None:
+        """A sum that a reduction or step needs and is not complete, and who is missing."""
+        if action.kind is Kind.STEP:
+            wanted = self._begun[action.stage] if self._norm is None else [self._norm]
+        elif action.group is Group.NORM:
+            wanted = [key for begun in self._begun.values() for key in begun]
+        else:
+            return None
+        for key in wanted:
+            if missing := self._sums.missing(key):
+                return key, missing
+        return None
+
+    def reduce(self, action: Action) -> None:
+        """Begin a sum with others."""
+        if action.group is Group.TIED:
+            for stage in self._stages:  # one action for all stages of a worker
+                for tie in self._plan.tied:
+                    if stage in tie.stages:
+                        key = SumKey(f"tied {tie.parameter}", self._members(tie.stages), action.version)
+                        self._begin(stage, key, self._stages[stage].contribution([tie.parameter]))
+        elif action.group is Group.REPLICAS:
+            stage = self._stages[action.stage]
+            key = SumKey(f"replicas of stage {action.stage}", self._members([action.stage]), action.version)
+            names = [name for name in stage.versions.trainable if name not in self._tied[action.stage]]
+            self._begin(action.stage, key, stage.whole_contribution(names))
+        else:
+            self._averaged = {id: stage.averaged(self._total(id)) for id, stage in self._stages.items()}
+            members = tuple(Member(self._plan.groups[group][0], replica) for group, replica in self._plan.workers)
+            self._norm = SumKey("norm", members, action.version)
+            self.verdict = None
+            self._sums.contribute(self._norm, self._me, Contribution({}, norms=self._own_norms()))
+
+    def step(self, action: Action) -> None:
+        """Make the next version of a stage's weights.
+
+        Raises:
+            ScheduleInvalid: it is not the next.
+            GradientNotFinite: gradients are NaN or infinite, and the policy is to raise.
+        """
+        stage, newest = self._stages[action.stage], self._stages[action.stage].versions.newest
+        if action.version is not None and action.version != newest + 1:
+            raise ScheduleInvalid(f"{action} would make version {action.version}, but the newest is {newest}")
+        if action.stage not in self._averaged:
+            stage.step(stage.averaged(self._total(action.stage)))
+            return
+        verdict = self._decided(stage, action)
+        total = self._averaged.pop(action.stage)
+        if verdict.skips:
+            stage.skip()
+        else:
+            stage.step(total, verdict.factor)
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    def _members(self, stages: Iterable[int]) -> tuple[Member, ...]:
+        return tuple(Member(stage, replica) for stage in stages for replica in range(self._plan.stages[stage].replicas))
+
+    def _begin(self, stage: int, key: SumKey, contribution: Contribution) -> None:
+        self._sums.contribute(key, Member(stage, self._worker.replica), contribution)
+        self._begun[stage].append(key)
+
+    def _total(self, stage: int) -> Contribution:
+        """What a stage's micro-batches have summed to, here and where it was reduced."""
+        total = self._stages[stage].whole_contribution(self._stages[stage].versions.trainable)
+        begun, self._begun[stage] = self._begun[stage], []
+        for key in begun:
+            summed = self._sums.take(key, Member(stage, self._worker.replica))
+            total = Contribution(
+                {**total.gradients, **summed.gradients},
+                total.weight if summed.weight is None else summed.weight,
+                {**total.moments, **summed.moments},
+            )
+        return total
+
+    def _own_norms(self) -> Norms:
+        """The norms of what no other worker counts: copies on other replicas and in later stages are the same."""
+        counted = {tie.parameter: tie.stages[0] for tie in self._plan.tied}
+        return Norms.of(
+            {
+                stage.setup.positions[name]: gradient
+                for id, stage in self._stages.items()
+                for name, gradient in self._averaged[id].gradients.items()
+                if gradient is not None and self._worker.replica == 0 and counted.get(name, id) == id
+            }
+        )
+
+    def _decided(self, stage: RunningStage, action: Action) -> Verdict:
+        """The verdict about this update: the same for all stages."""
+        if self._norm is not None:
+            norms = self._sums.take(self._norm, self._me).norms
+            self._norm = None
+            assert norms is not None
+            self.verdict = judge(norms, stage.setup.options, tuple(stage.setup.positions), action.version)
+            self.num_skipped += self.verdict.skips
+            self.num_clipped += self.verdict.clips
+        assert self.verdict is not None
+        return self.verdict
