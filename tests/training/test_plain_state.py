@@ -99,7 +99,7 @@ class OwnTensor(Tensor):
     [
         (
             {"lr_lambdas": [lambda epoch: epoch]},
-            r"rates\.layer\.weight\.lr_lambdas\.0 is <function .* of the class func",
+            r"rates\.layer\.weight\.lr_lambdas\.0 is <function .* of the class f",
         ),
         ({"pair": Pair(1, 2)}, r"rates\.layer\.weight\.pair is Pair\(first=1, second=2\) of the class Pair"),
         ({"set": {1}}, r"rates\.layer\.weight\.set is \{1\} of the class set"),
@@ -109,7 +109,7 @@ class OwnTensor(Tensor):
         ({object(): 1}, r"a key of rates\.layer\.weight is <object"),
         (
             {"sparse": torch.eye(2).to_sparse()},
-            r"rates\.layer\.weight\.sparse is a tensor of the layout torch.sparse_coo",
+            r"sparse is a tensor of the layout torch.sparse_coo",
         ),
         ({"own": torch.ones(1).as_subclass(OwnTensor)}, r"own is a tensor of the class OwnTensor"),
         ({"wide": torch.ones(1, dtype=torch.complex128)}, r"wide is a tensor of torch.complex128.*bfloat16, bool"),

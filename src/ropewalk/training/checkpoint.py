@@ -95,8 +95,8 @@ class Checkpoint:
         """
         return {**self.facts, **self.load(self.names)}
 
-    def weights(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Parameters and buffers alone.
+    def take(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Parameters and buffers alone, as a `TensorSource` gives them: on the CPU, and the caller's own.
 
         Raises:
             ValueError, CheckpointCorrupt, FileNotFoundError: as `load`.
@@ -228,7 +228,7 @@ def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> n
                 )
     with torch.no_grad():
         for part in checkpoint.manifest.parts:  # one after the other, to have little in memory twice
-            for name, tensor in checkpoint.weights((*part.parameters, *part.buffers)).items():
+            for name, tensor in checkpoint.take((*part.parameters, *part.buffers)).items():
                 (own_of["parameter"] | own_of["buffer"])[name].copy_(tensor)
     return model
 

@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Writing:
-    """A checkpoint that is being written; made by `begin`. The end of its `with` abandons it, if it was not committed."""
+    """A checkpoint that is being written; made by `begin`. The end of `with` abandons it, unless it was committed."""
 
     def __init__(self, path: Path, step: int, keep: int | None) -> None:
         #: Where writers put their parts.
