@@ -16,7 +16,7 @@ import dataclasses
 import pickle
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -35,15 +35,6 @@ _ATOMS = frozenset([int, float, bool, str, bytes, complex])
 _NONE, _TENSOR, _VALUE = 0, 1, 2
 
 
-class _Node(NamedTuple):
-    """A branching of a tree."""
-
-    #: Makes it of a list of its children.
-    make: Callable[[list[Any]], Any]
-    #: Nodes, or what leaf there is.
-    children: tuple[Any, ...]
-
-
 class _Row(NamedTuple):
     kind: Any
 
@@ -54,6 +45,8 @@ class _Row(NamedTuple):
 class _Table(NamedTuple):
     kind: Any
     keys: tuple[Any, ...]
+    #: True is no other key than 1, but of another type.
+    types: tuple[type, ...]
 
     def __call__(self, values: list[Any]) -> Any:
         return self.kind(zip(self.keys, values, strict=True))
@@ -69,15 +62,20 @@ class _Record(NamedTuple):
 
 class _TensorFacts(NamedTuple):
     dtype: torch.dtype
+    #: Elements from the first to the last in memory.
+    span: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool
     #: Where it begins behind the first tensor, in bytes, and how long it is.
     offset: int
     size_bytes: int
+    #: Whether it has one dimension and no gaps.
+    is_row: bool
 
 
 class _Structure(NamedTuple):
+    #: What leaf it is, or what makes the node of its children, and these.
     root: Any
     tensors: tuple[_TensorFacts, ...]
 
@@ -143,11 +141,11 @@ class TensorCodec:
         signature: list[Any] = []
         tensors: list[Tensor] = []
         values: list[Any] = []
-        root = _visit(tree, signature, tensors, values)
+        _visit(tree, signature, tensors, values)
         key = tuple(signature)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = _remember(self._kinds, key, _kind_of(root, tensors))
+            kind = _remember(self._kinds, key, _kind_of(key, tensors))
         for index in kind.sparse:
             facts = kind.tensors[index]
             tensors[index] = torch.empty_strided(facts.shape, facts.stride, dtype=facts.dtype).copy_(tensors[index])
@@ -163,22 +161,21 @@ class TensorCodec:
         encoded = bytes(memory[at : at + structure])
         found = self._structures.get(encoded)
         if found is None:
-            found = _remember(self._structures, encoded, _Structure(*loads(encoded)))
+            signature, facts = loads(encoded)
+            found = _remember(self._structures, encoded, _Structure(_parse(iter(signature)), facts))
+        root, all_facts = found
         at += structure
         leaves = iter(_unpickled(bytes(memory[at : at + values])) if values else ())
         body_at = -(-(at + values) // ALIGN) * ALIGN
-        root, all_facts = found
-        if not all_facts:
-            return _build(root, iter(()), leaves)
-        whole = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
-        return _build(root, iter([self._tensor(whole, body_at, facts) for facts in all_facts]), leaves)
+        return _build(root, iter([self._tensor(memory, body_at, facts) for facts in all_facts]), leaves)
 
-    def _tensor(self, whole: torch.UntypedStorage, body_at: int, facts: _TensorFacts) -> Tensor:
-        dtype, shape, stride, requires_grad, offset, size_bytes = facts
-        tensor = torch.empty(0, dtype=dtype)
-        if size_bytes:
-            # A tensor of its own, not a view: those that are made where autograd is off cannot be changed in place.
-            tensor.set_(whole, (body_at + offset) // dtype.itemsize, shape, stride)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    def _tensor(self, memory: memoryview, body_at: int, facts: _TensorFacts) -> Tensor:
+        dtype, span, shape, stride, requires_grad, offset, _, is_row = facts
+        if span:
+            tensor = torch.frombuffer(memory, dtype=dtype, count=span, offset=body_at + offset)
+            if not is_row:
+                # In place, as a view that is made where autograd is off could not be changed in place.
+                tensor = tensor.as_strided_(shape, stride)
         else:
             tensor = torch.empty_strided(shape, stride, dtype=dtype)
         if self._device is not None:
@@ -194,58 +191,78 @@ def note_of(memory: memoryview) -> memoryview:
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[Any]) -> Any:
-    """Take a tree apart; gives its root, and adds to `signature` what tells it from other kinds of trees."""
+def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[Any]) -> None:
+    """Take a tree apart; `signature` tells it from other kinds of trees, each node before its children."""
     kind: Any = type(cast(object, tree))
     if tree is None:
         signature.append(None)
-        return _NONE
+        return
     if kind is Tensor or kind is torch.nn.Parameter:
-        tensor = _in_memory(cast(Tensor, tree))
+        tensor = _in_memory(tree)
         if tensor is not None:
             tensors.append(tensor)
             signature += (tensor.dtype, tensor.shape, tensor.stride(), tree.requires_grad)
-            return _TENSOR
+            return
+    elif kind is tuple or kind is list:
+        signature += (kind, len(tree))
+        for one in tree:
+            _visit(one, signature, tensors, values)
+        return
     elif kind in _ATOMS or kind is torch.Size:  # a tuple, and one value
         pass
     elif isinstance(tree, dict) and not isinstance(tree, defaultdict | Counter):
         table = cast("dict[Any, Any]", tree)
         names = tuple(table)
-        signature += (kind, names, tuple(map(type, names)))
-        children = [_visit(one, signature, tensors, values) for one in table.values()]
-        return _Node(_Table(kind, names), tuple(children))
+        signature += (_Table(kind, names, tuple(map(type, names))), len(names))
+        for one in table.values():
+            _visit(one, signature, tensors, values)
+        return
     elif isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
-        signature += (kind, len(row))
-        children = [_visit(one, signature, tensors, values) for one in row]
-        return _Node(tuple if kind is tuple else _Row(kind), tuple(children))
+        signature += (_Row(kind), len(row))
+        for one in row:
+            _visit(one, signature, tensors, values)
+        return
     elif dataclasses.is_dataclass(kind):
-        names = tuple(field.name for field in dataclasses.fields(kind) if field.init)
-        signature.append(kind)
-        children = [_visit(getattr(cast(object, tree), name), signature, tensors, values) for name in names]
-        return _Node(_Record(kind, names), tuple(children))
+        fields = tuple(field.name for field in dataclasses.fields(kind) if field.init)
+        signature += (_Record(kind, fields), len(fields))
+        for name in fields:
+            _visit(getattr(cast(object, tree), name), signature, tensors, values)
+        return
     signature.append(_VALUE)
     values.append(tree)
-    return _VALUE
+
+
+def _parse(signature: Iterator[Any]) -> Any:
+    """The root of a tree of this signature."""
+    first = next(signature)
+    if first is None:
+        return _NONE
+    if first == _VALUE:
+        return _VALUE
+    if isinstance(first, torch.dtype):
+        for _ in ("shape", "stride", "requires_grad"):
+            next(signature)
+        return _TENSOR
+    return first, [_parse(signature) for _ in range(next(signature))]
 
 
 def _build(node: Any, tensors: Iterator[Tensor], values: Iterator[Any]) -> Any:
     if node == _TENSOR:
         return next(tensors)
-    if node == _VALUE:
-        return next(values)
     if node == _NONE:
         return None
+    if node == _VALUE:
+        return next(values)
     make, children = node
-    built = [_build(child, tensors, values) for child in children]
-    return make(built)
+    return make([_build(child, tensors, values) for child in children])
 
 
 def _in_memory(tensor: Tensor) -> Tensor | None:
     """A tensor whose memory can be copied; None: it is of an odd kind, and pickled."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
         return None
-    if tensor.is_cpu and not tensor.is_neg() and not tensor.is_conj():
+    if tensor.is_cpu and not (tensor.is_neg() or tensor.is_conj()):
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().cpu()
 
@@ -260,19 +277,22 @@ def _remember(memory: dict[Any, Any], key: Any, value: Any) -> Any:
     return value
 
 
-def _kind_of(root: Any, tensors: Sequence[Tensor]) -> _Kind:
+def _kind_of(signature: tuple[Any, ...], tensors: Sequence[Tensor]) -> _Kind:
     all_facts: list[_TensorFacts] = []
     sparse: list[int] = []
     end = 0
     for index, tensor in enumerate(tensors):
-        stride = tensor.stride()
-        size_bytes = _span(tensor.shape, stride) * tensor.itemsize
-        if size_bytes > _MOST_SPREAD * tensor.nbytes:
+        shape, stride = tuple(tensor.shape), tensor.stride()
+        span = _span(shape, stride)
+        if span > _MOST_SPREAD * tensor.numel():
             sparse.append(index)
-            stride, size_bytes = _dense(tensor.shape, stride), tensor.nbytes
-        all_facts.append(_TensorFacts(tensor.dtype, tuple(tensor.shape), stride, tensor.requires_grad, end, size_bytes))
+            stride, span = _dense(shape, stride), tensor.numel()
+        is_row = len(shape) == 1 and span == shape[0]
+        size_bytes = span * tensor.itemsize
+        facts = _TensorFacts(tensor.dtype, span, shape, stride, tensor.requires_grad, end, size_bytes, is_row)
+        all_facts.append(facts)
         end += -(-size_bytes // ALIGN) * ALIGN
-    payload = dumps((root, tuple(all_facts)), what="the tree")
+    payload = dumps((signature, tuple(all_facts)), what="the tree")
     assert not payload.buffers  # a structure is small
     return _Kind(payload.pickle, tuple(all_facts), tuple(sparse), end)
 

@@ -58,6 +58,7 @@ class LinkSums:
         found.taken += 1
         if found.taken == sum(self._worker(one) == self._links.me for one in key.members):
             del self._sums[key]
+            return found.total  # all that it was made of was given away
         return found.total.copy()
 
     def _worker(self, member: Member) -> Worker:

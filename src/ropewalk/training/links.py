@@ -29,7 +29,7 @@ from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
 from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
 from ropewalk.processes import bootstrap
 from ropewalk.training.far_links import Deliver, FarLink, FarMessage, memory_of
-from ropewalk.transport.slots import Bell, BellRope, PeerSlots, Place, SlotMemory, are_possible
+from ropewalk.transport.slots import Announced, Bell, BellRope, PeerSlots, Place, SlotMemory, are_possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class _Near:
         self._memory = memory
 
     def send(self, encoded: Encoded) -> None:
+        if self.rope.is_lost:  # nobody would give the slot back
+            return
         slot = self._memory.claim(encoded.size_bytes)
         encoded.write(slot.address)
         self.rope.announce(slot, encoded.size_bytes)
@@ -117,6 +119,8 @@ class ProcessLinks:
         self._near_by_number: dict[int, _Near] = {}
         self._far: dict[Worker, FarLink] = {}
         self._delivered: deque[memoryview] = deque()
+        self._early: list[Announced] = []
+        self._behind: set[BellRope] = set()
         self._parcels: dict[Tag, Parcel | _PackedParcel] = {}
         self._contributions: dict[SumKey, dict[Member, Contribution | memoryview]] = {}
         self._unreceived: Counter[tuple[Tag, Worker]] = Counter()
@@ -161,6 +165,11 @@ class ProcessLinks:
                     f"worker {worker} (host {endpoint.host!r}) and worker {self.me} (host {here.host!r}) share no "
                     f"memory, and there is no client to call it; there are clients for {sorted(clients or ())}"
                 )
+
+        early, self._early = self._early, []
+        for message in early:
+            self._has_news = True
+            self._open(message)
 
     # --- parcels: the protocol of `stages.in_memory_links.Links` ------------------------------------------------------
 
@@ -249,6 +258,7 @@ class ProcessLinks:
         self._parcels.clear()
         self._contributions.clear()
         self._delivered.clear()
+        self._behind.clear()
         self._near.clear()
         self._near_by_number.clear()
         self._far.clear()
@@ -267,22 +277,33 @@ class ProcessLinks:
             self._far[to].send(encoded)
             return
         near.send(encoded)
-        if near.rope.is_lost and to not in self.lost:
-            self.lost[to] = "its process is gone"
+        if near.rope.is_behind:
+            self._behind.add(near.rope)
+        elif near.rope.is_lost:
+            self.lost.setdefault(to, "its process is gone")
 
     def _lose(self, worker: Worker, why: str) -> None:
         self.lost.setdefault(worker, why)
         self._bell.ring()
 
     def _hear(self) -> None:
-        """File what has come."""
+        """File what has come; and say what others had no room to be told."""
+        if self._behind:
+            self._catch_up()
         messages, was_rung = self._bell.heard()
         if was_rung:
             self._has_news = True
             for message in messages:
-                self._take(self._near_by_number[message.sender].slots.open(message))
+                self._open(message)
             while self._delivered:
                 self._take(self._delivered.popleft())
+
+    def _open(self, message: Announced) -> None:
+        near = self._near_by_number.get(message.sender)
+        if near is None:  # it has met us, and we have not met it yet
+            self._early.append(message)
+        else:
+            self._take(near.slots.open(message))
 
     def _take(self, memory: memoryview) -> None:
         kind, *facts = _unpack(note_of(memory))
@@ -313,15 +334,18 @@ class ProcessLinks:
         return tag._replace(micro_batch=0), self.plan.worker_of(tag.target, tag.micro_batch)
 
     def _poll_for(self, timeout_s: float | None) -> None:
-        behind = [near.rope for near in self._near.values() if near.rope.is_behind]
+        behind = tuple(self._behind)
         for rope in behind:
             self._poll.register(rope.fileno(), select.POLLOUT)
-        try:
-            self._poll.poll(None if timeout_s is None else 1000 * timeout_s)
-        finally:
-            for rope in behind:
-                self._poll.unregister(rope.fileno())
-                rope.flush()
+        self._poll.poll(None if timeout_s is None else 1000 * timeout_s)
+        for rope in behind:
+            self._poll.unregister(rope.fileno())
+
+    def _catch_up(self) -> None:
+        for rope in tuple(self._behind):
+            rope.flush()
+            if not rope.is_behind:
+                self._behind.discard(rope)
 
 
 def host_of_this_process() -> str:

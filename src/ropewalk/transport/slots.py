@@ -302,7 +302,7 @@ class Bell:
 _ring = _RECORD.pack(_RING, 0, 0, 0, 0, 0, 0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BellRope:
     """The bell of another process, as who rings it sees it. It never waits: records the pipe has no room for are kept.
 
