@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.attach import attach
+from ropewalk.cli.checkpoint import checkpoint
 from ropewalk.cli.doctor import doctor
 from ropewalk.cli.logs import logs
 from ropewalk.cli.plan import plan
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command("run", cls=RunCommand)(run)
 app.command("submit", cls=RunCommand)(submit)
 app.command("plan")(plan)
+app.command("checkpoint")(checkpoint)
 app.command("ps")(ps)
 app.command("logs")(logs)
 app.command("attach")(attach)

@@ -33,6 +33,7 @@ class TensorRecord(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     begin: int
     """Of its first byte, from the beginning of the file."""
+    size_bytes: int
     crc32: int
 
 

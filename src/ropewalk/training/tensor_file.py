@@ -10,7 +10,6 @@ its number, and a file that is cut off while it is read is an error, where a map
 from __future__ import annotations
 
 import json
-import math
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -105,7 +104,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
     size_bytes, sha256 = write_file(path, parts())
     first = _PREFIX.size + len(encoded)
     records = {
-        name: TensorRecord(_CODES[one.dtype], tuple(one.shape), first + begins[name], checksums[name])
+        name: TensorRecord(
+            dtype=_CODES[one.dtype],
+            shape=tuple(one.shape),
+            begin=first + begins[name],
+            size_bytes=one.numel() * one.element_size(),
+            crc32=checksums[name],
+        )
         for name, one in tensors.items()
     }
     return FileRecord(size_bytes, sha256, records)
@@ -138,10 +143,7 @@ class TensorReader:
             CheckpointCorrupt: its bytes are not those that were written.
         """
         record = self._record.tensors[name]
-        dtype = dtype_of(record)
-        if record.begin + math.prod(record.shape) * dtype.itemsize > self._record.size_bytes:
-            raise damaged(self._path, f"it is too short for {name!r} of shape {record.shape}")
-        tensor = torch.empty(record.shape, dtype=dtype)
+        tensor = torch.empty(record.shape, dtype=dtype_of(record))
         content = _bytes_of(tensor)
         self._file.seek(record.begin)
         self._file.readinto(content)
