@@ -26,22 +26,30 @@ Rates = Mapping[RunningStage, torch.optim.lr_scheduler.LRScheduler]
 _KINDS = ("parameters", "buffers", "optimizer", "options", "rates")
 
 
+def held(stage: RunningStage, rates: Rates) -> dict[str, dict[str, Any]]:
+    """What a stage holds: the tensors themselves, which training goes on to change."""
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+    found["parameters"], found["buffers"] = dict(stage.versions.parameters), dict(stage.buffers)
+    if (optimizer := stage.versions.optimizer) is None:
+        return found
+    state = optimizer.state_dict()
+    for names, group in zip(_names(stage, optimizer), state["param_groups"], strict=True):
+        for name, index in zip(names, group.pop("params"), strict=True):
+            if index in state["state"]:
+                found["optimizer"][name] = state["state"][index]
+            found["options"][name] = group
+            if stage in rates:
+                found["rates"][name] = rates[stage].state_dict()
+    return found
+
+
 def taken(stages: Sequence[RunningStage], rates: Rates) -> dict[str, Any]:
     """Copies of what the stages hold; of what several hold, that of the first."""
     found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     for stage in reversed(stages):
-        found["parameters"] |= {name: one.detach().clone() for name, one in stage.versions.parameters.items()}
-        found["buffers"] |= {name: one.clone() for name, one in stage.buffers.items()}
-        if (optimizer := stage.versions.optimizer) is None:
-            continue
-        state = optimizer.state_dict()
-        for names, group in zip(_names(stage, optimizer), state["param_groups"], strict=True):
-            for name, index in zip(names, group.pop("params"), strict=True):
-                if index in state["state"]:
-                    found["optimizer"][name] = copy.deepcopy(state["state"][index])
-                found["options"][name] = copy.deepcopy(group)
-                if stage in rates:
-                    found["rates"][name] = copy.deepcopy(rates[stage].state_dict())
+        for kind, named in held(stage, rates).items():
+            copied = (lambda one: one.detach().clone()) if kind in ("parameters", "buffers") else copy.deepcopy
+            found[kind] |= {name: copied(one) for name, one in named.items()}
     return found
 
 

@@ -1,0 +1,221 @@
+"""Snapshots: what a worker holds at a cut of the run, taken while it trains on, and put into another.
+
+    worker ──take──▶ WorkerSnapshot ──(pickled: a few kilobytes and one block of memory)──▶ put ──▶ worker
+    trains on         weights in all versions that live, buffers, optimizer, rates, exchange
+
+Addressed by stage and by the names of parameters. Nothing is drained for it: see
+`ropewalk.pipeline.resuming` for what a cut is, and why this is all that a worker needs to
+go on from one. Random numbers follow from step and index of each micro-batch, and sums of
+gradients and moments are empty right after a step, so that neither is here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.packed_tensors import Block, unpacked
+from ropewalk.pipeline.stages.running_stage import RunningStage
+from ropewalk.pipeline.stages.saved_training import Rates, give_back, held
+from ropewalk.pipeline.stages.stage_worker import StageWorker
+
+#: Blocks of memory that a worker keeps: one that is being sent, and one to copy into meanwhile.
+_NUM_BLOCKS = 2
+
+
+class Stateful(Protocol):
+    """What carries over from update to update beside a stage's own: an exchange between its replicas."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+class WorkerSnapshot:
+    """One worker at a cut.
+
+    Attributes:
+        worker: which.
+        cut: where.
+        size_bytes: how large the block of its tensors is.
+    """
+
+    def __init__(self, worker: Worker, cut: Cut, packed: Any, memory: Any, size_bytes: int) -> None:
+        self.worker = worker
+        self.cut = cut
+        self.size_bytes = size_bytes
+        self._packed = packed
+        #: A tensor where it was taken, and what pickle brought elsewhere: who only keeps it needs no tensors.
+        self._memory: Any = memory
+        self._lender: tuple[list[Block], Block] | None = None
+
+    def stages(self) -> dict[int, dict[str, Any]]:
+        """For each stage copies of what it held: what `saved_training.held` has, and more."""
+        memory = self._block()
+        if not isinstance(memory, Tensor):
+            writable = memory if not memoryview(memory).readonly else bytearray(memory)
+            memory = torch.frombuffer(writable, dtype=torch.uint8) if self.size_bytes else torch.empty(0).byte()
+        return unpacked(self._packed, memory)
+
+    def release(self) -> None:
+        """The memory may be used for a later snapshot: this one is sent, or not wanted. May be called twice."""
+        lender, self._lender = self._lender, None
+        if lender is not None:
+            self._memory = None
+            free, block = lender
+            if len(free) < _NUM_BLOCKS:
+                free.append(block)
+
+    def lent_by(self, free: list[Block], block: Block) -> WorkerSnapshot:
+        """Give the block back there when it is released."""
+        self._lender = free, block
+        return self
+
+    def _block(self) -> Any:
+        if self._memory is None:
+            raise ValueError(f"the snapshot of worker {self.worker} was released, and its memory is used for others")
+        return self._memory
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        memory = self._block()
+        if isinstance(memory, Tensor):
+            memory = memory[: self.size_bytes].numpy()
+        buffer = pickle.PickleBuffer(memory)
+        return WorkerSnapshot, (self.worker, self.cut, self._packed, buffer, self.size_bytes)
+
+
+class SnapshotTaker:
+    """Takes snapshots of one worker; made before its first forward.
+
+    Args:
+        worker: whose.
+        rates: the schedules of the learning rate.
+        exchanges: for each stage that has one, the exchange between its replicas.
+        flushes: whether the schedule ends its steps with an empty pipeline, so that nothing is in flight at a cut.
+    """
+
+    def __init__(
+        self,
+        worker: StageWorker,
+        rates: Rates,
+        exchanges: Mapping[int, Stateful] | None = None,
+        *,
+        flushes: bool = False,
+    ) -> None:
+        self._worker = worker
+        self._rates = rates
+        self._exchanges = exchanges or {}
+        self._free: list[Block] = []
+        for stage in worker.stages.values():
+            stage.can_be_resumed = not flushes
+
+    def take(self, cut: Cut) -> WorkerSnapshot:
+        """Copy what the worker holds, right after its last step before a cut (`resuming.last_step`).
+
+        Raises:
+            ValueError: the worker is not there: a micro-batch before the cut is in flight.
+        """
+        contents = {id: self._contents(stage, cut) for id, stage in self._worker.stages.items()}
+        block = self._free.pop() if self._free else Block()
+        packed = block.pack(contents)
+        snapshot = WorkerSnapshot(self._worker.worker, cut, packed, block.memory, block.size_bytes)
+        return snapshot.lent_by(self._free, block)
+
+    def _contents(self, stage: RunningStage, cut: Cut) -> dict[str, Any]:
+        versions = stage.versions
+        if behind := [number for number in stage.in_flight if number < cut.next_micro_batch]:
+            raise ValueError(
+                f"micro-batch {behind[0]} is in flight at stage {stage.setup.id}, and the cut is behind it, at "
+                f"{cut.next_micro_batch}; take the snapshot right after the worker's last step before the cut"
+            )
+        exchange = self._exchanges.get(stage.setup.id)
+        return {
+            **held(stage, self._rates),
+            "newest": versions.newest,
+            "older": {
+                version: {name: versions.leaves(version)[name] for name in versions.trainable}
+                for version in versions.versions
+                if version != versions.newest
+            },
+            #: The buffers at the entry of what is in flight.
+            "in_flight": {number: dict(flight.buffers or {}) for number, flight in stage.in_flight.items()},
+            "exchange": None if exchange is None else exchange.state_dict(),
+        }
+
+
+def put(
+    snapshot: WorkerSnapshot,
+    worker: StageWorker,
+    rates: Rates,
+    exchanges: Mapping[int, Stateful] | None = None,
+) -> None:
+    """Let a worker without micro-batches in flight hold what another one of the same plan and schedule held.
+
+    Raises:
+        ValueError: it is of another model, of other stages, or was trained with other groups of the optimizer.
+        ScheduleInvalid: there is no room for as many versions of the weights.
+    """
+    found = snapshot.stages()
+    if found.keys() != worker.stages.keys():
+        raise ValueError(
+            f"the snapshot of worker {snapshot.worker} is of stages {sorted(found)}, and worker {worker.worker} has "
+            f"{sorted(worker.stages)}; for another plan, give as_state(snapshots) to its stages"
+        )
+    for id, contents in found.items():
+        stage = worker.stages[id]
+        give_back(contents, [stage], {stage: rates[stage]} if stage in rates else {})
+        stage.versions.restore(contents["newest"], contents["older"])
+        stage.again = contents["in_flight"]
+        if contents["exchange"] is not None:
+            (exchanges or {})[id].load_state_dict(contents["exchange"])
+
+
+def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
+    """What was learnt up to a cut, for stages of any other plan or schedule, as `saved_training.taken` gives it.
+
+    Micro-batches that were in flight begin anew there, with the newest weights. So without a flush the run is not, to
+    the bit, the one that was cut; it is one that was drained at the cut.
+
+    Args:
+        snapshots: at one cut, with at least one replica of each stage. Of what several hold, that of the first stage
+            and replica is taken.
+
+    Raises:
+        ValueError: they are of several cuts.
+    """
+    ordered = sorted(snapshots, key=lambda snapshot: snapshot.worker)
+    cut_of(ordered)
+    stages = [(id, contents) for snapshot in ordered for id, contents in snapshot.stages().items()]
+    found: dict[str, Any] = {kind: {} for kind in ("parameters", "buffers", "optimizer", "options", "rates")}
+    # By stage, then by replica, of which sorting keeps the order.
+    for _, contents in reversed(sorted(stages, key=lambda one: one[0])):
+        for kind, named in found.items():
+            named.update(contents[kind])
+    return found
+
+
+def cut_of(snapshots: Sequence[WorkerSnapshot], workers: Iterable[Worker] | None = None) -> Cut:
+    """The cut that snapshots were taken at.
+
+    Args:
+        snapshots: of whom.
+        workers: there must be one of each of these.
+
+    Raises:
+        ValueError: they are of several cuts, or not of these workers.
+    """
+    cuts = {snapshot.cut for snapshot in snapshots}
+    if len(cuts) != 1:
+        raise ValueError(f"snapshots of one cut are wanted, and these are of {len(cuts)}: {sorted(map(str, cuts))}")
+    if workers is not None and (found := sorted(one.worker for one in snapshots)) != (wanted := sorted(workers)):
+        raise ValueError(
+            f"one snapshot of each worker is wanted, {', '.join(map(str, wanted))}, and there are those of "
+            f"{', '.join(map(str, found))}"
+        )
+    (cut,) = cuts
+    return cut
