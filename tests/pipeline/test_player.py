@@ -17,7 +17,7 @@ from ropewalk.errors import NotTraceable, PlanInvalid, PlayerFailed, ScheduleInv
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
-from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
+from ropewalk.pipeline.schedules import SCHEDULES, Stream, make_schedule
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
 from ropewalk.pipeline.stages.losses import Loss
@@ -378,11 +378,18 @@ class WithoutOneSend(OneFOneB):
 
     name = "without_one_send"
 
-    def actions(self, plan: Plan) -> dict[Worker, list[Action]]:
-        found = super().actions(plan)
-        lost = next(action for action in found[Worker(0, 0)] if action.kind is Kind.SEND and action.micro_batch == 1)
-        found[Worker(0, 0)].remove(lost)
-        return found
+    def stream(self, plan: Plan, **options: Any) -> Stream:
+        stream = super().stream(plan, **options)
+        admit = stream.admit
+
+        def admit_all_but_one(num: int) -> dict[Worker, list[Action]]:
+            found = admit(num)
+            row = found[Worker(0, 0)]
+            row.remove(next(action for action in row if action.kind is Kind.SEND and action.micro_batch == 1))
+            return found
+
+        stream.admit = admit_all_but_one
+        return stream
 
 
 def test_a_stall_says_who_waits_for_what(graph: ModelGraph) -> None:

@@ -162,21 +162,22 @@ class Player:
         self._check_usable()
         args, kwargs = as_arguments(x)
         pieces = split(self.graph.bind(*args, **kwargs), y, self.plan.micro_batches, step=self.num_steps)
-        first = self.stream.position.next_micro_batch
+        before = self.stream.position
         actions = self._actions(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
         with self._whole(f"at step {self.num_steps} (the first is 0)"):
-            metrics = self._admit(first, pieces)
+            metrics = self._admit(before.next_micro_batch, pieces)
             self._enqueue(actions)
             self._play()
             if self.schedule.flushes:
                 self._check_all_done()
-                if (verdict := self.workers[self.plan.workers[0]].update.verdict) is not None:
+                verdict = self.workers[self.plan.workers[0]].update.verdict
+                if verdict is not None and self.stream.position.versions != before.versions:
                     metrics.gradient_norm, metrics.is_skipped = verdict.norm, verdict.skips
         self.num_steps += 1
         return metrics
 
     def drain(self) -> None:
-        """Finish all that was admitted, updates of partial rounds included.
+        """Finish all that was admitted; updates of partial rounds, and of what was accumulated, included.
 
         Raises:
             PlayerFailed: a step had failed.
@@ -316,7 +317,7 @@ class Player:
 
     def _actions(self, num: int) -> Mapping[Worker, Sequence[Action]]:
         found = self.stream.admit(num)
-        if num == self.plan.micro_batches:
+        if num == self.plan.micro_batches or self.schedule.flushes:
             return found
         rest = self.stream.drain()  # a short mini-batch must not share its update with the next one's pieces
         return {worker: [*actions, *rest[worker]] for worker, actions in found.items()}

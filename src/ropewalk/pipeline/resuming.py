@@ -34,13 +34,15 @@ def round_of(plan: Plan, schedule: Schedule) -> int:
 
 def can_cut(plan: Plan, schedule: Schedule, position: Cut) -> bool:
     """Whether a run can be cut behind what a stream has admitted so far (`stream.position`)."""
-    return schedule.flushes or position.num_since % round_of(plan, schedule) == 0
+    if schedule.flushes:
+        return not position.num_accumulated
+    return position.num_since % round_of(plan, schedule) == 0
 
 
 def steps_between_cuts(plan: Plan, schedule: Schedule) -> int:
     """After how many whole steps since the pipeline was empty, and then each time as many, there is a cut."""
     if schedule.flushes:
-        return 1
+        return schedule.accumulate
     size = round_of(plan, schedule)
     return size // gcd(size, plan.micro_batches)
 

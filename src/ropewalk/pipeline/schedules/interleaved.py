@@ -26,13 +26,14 @@ class Interleaved(Schedule):
     Args:
         chunks: Stages on each worker.
         norm: Whether steps wait for the global norm of the gradients.
+        accumulate: An update ends only every so many steps.
     """
 
     name = "interleaved"
     uniform_replicas = True
 
-    def __init__(self, *, chunks: int = 2, norm: bool = False) -> None:
-        super().__init__(norm=norm)
+    def __init__(self, *, chunks: int = 2, norm: bool = False, accumulate: int = 1) -> None:
+        super().__init__(norm=norm, accumulate=accumulate)
         if chunks < 2:
             raise ScheduleInvalid(
                 f"interleaved needs at least 2 chunks on each worker, not {chunks}; for 1 take one_f_one_b"

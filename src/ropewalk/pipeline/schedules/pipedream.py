@@ -35,8 +35,8 @@ class PipeDream(Schedule):
     flushes = False
     refuses_norm = True
 
-    def __init__(self, *, vertical_sync: bool = False, norm: bool = False) -> None:
-        super().__init__(norm=norm)
+    def __init__(self, *, vertical_sync: bool = False, norm: bool = False, accumulate: int = 1) -> None:
+        super().__init__(norm=norm, accumulate=accumulate)
         self.vertical_sync = vertical_sync
 
     def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:

@@ -22,8 +22,8 @@ class PipeDream2BW(PipeDream):
 
     name = "pipedream_2bw"
 
-    def __init__(self, *, norm: bool = False) -> None:
-        super().__init__(norm=norm)
+    def __init__(self, *, norm: bool = False, accumulate: int = 1) -> None:
+        super().__init__(norm=norm, accumulate=accumulate)
 
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         return 1

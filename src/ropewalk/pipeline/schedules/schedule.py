@@ -44,6 +44,7 @@ class Schedule(ABC):
 
     Args:
         norm: Whether steps wait for the global norm of the gradients.
+        accumulate: An update ends only every so many steps, and sums the gradients of all of them.
     """
 
     #: How it is asked for, `one_f_one_b`.
@@ -57,13 +58,21 @@ class Schedule(ABC):
     #: Whether a barrier before the step would undo what the schedule is for (training.md, section 2).
     refuses_norm: bool = False
 
-    def __init__(self, *, norm: bool = False) -> None:
+    def __init__(self, *, norm: bool = False, accumulate: int = 1) -> None:
         if norm and self.refuses_norm:
             raise ScheduleInvalid(
                 f"{self.name} lets workers step at different times, and a global norm would hold them all up "
                 f"before the step; leave norm out, or take one_f_one_b or another that ends its steps together"
             )
+        if accumulate < 1:
+            raise ScheduleInvalid(f"an update ends every so many steps, at least 1, not {accumulate}")
+        if accumulate > 1 and not self.flushes:
+            raise ScheduleInvalid(
+                f"{self.name} updates while later micro-batches are under way, at moments of its own, and not every "
+                f"{accumulate} steps; take a schedule with a flush, or pipedream_2bw with more micro-batches"
+            )
         self.norm = norm
+        self.accumulate = accumulate
 
     @property
     def stages_per_worker(self) -> int:
@@ -183,7 +192,8 @@ class Schedule(ABC):
         """
         self.check(plan)
         if self.flushes:
-            return StepStream(plan, partial(self._step_orders, plan), start=start, only=only)
+            begin = partial(self._step_orders, plan)
+            return StepStream(plan, begin, accumulate=self.accumulate, start=start, only=only)
         sizes = [self.round_size(plan, stage.id) for stage in plan.stages]
         version = partial(self.version, plan)
         return EndlessStream(plan, partial(self._orders, plan), sizes, version, start=start, only=only)

@@ -22,11 +22,11 @@ there is exactly what fills the pipeline (resuming.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action
+from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.endless_play import Lists, Orders, RepeatedPlay, by_worker
 from ropewalk.pipeline.transfers import with_transfers
@@ -44,6 +44,8 @@ class Cut:
     num_since: int
     #: For each stage the version of its weights when the pipeline was last empty.
     versions: tuple[int, ...]
+    #: Steps of a schedule with a flush since its last update, if it has not one in each (`Schedule.accumulate`).
+    num_accumulated: int = 0
 
     @classmethod
     def start(cls, plan: Plan) -> Cut:
@@ -54,6 +56,16 @@ class Cut:
     def next_micro_batch(self) -> int:
         """The number of the micro-batch that is admitted next."""
         return self.num_before + self.num_since
+
+    def behind_step(self, accumulate: int) -> Cut:
+        """Behind one more step of a schedule with a flush, which updates once in so many."""
+        if self.num_accumulated + 1 == accumulate:
+            return self.behind_update()
+        return replace(self, num_accumulated=self.num_accumulated + 1)
+
+    def behind_update(self) -> Cut:
+        """Behind the update of a schedule with a flush."""
+        return Cut(self.num_before, self.num_since, tuple(version + 1 for version in self.versions))
 
 
 class Stream(Protocol):
@@ -78,21 +90,29 @@ class Stream(Protocol):
 
 
 class StepStream:
-    """Steps of a schedule with a flush: each admission is one step, and nothing is left to drain.
+    """Steps of a schedule with a flush: each admission is one step, and at most an update is left to drain.
 
     Args:
         plan: what runs.
         begin: gives the orders of a step of so many micro-batches, without transfers.
+        accumulate: an update ends only every so many steps; the others leave their gradients to it.
         start: where the run is.
         only: the worker whose lists are wanted; None: all.
     """
 
     def __init__(
-        self, plan: Plan, begin: Callable[[int], Orders], *, start: Cut | None = None, only: Worker | None = None
+        self,
+        plan: Plan,
+        begin: Callable[[int], Orders],
+        *,
+        accumulate: int = 1,
+        start: Cut | None = None,
+        only: Worker | None = None,
     ) -> None:
         self._plan = plan
         self._begin = begin
-        self._versions = (start or Cut.start(plan)).versions
+        self._accumulate = accumulate
+        self._position = start or Cut.start(plan)
         self._wanted = plan.workers if only is None else (only,)
         #: By their numbers of micro-batches, the lists of steps.
         self._steps: dict[int, Lists] = {}
@@ -100,7 +120,7 @@ class StepStream:
 
     @property
     def position(self) -> Cut:
-        return Cut(0, 0, self._versions)
+        return self._position
 
     def admit(self, num: int) -> Lists:
         if not 1 <= num <= self._plan.micro_batches:
@@ -108,15 +128,28 @@ class StepStream:
                 f"{num} micro-batches were admitted, but this schedule flushes after each step, and steps of the plan "
                 f"have {self._plan.micro_batches}; admit as many, or fewer where a mini-batch has fewer samples"
             )
-        step, start = self._step(num), self._versions
-        self._versions = tuple(version + 1 for version in start)
-        rows = _empty(self._plan)
-        for worker in self._wanted:
-            rows[worker] = [_later(action, start[action.stage]) for action in step[worker]]
-        return rows
+        step, before = self._step(num), self._position
+        self._position = before.behind_step(self._accumulate)
+        return self._of_run(step, before, updates=self._position.num_accumulated == 0)
 
     def drain(self) -> Lists:
-        return _empty(self._plan)
+        if not self._position.num_accumulated:
+            return _empty(self._plan)
+        before, self._position = self._position, self._position.behind_update()
+        step = self._step(self._plan.micro_batches)
+        updates = {worker: [action for action in row if action.kind in _UPDATING] for worker, row in step.items()}
+        return self._of_run(updates, before, updates=True)
+
+    def _of_run(self, lists: Lists, start: Cut, *, updates: bool) -> Lists:
+        """Lists of a step as the whole run counts versions, with or without their update."""
+        rows = _empty(self._plan)
+        for worker in self._wanted:
+            rows[worker] = [
+                _later(action, start.versions[action.stage])
+                for action in lists[worker]
+                if updates or action.kind not in _UPDATING
+            ]
+        return rows
 
     def _step(self, num: int) -> Lists:
         if num not in self._steps:
@@ -208,6 +241,9 @@ class EndlessStream:
                 version += self._versions[stage] + since // self._round_sizes[stage]
         number = None if b is None else b + first
         return Action(action.kind, stage, worker.replica, number, version, action.edge, action.peer, action.group)
+
+
+_UPDATING = (Kind.REDUCE, Kind.STEP)
 
 
 def _empty(plan: Plan) -> Lists:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -26,6 +26,8 @@ class TrainingOptions:
         clip_norm: gradients are scaled so that the norm of all of them together is at most this, as
             `torch.nn.utils.clip_grad_norm_` does; None: they are not.
         nan: what happens to an update whose gradients are NaN or infinite anywhere.
+        accumulate: an update ends only every so many steps, and averages over all their samples, as if their
+            mini-batches were one; a drain ends it early. Memory is that of one step.
         autocast: forwards compute in this type where it is safe, as `torch.autocast` does; weights stay as they are.
 
     Raises:
@@ -35,12 +37,15 @@ class TrainingOptions:
     clip_norm: float | None = None
     nan: NanPolicy = "pass"
     autocast: torch.dtype | None = None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
             raise ValueError(f"clip_norm is a positive number, or None for no clipping, not {self.clip_norm!r}")
         if self.nan not in get_args(NanPolicy):
             raise ValueError(f"nan is one of {', '.join(get_args(NanPolicy))}, not {self.nan!r}")
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate is a number of steps, at least 1, not {self.accumulate!r}")
         if self.autocast is not None and self.autocast not in _HALF:
             raise ValueError(
                 f"autocast is torch.bfloat16, torch.float16 or None, not {self.autocast!r}; for other types convert "
@@ -52,26 +57,32 @@ class TrainingOptions:
         """Whether updates must wait for the norm of all gradients."""
         return self.clip_norm is not None or self.nan != "pass"
 
-    @property
-    def _asked(self) -> str:
-        return f"nan={self.nan!r}" if self.clip_norm is None else f"clip_norm={self.clip_norm:g}"
-
     def schedule(self, wanted: str | Schedule) -> Schedule:
-        """The schedule with the barrier that these options need, if they need one.
+        """The schedule, made so that it waits for the norm and updates when these options need it.
 
         Raises:
-            ScheduleInvalid: there is no such schedule, or it lets stages update at different times; or it is an object
-                that was made without `norm=True`.
+            ScheduleInvalid: there is no such schedule, or it cannot do that; or it is an object that was made without.
         """
-        if isinstance(wanted, str) and self.wants_norm:
-            try:
-                return make_schedule(wanted, norm=True)
-            except ScheduleInvalid as error:
-                raise ScheduleInvalid(f"{self._asked} cannot be had: {error}") from error
         made = make_schedule(wanted)
-        if self.wants_norm and not made.norm:
-            raise ScheduleInvalid(
-                f"{self._asked} waits for the norm of all gradients before each update, and {made!r} was made without "
-                f"that; make it with norm=True, or give its name"
-            )
+        needed: dict[str, Any] = {}
+        if self.wants_norm:
+            needed["norm"] = True
+        if self.accumulate > 1:
+            needed["accumulate"] = self.accumulate
+        if isinstance(wanted, str):
+            try:
+                return make_schedule(wanted, **needed)
+            except ScheduleInvalid as error:
+                raise ScheduleInvalid(f"{self._asked(*needed)} cannot be had: {error}") from error
+        for name, value in needed.items():
+            if getattr(made, name) != value:
+                raise ScheduleInvalid(
+                    f"{self._asked(name)} needs a schedule with {name}={value}, and {made!r} was made without; make "
+                    f"it with that, or give its name"
+                )
         return made
+
+    def _asked(self, *needs: str) -> str:
+        """The options that need these of a schedule."""
+        norm = f"nan={self.nan!r}" if self.clip_norm is None else f"clip_norm={self.clip_norm:g}"
+        return " with ".join(norm if need == "norm" else f"accumulate={self.accumulate}" for need in needs)
