@@ -33,13 +33,14 @@ def held(stage: RunningStage, rates: Rates) -> dict[str, dict[str, Any]]:
     if (optimizer := stage.versions.optimizer) is None:
         return found
     state = optimizer.state_dict()
+    rate = rates[stage].state_dict() if stage in rates else None
     for names, group in zip(_names(stage, optimizer), state["param_groups"], strict=True):
         for name, index in zip(names, group.pop("params"), strict=True):
             if index in state["state"]:
                 found["optimizer"][name] = state["state"][index]
             found["options"][name] = group
-            if stage in rates:
-                found["rates"][name] = rates[stage].state_dict()
+            if rate is not None:
+                found["rates"][name] = rate
     return found
 
 
@@ -48,8 +49,7 @@ def taken(stages: Sequence[RunningStage], rates: Rates) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     for stage in reversed(stages):
         for kind, named in held(stage, rates).items():
-            copied = (lambda one: one.detach().clone()) if kind in ("parameters", "buffers") else copy.deepcopy
-            found[kind] |= {name: copied(one) for name, one in named.items()}
+            found[kind] |= {name: _copied(one) for name, one in named.items()}
     return found
 
 
@@ -84,6 +84,10 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
         if stage in rates:
             first = next(name for names in _names(stage, optimizer) for name in names)
             rates[stage].load_state_dict(copy.deepcopy(saved["rates"][first]))
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
 
 
 def _names(stage: RunningStage, optimizer: torch.optim.Optimizer) -> list[list[str]]:

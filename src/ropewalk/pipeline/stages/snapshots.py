@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -85,7 +85,7 @@ class WorkerSnapshot:
         memory = self._block()
         if isinstance(memory, Tensor):
             memory = memory[: self.size_bytes].numpy()
-        buffer = pickle.PickleBuffer(memory)
+        buffer = pickle.PickleBuffer(cast(Any, memory))
         return WorkerSnapshot, (self.worker, self.cut, self._packed, buffer, self.size_bytes)
 
 
@@ -193,7 +193,7 @@ def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
     stages = [(id, contents) for snapshot in ordered for id, contents in snapshot.stages().items()]
     found: dict[str, Any] = {kind: {} for kind in ("parameters", "buffers", "optimizer", "options", "rates")}
     # By stage, then by replica, of which sorting keeps the order.
-    for _, contents in reversed(sorted(stages, key=lambda one: one[0])):
+    for _, contents in sorted(stages, key=lambda one: one[0])[::-1]:
         for kind, named in found.items():
             named.update(contents[kind])
     return found
