@@ -33,7 +33,7 @@ class Training:
     blueprint: Blueprint
     loss: Loss
     optimizers: OptimizerMaker
-    options: TrainingOptions = TrainingOptions()
+    options: TrainingOptions
 
 
 @dataclass(frozen=True, slots=True)

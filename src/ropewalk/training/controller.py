@@ -14,9 +14,8 @@ It has no thread of its own: a death is acted upon by whoever calls or waits nex
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -98,7 +97,8 @@ class Controller:
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._seats: dict[Worker, int] = {}
-        self._needs: tuple[Need, ...] = ()
+        #: What each stage needs, and holds.
+        self.needs: tuple[Need, ...] = ()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -151,16 +151,17 @@ class Controller:
         while True:
             self.drain()
             try:
-                futures = {worker: call(self._client(worker), worker) for worker in self.plan.workers}
+                futures = {worker: call(self.client(worker), worker) for worker in self.plan.workers}
                 return self._fleet.answers(futures, self._seats, what)
             except SeatsLost as lost:
                 self._guarded(lambda lost=lost: self._recover(lost))
 
-    def redeploy(self, plan: Plan, schedule: Schedule, origin: Origin) -> None:
+    def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
         """Go on with another plan or from another state; nothing is in flight."""
         self._check()
         self._retained.clear()
-        self.plan, self.schedule, self._origin, self._cut = plan, schedule, origin, None
+        self.plan, self._origin, self._cut, self._cut_plan = plan, origin, None, plan
+        self.seed = self.seed if seed is None else seed
         if len(plan.workers) > self._fleet.num:
             self._fleet.scale(len(plan.workers))
         self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
@@ -188,7 +189,7 @@ class Controller:
             number = first + index
             if not self.schedule.flushes and one.metrics is not None:
                 self._losses[number] = one.metrics, index
-            for stage, need in enumerate(self._needs):
+            for stage, need in enumerate(self.needs):
                 if need.of_piece:
                     given[self.plan.worker_of(stage, number)].append(Given(stage, number, need.part_of(piece)))
         one.position = self._position = behind(
@@ -201,7 +202,7 @@ class Controller:
             admission = Admission(
                 self._epoch, number, len(one.pieces), tuple(given[worker]), drains=one.drains, snapshot=snapshot
             )
-            one.futures[worker] = self._client(worker).work.future(admission)
+            one.futures[worker] = self.client(worker).work.future(admission)
 
     def _settle(self, one: Retained) -> None:
         """Wait for something that was admitted, and hear what became of it."""
@@ -270,11 +271,13 @@ class Controller:
         if len(seats) < len(self.plan.workers):
             raise SeatsLost({})
         self._seats = dict(zip(self.plan.workers, seats, strict=False))
-        self._needs = needs_of(self.plan, self._graph)
+        self.needs = needs_of(self.plan, self._graph)
         workers = self.plan.workers
-        assigned = {worker: self._client(worker).assign.future(self._assigned(worker, origin, start)) for worker in workers}
+        assigned = {
+            worker: self.client(worker).assign.future(self._assigned(worker, origin, start)) for worker in workers
+        }
         endpoints = self._fleet.answers(assigned, self._seats, "the deployment of the plan")
-        connected = {worker: self._client(worker).connect.future(self._epoch, endpoints) for worker in workers}
+        connected = {worker: self.client(worker).connect.future(self._epoch, endpoints) for worker in workers}
         self._fleet.answers(connected, self._seats, "the deployment of the plan")
         for one in self._retained:
             one.futures, one.is_done = None, False
@@ -289,7 +292,7 @@ class Controller:
 
     def _assigned(self, worker: Worker, origin: Origin, start: Cut) -> Assignment:
         if isinstance(origin, FromTensors):
-            names = [name for stage in self.plan.groups[worker.group] for name in self._needs[stage].names]
+            names = [name for stage in self.plan.groups[worker.group] for name in self.needs[stage].names]
             origin = origin.only(dict.fromkeys(names))
         return Assignment(
             self._epoch,
@@ -397,7 +400,8 @@ class Controller:
     def _stages_at(self, seat: int) -> Sequence[int]:
         return [stage for worker, at in self._seats.items() if at == seat for stage in self.plan.groups[worker.group]]
 
-    def _client(self, worker: Worker) -> Any:
+    def client(self, worker: Worker) -> Any:
+        """The process of a worker."""
         return self._fleet.client(self._seats[worker])
 
     def _check(self) -> None:

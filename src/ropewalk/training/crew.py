@@ -9,9 +9,10 @@ It lives in the main thread of its process; nothing here is called by another th
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -19,20 +20,22 @@ from torch import Tensor
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules.streams import Cut
+
 try:
     from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
 except ModuleNotFoundError:
     SnapshotTaker = WorkerSnapshot = put = None
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
-from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.pipeline.stages.tensor_source import TensorSource
-from ropewalk.training.blueprint import Blueprint
+from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.training.assignment import Admission, Assignment, Outcome, Training
+from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
 from ropewalk.training.couriers import Courier
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
-from ropewalk.training.recorder import ADMISSION, Recorder
+from ropewalk.training.recorder import Recorder
+from ropewalk.training.sources import Unset
 
 #: Whoever waits for others looks this often whether he is still wanted.
 _LOOK_S = 0.5
@@ -69,7 +72,7 @@ class Crew:
             self._put_loss,
             training.optimizers,
             assignment.seed,
-            tensors=tensors or _Blank(training.blueprint),
+            tensors=tensors or Unset(training.blueprint),
             options=training.options,
         )
         self.stages = {
@@ -80,13 +83,16 @@ class Crew:
         self.recorder = Recorder(worker)
         self._worker = StageWorker(worker, self.plan, self.stages, self.links, LinkSums(self.links))
         self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
-        self._taker = SnapshotTaker(self._worker, self.rates) if assignment.keeper is not None and SnapshotTaker else None
+        self._taker = (
+            SnapshotTaker(self._worker, self.rates) if assignment.keeper is not None and SnapshotTaker else None
+        )
         self._courier = courier
         #: By the step that ends it: a cut of which a snapshot is wanted.
         self._cuts: dict[Action, Cut] = {}
         self._to_do: deque[Action | Mark] = deque()
         self._losses: list[tuple[int, Tensor, float | None]] = []
-        self._idle_since = time.monotonic_ns()
+        self._num_snapshots = 0
+        self._snapshot_s = 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -111,8 +117,6 @@ class Crew:
 
     def admit(self, admission: Admission, answer: Callable[[Outcome], object]) -> None:
         """Take on a step, or a drain; `answer` is called when all that it makes certain is done."""
-        if not self._to_do:
-            self._waited_for_admission()
         # When its turn has come, and not now: in the step before there are micro-batches of the same numbers.
         self._to_do.append(lambda: self._hand_over(admission))
         worker = self.assignment.worker
@@ -153,7 +157,22 @@ class Crew:
             to_do.popleft()
             if self._cuts and action in self._cuts:
                 self._take_snapshot(self._cuts.pop(action))
-        self._idle_since = clock()
+
+    def counters(self) -> WorkerCounters:
+        """What was counted since the beginning of the epoch."""
+        versions = {id: stage.versions for id, stage in self.stages.items()}
+        return WorkerCounters(
+            self.assignment.worker,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            sent_bytes={worker: traffic.size_bytes for worker, traffic in self.links.traffic.items()},
+            versions_held={id: one.most_versions for id, one in versions.items()},
+            num_updates={id: one.newest for id, one in versions.items()},
+            num_copies={id: one.num_copies for id, one in versions.items()},
+            peak_memory_bytes=peak_memory_bytes(),
+            num_snapshots=self._num_snapshots,
+            snapshot_s=self._snapshot_s,
+        )
 
     def close(self) -> None:
         """Let go of the links; may be called twice."""
@@ -168,10 +187,10 @@ class Crew:
         assert self._taker is not None and self.assignment.keeper is not None
         began = time.monotonic()
         snapshot = self._taker.take(cut)
-        self._courier.bring(self.assignment.keeper, self.assignment.epoch, snapshot, time.monotonic() - began)
-
-    def _waited_for_admission(self) -> None:
-        """Note that this worker had nothing to do since its last action."""
+        took_s = time.monotonic() - began
+        self._num_snapshots += 1
+        self._snapshot_s += took_s
+        self._courier.bring(self.assignment.keeper, self.assignment.epoch, snapshot, took_s)
 
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         self._losses.append((micro_batch, value, weight))
@@ -184,13 +203,3 @@ class Crew:
             tuple(weight for _, _, weight in losses),
             self._courier.delivered(),
         )
-
-
-class _Blank:
-    """A source of tensors with any numbers, which others will replace."""
-
-    def __init__(self, blueprint: Blueprint) -> None:
-        self._specs = {**blueprint.buffers, **blueprint.parameters}
-
-    def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        return {name: self._specs[name].empty("cpu") for name in names}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
+from ropewalk.errors import ServiceLost, StageLost
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
@@ -18,9 +17,17 @@ from ropewalk.pipeline.stages.micro_batches import split
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
-from ropewalk.training.assignment import FromState
+from ropewalk.training.assignment import FromCheckpoint, FromState
+from ropewalk.training.checkpoint import read_manifest
+from ropewalk.training.checkpoint_files import Writing, begin
+from ropewalk.training.clocks import measured_offset
 from ropewalk.training.controller import Controller
+from ropewalk.training.counters import WorkerCounters
+from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
+from ropewalk.training.run import Begun
+from ropewalk.training.saving import Saving
+from ropewalk.training.succession import with_replicas
 
 
 class ProcessRun:
@@ -33,29 +40,26 @@ class ProcessRun:
     """
 
     def __init__(self, controller: Controller, graph: ModelGraph, loss: Loss) -> None:
+        self.num_steps = 0
         self._controller = controller
         self._graph = graph
         self._loss = loss
-        self.num_steps = 0
+        self._saving: Saving | None = None
         controller.start()
 
     @property
     def plan(self) -> Plan:
-        """As it is carried out now; deaths may have changed it."""
         return self._controller.plan
 
     @property
     def schedule(self) -> Schedule:
-        """As it is carried out now."""
         return self._controller.schedule
 
     @property
     def events(self) -> list[str]:
-        """What happened that a person should know."""
         return self._controller.events
 
-    def step(self, x: Any, y: Any) -> tuple[StepMetrics, int, Callable[[], None]]:
-        """Admit a mini-batch."""
+    def step(self, x: Any, y: Any) -> Begun:
         args, kwargs = as_arguments(x)
         controller = self._controller
         pieces = split(self._graph.bind(*args, **kwargs), y, controller.plan.micro_batches, step=self.num_steps)
@@ -64,43 +68,109 @@ class ProcessRun:
         metrics = StepMetrics(len(pieces), self._loss)
         controller.admit(pieces, metrics)
         self.num_steps += 1
-        return metrics, sum(one.num_samples for one in pieces), lambda: controller.wait_until(lambda: metrics.done)
+        num_samples = sum(one.num_samples for one in pieces)
+        return Begun(metrics, num_samples, lambda: controller.wait_until(lambda: metrics.done))
 
     def drain(self) -> None:
-        """Finish all that was admitted."""
         self._controller.drain()
 
+    def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        raise NotImplementedError
+
+    def predict(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    # --- what was learnt ----------------------------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Any]:
-        """All that a new run needs to go on from here."""
         found: dict[str, Any] = {}
-        states = self._controller.ask(lambda client, _: client.state.future(), "the state of the stages")
-        for worker in sorted(states, reverse=True):
-            for kind, named in states[worker].items():
+        states = self._controller.ask(
+            lambda client, worker: client.state.future(self._names_of(worker)), "the state of the stages"
+        )
+        for state in states.values():
+            for kind, named in state.items():
                 found.setdefault(kind, {}).update(named)
         return {**found, "num_steps": self.num_steps, "seed": self._controller.seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         controller = self._controller
         controller.drain()
-        controller.seed, self.num_steps = state["seed"], state["num_steps"]
-        controller.redeploy(controller.plan, controller.schedule, FromState(state))
+        controller.redeploy(controller.plan, FromState(state), seed=state["seed"])
+        self.num_steps = state["num_steps"]
 
-    def to_module(self) -> nn.Module:
-        """A copy of the model with the newest weights and buffers."""
+    def save(self, folder: Path, keep: int | None) -> Saving:
+        """Copies are taken before this returns; files are written while training goes on."""
+        if self._saving is not None:
+            self._saving.wait()
+        self.drain()
+        writing = begin(folder, self.num_steps, keep=keep)
+        facts = {"num_steps": self.num_steps, "seed": self._controller.seed, "schedule": self.schedule.name}
+        try:
+            copied = self._controller.ask(
+                lambda client, worker: client.copy_for_saving.future(self._names_of(worker)), "the copies of the stages"
+            )
+            parts = {
+                worker: self._controller.client(worker).save.future(str(writing.path), f"{worker}") for worker in copied
+            }
+        except BaseException:
+            writing.abandon()
+            raise
+        self._saving = Saving.begun(lambda: _committed(writing, parts, facts))
+        return self._saving
+
+    def load(self, folder: Path) -> None:
+        checkpoint = read_manifest(folder)
+        checkpoint.check_fits(self._graph.parameters, self._graph.buffers)
+        controller = self._controller
+        controller.drain()
+        controller.redeploy(controller.plan, FromCheckpoint(checkpoint), seed=checkpoint.facts["seed"])
+        self.num_steps = checkpoint.facts["num_steps"]
+
+    def resize(self, stage: int, replicas: int) -> None:
+        plan = with_replicas(self.plan, stage, replicas)
+        self.schedule.check(plan)
         state = self.state_dict()
-        module = copy.deepcopy(self._graph.model)
-        with torch.no_grad():
-            for kind, named in (("parameters", module.named_parameters()), ("buffers", module.named_buffers())):
-                for name, tensor in named:
-                    if name in state[kind]:
-                        tensor.copy_(state[kind][name])
-        return module
+        self._controller.redeploy(plan, FromState(state))
+
+    # --- seeing it ----------------------------------------------------------------------------------------------------
 
     def records(self) -> Mapping[Worker, WorkerRecord]:
-        """What each worker did of late."""
         return self._controller.ask(lambda client, _: client.record.future(), "the records of the stages")
 
+    def counters(self) -> Mapping[Worker, WorkerCounters]:
+        return self._controller.ask(lambda client, _: client.counters.future(), "the counters of the stages")
+
+    def offsets(self) -> Mapping[Worker, int]:
+        counters = self.counters()
+        here = os.uname().nodename
+        far = [worker for worker, counted in counters.items() if counted.host not in ("", here)]
+        return {worker: measured_offset(self._controller.client(worker).clock).offset_ns for worker in far}
+
     def close(self, grace_s: float | None = None) -> None:
-        """End all processes; may be called twice."""
-        self._controller.close(grace_s)
+        try:
+            if self._saving is not None and grace_s is None:
+                self._saving.wait()
+        finally:
+            self._controller.close(grace_s)
+
+    def _names_of(self, worker: Worker) -> list[str]:
+        """Parameters and buffers that a worker is the first to hold."""
+        if worker.replica:
+            return []
+        needs = self._controller.needs
+        own = [name for stage in self.plan.groups[worker.group] for name in needs[stage].names]
+        first = {name: group for group in reversed(range(len(self.plan.groups)))
+                 for stage in self.plan.groups[group] for name in needs[stage].names}  # fmt: skip
+        return [name for name in dict.fromkeys(own) if first[name] == worker.group]
+
+
+def _committed(writing: Writing, parts: Mapping[Worker, Future[PartRecord]], facts: Mapping[str, Any]) -> Path:
+    try:
+        return writing.commit([future.result() for future in parts.values()], facts)
+    except ServiceLost as error:
+        raise StageLost(
+            f"a process died while its part of the checkpoint was written ({error}); checkpoints before it are whole",
+            cause=error.cause,
+        ) from error
+    finally:
+        writing.abandon()

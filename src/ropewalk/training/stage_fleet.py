@@ -33,6 +33,9 @@ K = TypeVar("K")
 
 #: The node of stage processes.
 STAGES = "stages"
+#: Imported once, before processes are forked, so that one that comes back is there in no time. Dynamo is what torch
+#: imports when it makes the first optimizer: a second of every process, and a second more of each recovery.
+PRELOADED = ("torch", "torch._dynamo", "ropewalk.training.stage_process")
 _LOOK_S = 0.25
 
 
@@ -88,7 +91,7 @@ class StageFleet:
             environment=environment,
             restart=rule,
             essential=False,
-            preload=("torch", "ropewalk.training.stage_process"),  # a process that comes back is there in no time
+            preload=PRELOADED,
         )
         self._running: RunningProgram | None = None
         self._clients: Client | None = None

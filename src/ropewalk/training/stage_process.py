@@ -1,8 +1,8 @@
 """`StageProcess`: the service that one worker of a pipeline is; all that computes is done by its main thread.
 
-    controller ── assign, connect, work, abort ──▶ commands ──▶ main thread: commands first, then the next action
-    peers ───────── links (shared memory, or deliver) ─────────▶     └ answers go back through futures
-    peers ───────── keep ──▶ shelf: snapshots of others
+controller ── assign, connect, work, abort ──▶ commands ──▶ main thread: commands first, then the next action
+peers ───────── links (shared memory, or deliver) ─────────▶     └ answers go back through futures
+peers ───────── keep ──▶ shelf: snapshots of others
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +23,7 @@ from ropewalk.errors import ExchangeAborted
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.saved_training import give_back, taken
+
 try:
     from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
 except ModuleNotFoundError:
@@ -41,11 +41,15 @@ from ropewalk.training.assignment import (
     Outcome,
     Training,
 )
+from ropewalk.training.checkpoint_parts import write_part
+from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.couriers import Courier
 from ropewalk.training.crew import Crew
 from ropewalk.training.far_links import FarMessage, one_way
 from ropewalk.training.links import Endpoint
+from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
+
 try:
     from ropewalk.training.snapshot_shelf import SnapshotShelf
 except ModuleNotFoundError:
@@ -78,6 +82,7 @@ class StageProcess:
         self._next_number = 0
         self._shelf = SnapshotShelf()
         self._courier = Courier(lambda seat, epoch, snapshot: self._peers[seat].keep.future(epoch, snapshot))
+        self._copy: dict[str, Any] = {}
         self._has_ended = threading.Event()
         self._is_stopping = False
 
@@ -139,9 +144,25 @@ class StageProcess:
     # --- what it holds ------------------------------------------------------------------------------------------------
 
     @concurrent(2)
-    def state(self) -> dict[str, Any]:
-        """What its stages have learnt, by name; when nothing is in flight."""
-        return self._do(lambda: taken(list(self._crew_here.stages.values()), self._crew_here.rates))
+    def state(self, names: Collection[str]) -> dict[str, Any]:
+        """What its stages have learnt of these parameters and buffers; when nothing is in flight."""
+        return self._do(lambda: self._taken(names))
+
+    @concurrent(2)
+    def copy_for_saving(self, names: Collection[str]) -> None:
+        """Copy what `save` shall write, so that training can go on meanwhile."""
+        self._copy = self._do(lambda: self._taken(names))
+
+    @concurrent(2)
+    def save(self, folder: str, part: str) -> PartRecord:
+        """Write what was copied."""
+        copied, self._copy = self._copy, {}
+        return write_part(folder, part, copied)
+
+    @concurrent(2)
+    def counters(self) -> WorkerCounters:
+        """What it has counted."""
+        return self._do(lambda: self._crew_here.counters())
 
     @concurrent(2)
     def record(self) -> WorkerRecord:
@@ -219,18 +240,24 @@ class StageProcess:
             case FromState(state):
                 self._give_back(crew, state)
             case FromCheckpoint(checkpoint):
-                names = [name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)]
+                names = [
+                    name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)
+                ]
                 self._give_back(crew, checkpoint.load(names))
         self._crew = crew
         return crew.links.endpoint()
 
     def _give_back(self, crew: Crew, state: Mapping[str, Any]) -> None:
         """Let the stages take up what is theirs of a state."""
-        stages = list(crew.stages.values())
-        names = {name for stage in stages for name in (*stage.versions.parameters, *stage.buffers)}
+        names = _names_of(crew)
         own = {kind: {name: one for name, one in state[kind].items() if name in names}
                for kind in ("parameters", "buffers", "optimizer", "options", "rates")}  # fmt: skip
-        give_back(own, stages, crew.rates)
+        give_back(own, list(crew.stages.values()), crew.rates)
+
+    def _taken(self, names: Collection[str]) -> dict[str, Any]:
+        crew, wanted = self._crew_here, set(names)
+        state = taken(list(crew.stages.values()), crew.rates)
+        return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
 
     def _connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
         crew = self._crew_here
@@ -289,3 +316,8 @@ class StageProcess:
         crew = self._crew
         if crew is not None:
             crew.links.ring()
+
+
+def _names_of(crew: Crew) -> set[str]:
+    """Parameters and buffers of its stages."""
+    return {name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)}

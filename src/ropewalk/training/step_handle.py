@@ -15,7 +15,7 @@ class StepHandle:
         num_samples: of its mini-batch.
     """
 
-    def __init__(self, step: int, num_samples: int, metrics: StepMetrics, wait: Callable[[StepHandle], None]) -> None:
+    def __init__(self, step: int, num_samples: int, metrics: StepMetrics, wait: Callable[[], None]) -> None:
         self.step = step
         self.num_samples = num_samples
         self._metrics = metrics
@@ -39,5 +39,5 @@ class StepHandle:
             StageLost: a stage was lost and cannot be replaced.
         """
         if not self._metrics.done:
-            self._wait(self)
+            self._wait()
         return self._metrics

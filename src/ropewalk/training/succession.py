@@ -30,7 +30,7 @@ def without_workers(plan: Plan, lost: Collection[Worker]) -> Plan | None:
 
 
 def with_replicas(plan: Plan, stage: int, replicas: int) -> Plan:
-    """The plan with so many replicas of a stage, and of those that share its workers; new ones get devices of their own.
+    """The plan with so many replicas of a stage, and of those on the same devices; new ones get devices of their own.
 
     Raises:
         PlanInvalid: there is no such stage, or it would have no replicas.
@@ -42,7 +42,7 @@ def with_replicas(plan: Plan, stage: int, replicas: int) -> Plan:
     devices = plan.stages[stage].devices[:replicas]
     first_free = 1 + max(device for one in plan.stages for device in one.devices)
     devices += tuple(range(first_free, first_free + replicas - len(devices)))
-    return _on(plan, {other: devices for other in plan.groups[plan.placement[stage]]})
+    return _on(plan, dict.fromkeys(plan.groups[plan.placement[stage]], devices))
 
 
 def merged(plan: Plan, lost: int, load: Mapping[int, float] | None = None) -> Plan:

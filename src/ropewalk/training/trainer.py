@@ -1,57 +1,120 @@
 """`Trainer`: trains a model as a plan says, on real processes.
 
-    with ropewalk.Trainer(model, loss_fn, optimizer, plan=4) as trainer:
+    trainer = ropewalk.Trainer(model, loss_fn, lambda p: torch.optim.Adam(p, 1e-3), plan=2, micro_batches=8)
+    with trainer:
         for x, y in loader:
             trainer.step(x, y)
         model = trainer.to_module()
+
+It decides nothing about how things are computed: it puts together what was asked for, and
+hands it to a run: on processes (`process_run`), or in this thread (`inline_run`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ropewalk.engines.resources import Resources
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.planning import plan as make_plan
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.stage_maker import OptimizerMaker, RateSchedule
+from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
+from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.processes.session import Session
-from ropewalk.training.assignment import FromTensors, Training
+from ropewalk.training.assignment import FromSource, FromTensors, Origin, Training
 from ropewalk.training.blueprint import Blueprint
+from ropewalk.training.building import build
 from ropewalk.training.controller import Controller
+from ropewalk.training.inline_run import InlineRun
+from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.patience import Patience
+from ropewalk.training.planned_and_measured import (
+    ideal_timeline,
+    planned_and_measured_svg,
+    planned_and_measured_trace,
+)
 from ropewalk.training.process_run import ProcessRun
+from ropewalk.training.report import TrainingReport
+from ropewalk.training.run import Run
+from ropewalk.training.saving import Saving
+from ropewalk.training.sources import Initialised, SafetensorsFiles
 from ropewalk.training.stage_fleet import StageFleet
 from ropewalk.training.step_handle import StepHandle
 
 
 class Trainer:
-    """Trains a model as a plan says, one process for each worker of the plan."""
+    """Trains a model as a plan says, with one process for each worker of the plan.
+
+    Entering the `with` block starts the processes (or the first step does, where the model has to be seen with data
+    first), leaving it ends them. The model that was given is never changed; `to_module` gives a trained copy.
+
+    A process that dies is replaced, and training goes on from a snapshot that another process holds, with the weights
+    that it would have had (training.md, section 7). Where a stage has further replicas, it goes on with those.
+
+    Args:
+        model: in train mode. Or its graph, from `ropewalk.pipeline.trace`. Or a function without arguments that makes
+            it: then no process, not even this one, ever holds more of it than its own stages.
+        loss_fn: of the model's outputs and the labels of a micro-batch; runs in the last stage.
+        optimizer: makes the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`.
+        plan: from `ropewalk.pipeline.plan`; or how many devices there are: the model is then profiled with the first
+            micro-batch, and planned for that many processes of this kind. None: one process.
+        schedule: by name, or an object; None: the plan's.
+        micro_batches: of a step; None: the plan's.
+        example_inputs: what the model takes, as a tuple; so that all can start before the first step.
+        inline: train in this thread, without processes: for debugging. The numbers are the same.
+        seed: all random numbers of the run follow from it.
+        loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
+        lr_schedule: makes the schedule of the learning rate of a stage's optimizer; counted in the stage's updates.
+        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+        clip_norm: gradients are scaled so that the norm of all together is at most this.
+        nan: what NaN or infinity in gradients does to an update: "pass", "raise" or "skip".
+        autocast: forwards compute in this type where that is safe, `torch.bfloat16`.
+        weights: a safetensors file, or a folder or index of such files, with the first parameters and buffers.
+        snapshot_every: steps between snapshots; None: none are taken, and a lost stage begins again with step 0.
+        engine: where processes run; None: the setting.
+        session: whose processes; None: one that all programs and pools of this process share.
+        resources: what each process asks for.
+        environment: variables for the processes.
+        patience: how long what is waited for, and how many deaths are too many.
+        name: of the program that the processes are; shown in `ropewalk ps`.
+    """
 
     def __init__(
         self,
-        model: nn.Module | ModelGraph,
+        model: nn.Module | ModelGraph | Callable[[], nn.Module],
         loss_fn: Callable[[Any, Any], Any],
         optimizer: OptimizerFactory,
-        plan: Plan | int,
+        plan: Plan | int | None = None,
         *,
         schedule: str | Schedule | None = None,
         micro_batches: int | None = None,
         example_inputs: Any = None,
+        inline: bool = False,
         seed: int = 0,
         loss: Declared = "mean",
         lr_schedule: RateSchedule | None = None,
         lr_scale: Literal["pipedream"] | None = None,
-        snapshot_every: int | None = 16,
+        clip_norm: float | None = None,
+        nan: NanPolicy = "pass",
+        autocast: torch.dtype | None = None,
+        weights: str | Path | None = None,
+        snapshot_every: int | None = 32,
         engine: str | None = None,
         session: Session | None = None,
         resources: Resources | None = None,
@@ -59,22 +122,38 @@ class Trainer:
         patience: Patience | None = None,
         name: str = "trainer",
     ) -> None:
+        if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
+            raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
+        if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
+            raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
+        if snapshot_every is not None and snapshot_every < 1:
+            raise ValueError(f"snapshot_every is 1 or more steps, or None for no snapshots, not {snapshot_every}")
         self._model = model
-        self._plan = plan
+        self._plan: Plan | int = 1 if plan is None else plan
         self._schedule = schedule
         self._micro_batches = micro_batches
         self._example = example_inputs
+        self._inline = inline
         self._seed = seed
         self._loss = Loss(loss_fn, loss)
         self._optimizers = OptimizerMaker(optimizer, lr_schedule, lr_scale)
+        self._options = TrainingOptions(clip_norm, nan, autocast)
+        self._weights = weights
         self._snapshot_every = snapshot_every
         self._patience = patience or Patience()
-        self._where = dict(engine=engine, session=session, resources=resources, environment=environment)
+        self._where: dict[str, Any] = {
+            "engine": engine,
+            "session": session,
+            "resources": resources,
+            "environment": environment,
+        }
         self._name = name
-        self._run: ProcessRun | None = None
+        self._run: Run | None = None
+        self._num_samples = 0
+        self._has_ended = False
 
     def __enter__(self) -> Trainer:
-        if isinstance(self._model, ModelGraph) or self._example is not None:
+        if self._run is None and (isinstance(self._model, ModelGraph) or self._example is not None):
             self._begin(self._example)
         return self
 
@@ -83,48 +162,182 @@ class Trainer:
     ) -> None:
         self.close(None if kind is None else 0.5)
 
+    def __repr__(self) -> str:
+        return f"<Trainer {self._name!r} {'before its first step' if self._run is None else f'{self.num_steps} steps'}>"
+
     def close(self, grace_s: float | None = None) -> None:
-        """End all processes; may be called twice."""
+        """End all processes; may be called twice.
+
+        Args:
+            grace_s: seconds until those that do not end by themselves are killed.
+        """
+        self._has_ended = True
         if self._run is not None:
             self._run.close(grace_s)
 
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that were admitted, those of a loaded state included."""
+        return 0 if self._run is None else self._run.num_steps
+
     def step(self, x: Any, y: Any) -> StepHandle:
-        """Train on one mini-batch; returns as soon as it is handed over."""
+        """Train on one mini-batch; returns as soon as it is handed over, and waits only while too many are under way.
+
+        Args:
+            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments.
+            y: labels, any tree of tensors; cut into micro-batches like the inputs.
+
+        Raises:
+            StageFailed: a stage raised, in this step or one before; says which, where, and with its traceback.
+            StageLost: a process is gone for good, and training cannot go on.
+            TrainerFailed: it had failed before.
+            ValueError: the mini-batch cannot be cut, or labels do not fit it.
+        """
         run = self._run or self._begin(x)
         number = run.num_steps
-        metrics, num_samples, wait = run.step(x, y)
-        return StepHandle(number, num_samples, metrics, wait)
+        begun = run.step(x, y)
+        self._num_samples = begun.num_samples
+        return StepHandle(number, begun.num_samples, begun.metrics, begun.wait)
 
     def drain(self) -> None:
-        """Finish all that was admitted."""
+        """Finish all that was admitted, updates of partial rounds included."""
         self._under_way.drain()
 
+    def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        """The loss over mini-batches of (x, y), in evaluation mode; drains first."""
+        return self._under_way.evaluate(batches)
+
+    def predict(self, x: Any) -> Any:
+        """What the model returns for x, in evaluation mode; drains first."""
+        return self._under_way.predict(x)
+
+    # --- what was learnt ----------------------------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Any]:
-        """All that a new trainer needs to go on from here; drains first."""
+        """All that a trainer with any plan needs to go on from here, by the names of the model; drains first."""
         return self._under_way.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was called."""
+        """Go on from where `state_dict` was called, under whatever plan; drains first.
+
+        Raises:
+            ValueError: the state is of another model.
+        """
         self._under_way.load_state_dict(state)
 
-    def to_module(self) -> nn.Module:
-        """A copy of the model with the newest weights and buffers; drains first."""
-        return self._under_way.to_module()
+    def save(self, folder: str | Path, *, keep: int | None = 2) -> Saving:
+        """Write a checkpoint while training goes on; drains first.
+
+        Args:
+            folder: of all checkpoints of this training; all processes must reach it.
+            keep: so many are kept, the newest ones; None: all.
+
+        Returns:
+            What waits until it is whole. Leaving the `with` block does.
+        """
+        return self._under_way.save(Path(folder), keep)
+
+    def load(self, folder: str | Path) -> None:
+        """Go on from the newest checkpoint in a folder (or from that one), under whatever plan; drains first.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CheckpointCorrupt: it is damaged; says which file.
+            ValueError: it is of another model.
+        """
+        self._under_way.load(Path(folder))
+
+    def to_module(self, model: nn.Module | None = None) -> nn.Module:
+        """The model with the newest weights and buffers; drains first.
+
+        Args:
+            model: is filled, and returned; None: a copy of the model that was given, or a new one of its factory.
+        """
+        return self._filled(model, self.state_dict())
+
+    # --- changing it --------------------------------------------------------------------------------------------------
 
     @property
-    def _under_way(self) -> ProcessRun:
+    def plan(self) -> Plan:
+        """As it is carried out now; deaths and `resize` change it."""
+        return self._under_way.plan
+
+    def resize(self, stage: int, replicas: int) -> None:
+        """Go on with so many replicas of a stage; drains first.
+
+        Raises:
+            PlanInvalid: there is no such stage, or less than one replica.
+            ScheduleInvalid: the schedule cannot run that.
+        """
+        self._under_way.resize(stage, replicas)
+
+    # --- seeing it ----------------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """What happened that a person should know, such as deaths, oldest first."""
+        return tuple(self._under_way.events)
+
+    def timeline(self, *paths: str | Path, num_steps: int = 1) -> MeasuredTimeline:
+        """What each worker did in the last steps, and when; drains first.
+
+        Args:
+            paths: where it is written beside what the plan could have done: .json for ui.perfetto.dev, .svg a picture.
+            num_steps: how many steps.
+
+        Raises:
+            ValueError: no step was done, or a path has another ending.
+        """
+        run = self._under_way
+        measured = measured_timeline(run.plan, run.schedule, run.records(), run.offsets(), num_steps=num_steps)
+        for path in map(Path, paths):
+            planned = ideal_timeline(run.plan, run.schedule, measured)
+            if path.suffix == ".json":
+                path.write_bytes(planned_and_measured_trace(planned, measured))
+            elif path.suffix == ".svg":
+                path.write_text(planned_and_measured_svg(planned, measured))
+            else:
+                raise ValueError(f"a timeline is written to .json (for Perfetto) or .svg (a picture), not to {path}")
+        return measured
+
+    def report(self) -> TrainingReport:
+        """What the training costs, and where it waits: print it; drains first."""
+        run = self._under_way
+        return TrainingReport.of(
+            run.plan,
+            run.plan.prediction,
+            run.records(),
+            run.counters(),
+            schedule=run.schedule,
+            offsets=run.offsets(),
+            samples_per_micro_batch=self._num_samples / run.plan.micro_batches,
+        )
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _under_way(self) -> Run:
         if self._run is None:
-            raise RuntimeError("this trainer has not begun; use it in a with block, and call step first")
+            if isinstance(self._model, ModelGraph) or self._example is not None:
+                return self._begin(self._example)
+            raise RuntimeError(
+                "this trainer has not seen the model with data yet; give example_inputs, or call step first"
+            )
         return self._run
 
-    def _begin(self, example: Any) -> ProcessRun:
-        graph = self._model if isinstance(self._model, ModelGraph) else trace(self._model, example)
-        assert isinstance(self._plan, Plan)
-        plan = self._plan if self._micro_batches is None else replace(self._plan, micro_batches=self._micro_batches)
-        order = make_schedule(plan.schedule if self._schedule is None else self._schedule)
+    def _begin(self, x: Any) -> Run:
+        if self._has_ended:
+            raise RuntimeError("this trainer was closed; make a new one, and load what the last one saved")
+        graph, origin = self._seen(x)
+        plan = self._planned(graph, x)
+        order = self._options.schedule(plan.schedule if self._schedule is None else self._schedule)
         order.check(plan)
-        training = Training(Blueprint.of(graph), self._loss, self._optimizers)
-        tensors: dict[str, Tensor] = {**graph.buffers, **graph.parameters}
+        if self._inline:
+            self._run = self._inline_run(graph, plan, order)
+            return self._run
+        training = Training(Blueprint.of(graph), self._loss, self._optimizers, self._options)
         num = len(plan.workers) if self._snapshot_every is None else max(2, len(plan.workers))
         fleet = StageFleet(self._name, training, num, patience=self._patience, **self._where)
         controller = Controller(
@@ -132,10 +345,80 @@ class Trainer:
             graph,
             plan,
             order,
-            FromTensors(tensors),
+            origin,
             seed=self._seed,
             patience=self._patience,
             snapshot_every=self._snapshot_every,
         )
-        self._run = ProcessRun(controller, graph, self._loss)
+        try:
+            self._run = ProcessRun(controller, graph, self._loss)
+        except BaseException:
+            controller.close(0.5)
+            raise
         return self._run
+
+    def _seen(self, x: Any) -> tuple[ModelGraph, Origin]:
+        """The model's graph, and where its first numbers come from."""
+        model = self._model
+        origin: Origin | None = None
+        if self._weights is not None:
+            origin = FromSource(SafetensorsFiles(self._weights))
+        if isinstance(model, ModelGraph):
+            graph = model
+        elif isinstance(model, nn.Module):
+            graph = trace(model, x)
+        else:
+            built = build(model, self._seed)
+            graph = trace(built.model, x)
+            origin = origin or FromSource(Initialised(model, self._seed, built.numbers))
+        if not graph.model.training:
+            raise ValueError(
+                f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
+                f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+            )
+        return graph, origin or FromTensors({**graph.buffers, **graph.parameters})
+
+    def _planned(self, graph: ModelGraph, x: Any) -> Plan:
+        plan = self._plan
+        if isinstance(plan, int):
+            num = self._micro_batches or 4 * plan
+            profile = make_profile(graph, _micro_batch(x, num))
+            return make_plan(profile, devices=plan, schedule=self._schedule, micro_batches=num, num_stages=plan)
+        return plan if self._micro_batches is None else replace(plan, micro_batches=self._micro_batches)
+
+    def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
+        player = Player(
+            graph,
+            self._loss.function,
+            self._optimizers.make_optimizer,
+            plan,
+            schedule=order,
+            seed=self._seed,
+            loss=self._loss.declared,
+            lr_schedule=self._optimizers.lr_schedule,
+            lr_scale=self._optimizers.lr_scale,
+            options=self._options,
+        )
+        return InlineRun(player)
+
+    def _filled(self, model: nn.Module | None, state: Mapping[str, Any]) -> nn.Module:
+        if model is None:
+            given = self._model.model if isinstance(self._model, ModelGraph) else self._model
+            model = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
+        with torch.no_grad():
+            for kind, named in (("parameters", model.named_parameters()), ("buffers", model.named_buffers())):
+                for name, tensor in named:
+                    if name in state[kind]:
+                        tensor.copy_(state[kind][name])
+        return model
+
+
+def _micro_batch(x: Any, num: int) -> Any:
+    """Inputs of the first of so many micro-batches."""
+    lengths = [tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()]
+    size = max(1, lengths[0] // num) if lengths else 1
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor[:size] if tensor.dim() and tensor.shape[0] == lengths[0] else tensor
+
+    return map_tensors(cut, x)

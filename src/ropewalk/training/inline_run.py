@@ -1,0 +1,100 @@
+"""A training in this thread, by the player: for debugging, and to see what processes must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.stages.trees import tensors_of
+from ropewalk.training.checkpoint import read_manifest, save
+from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
+from ropewalk.training.recorder import WorkerRecord, records_of
+from ropewalk.training.run import Begun
+from ropewalk.training.saving import Saving
+
+
+class InlineRun:
+    """Drives a player.
+
+    Args:
+        player: which has done nothing yet.
+    """
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self.events: list[str] = []
+
+    @property
+    def num_steps(self) -> int:
+        return self._player.num_steps
+
+    @property
+    def plan(self) -> Plan:
+        return self._player.plan
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._player.schedule
+
+    def step(self, x: Any, y: Any) -> Begun:
+        metrics = self._player.step(x, y)
+        num_samples = next(tensor.shape[0] for tensor in tensors_of(x) if tensor.dim())
+        return Begun(metrics, num_samples, self._player.drain)
+
+    def drain(self) -> None:
+        self._player.drain()
+
+    def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        return self._player.evaluate(batches)
+
+    def predict(self, x: Any) -> Any:
+        return self._player.predict(x)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._player.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._player.load_state_dict(state)
+
+    def save(self, folder: Path, keep: int | None) -> Saving:
+        path = save(folder, self._player.state_dict(), keep=keep, schedule=self.schedule.name)
+        return Saving.done_at(path)
+
+    def load(self, folder: Path) -> None:
+        self._player.load_state_dict(read_manifest(folder).whole_state())
+
+    def resize(self, stage: int, replicas: int) -> None:
+        raise PlanInvalid(
+            f"stage {stage} cannot be given {replicas} replicas in this thread; take state_dict, and load it into a "
+            f"trainer with another plan"
+        )
+
+    def records(self) -> Mapping[Worker, WorkerRecord]:
+        return records_of(self._player.recorded)
+
+    def counters(self) -> Mapping[Worker, WorkerCounters]:
+        stages = self._player.stages()
+        found: dict[Worker, WorkerCounters] = {}
+        for worker in self.plan.workers:
+            own = [
+                s for s in stages if s.setup.id in self.plan.groups[worker.group] and s.setup.replica == worker.replica
+            ]
+            found[worker] = WorkerCounters(
+                worker,
+                versions_held={stage.setup.id: stage.versions.most_versions for stage in own},
+                num_updates={stage.setup.id: stage.versions.newest for stage in own},
+                num_copies={stage.setup.id: stage.versions.num_copies for stage in own},
+                peak_memory_bytes=peak_memory_bytes(),
+            )
+        return found
+
+    def offsets(self) -> Mapping[Worker, int]:
+        return {}
+
+    def close(self, grace_s: float | None = None) -> None:
+        """There is nothing to end."""
