@@ -45,7 +45,7 @@ class Given:
             if self._tensors[name].is_meta:
                 raise PlanInvalid(
                     f"{name!r} is on the device 'meta' and so has no numbers; say where they come from: "
-                    f"Initialised(factory) of ropewalk.training makes them as the factory does, SafetensorsFiles reads them"
+                    f"ropewalk.training has Initialised(factory), which makes them again, and SafetensorsFiles"
                 )
         return {name: self._tensors[name].detach().clone() for name in names}
 

@@ -1,0 +1,36 @@
+"""Seeing every call that draws random numbers, below modules and functions, on tensors without numbers too.
+
+By `TorchDispatchMode`, which torch documents (notes/extending) under a path with an underscore; nothing else sees
+what a module of somebody else's calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class RandomCalls(TorchDispatchMode):
+    """While it is entered, tells of each random call of this thread before it is made.
+
+    Args:
+        tell: is given the first argument, which a call in place writes to, and the generator that the call names.
+    """
+
+    def __init__(self, tell: Callable[[Any, torch.Generator | None], object]) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self._tell = tell
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch imports its compiler at the first call, which takes seconds, to be told that it is not wanted."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._tell(args[0] if args else None, kwargs.get("generator"))
+        return func(*args, **kwargs)

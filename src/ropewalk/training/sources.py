@@ -1,0 +1,194 @@
+"""Where stage processes take the first numbers of their tensors from (`TensorSource`).
+
+Given            tensors that the launcher has, and sends
+Initialised      the factory's own initialisation, for each process only what its stages need
+SafetensorsFiles slices of files that all processes can open, such as a model from a hub
+Unset            any numbers, for stages that are told theirs afterwards (a checkpoint, a snapshot)
+
+All but the first send names and no numbers, so that no process, the launcher neither, needs
+more memory than its stages do.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
+from ropewalk.training.blueprint import Blueprint, TensorSpec
+from ropewalk.training.building import Factory, build
+from ropewalk.training.manifests import TensorRecord
+from ropewalk.training.tensor_file import dtype_of
+
+
+class Unset:
+    """Tensors with any numbers.
+
+    Args:
+        blueprint: says what they are like.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._specs: dict[str, TensorSpec] = {**blueprint.buffers, **blueprint.parameters}
+
+    def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
+        """New tensors that nobody has written to."""
+        return {name: self._specs[name].empty("cpu") for name in names}
+
+
+class Initialised:
+    """The numbers that a factory gives its model; see `building` for why they do not depend on the cut.
+
+    Args:
+        factory: makes the model; it travels to the stages.
+        seed: from which its random numbers follow.
+        numbers: those of `build(factory, seed)` if that was called already; else it is called for them.
+    """
+
+    def __init__(self, factory: Factory, seed: int = 0, numbers: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        self._factory = factory
+        self._seed = seed
+        self._numbers = build(factory, seed).numbers if numbers is None else numbers
+
+    def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
+        """Run the factory, and keep these.
+
+        Raises:
+            PlanInvalid: it does not make one of them, or from numbers of other parameters.
+        """
+        keep = {number for name in names for number in self._numbers.get(name, ())}
+        model = build(self._factory, self._seed, keep).model
+        made: dict[str, Tensor] = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+        for name in names:
+            path = name.rpartition(".")[0]
+            if name not in made:
+                raise PlanInvalid(
+                    f"the factory made no {name!r} in this process; it must make the same model at each call"
+                )
+            if made[name].is_meta:
+                kind = type(model.get_submodule(path)).__name__
+                raise PlanInvalid(
+                    f"the factory does not say what {name!r} of module {path!r} ({kind}) begins with: it was made on "
+                    f"the device 'meta', or from other parameters, which are on meta while stages are made. Let the "
+                    f"factory make it on the CPU from itself, or give the trainer the model instead of its factory, "
+                    f"or SafetensorsFiles with its numbers"
+                )
+        # Some share their memory with others; each gets its own, and the model goes.
+        return {name: made[name].detach().clone() if _is_part(made[name]) else made[name].detach() for name in names}
+
+
+def _is_part(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() != tensor.nbytes
+
+
+class _Place(NamedTuple):
+    """Where a tensor is in files."""
+
+    path: Path
+    record: TensorRecord
+
+
+class SafetensorsFiles:
+    """Tensors in files of the safetensors format (https://huggingface.co/docs/safetensors).
+
+    Read are the bytes of the tensors asked for, and the heads of the files.
+
+    Args:
+        path: a file, or a folder with files and perhaps a `model.safetensors.index.json`, as hubs have it; the same in
+            all processes.
+        rename: the name in the files of a parameter or buffer of the model; None: the same.
+        dtype: what floating point numbers are converted to; None: they stay as they are.
+        otherwise: gives what the files lack, such as buffers that are not saved.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        rename: Callable[[str], str] | None = None,
+        dtype: torch.dtype | None = None,
+        otherwise: TensorSource | None = None,
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._rename = rename
+        self._dtype = dtype
+        self._otherwise = otherwise
+
+    def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
+        """Read them.
+
+        Raises:
+            PlanInvalid: one is not there.
+            OSError: a file cannot be read.
+        """
+        found: dict[str, Tensor] = {}
+        missing: list[str] = []
+        for name in names:
+            place = self._places.get(name if self._rename is None else self._rename(name))
+            if place is None:
+                missing.append(name)
+            else:
+                found[name] = self._read(place)
+        if missing and self._otherwise is None:
+            there = ", ".join(list(self._places)[:4])
+            raise PlanInvalid(
+                f"{self._path} has no {missing[0]!r}{f' and {len(missing) - 1} others' if missing[1:] else ''}; it has "
+                f"{len(self._places)} tensors: {there}, ... Say with rename= what they are called there, and with "
+                f"otherwise= where the others come from"
+            )
+        return {**found, **self._otherwise.take(missing)} if missing and self._otherwise is not None else found
+
+    def _read(self, place: _Place) -> Tensor:
+        record = place.record
+        tensor = torch.empty(record.shape, dtype=dtype_of(record))
+        content: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+        with place.path.open("rb") as file:
+            file.seek(record.begin)
+            if file.readinto(memoryview(content)) != tensor.nbytes:
+                raise PlanInvalid(f"{place.path} ends within a tensor of shape {record.shape}; get it again")
+        return tensor.to(self._dtype) if self._dtype is not None and tensor.is_floating_point() else tensor
+
+    @cached_property
+    def _places(self) -> dict[str, _Place]:
+        return {name: _Place(path, record) for path in _files(self._path) for name, record in _head(path).items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_places"}
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    indexes = sorted(path.glob("*.safetensors.index.json"))
+    if indexes:
+        named = cast("dict[str, str]", json.loads(indexes[0].read_text())["weight_map"])
+        return [path / name for name in dict.fromkeys(named.values())]
+    if not (files := sorted(path.glob("*.safetensors"))):
+        raise PlanInvalid(f"there is no file *.safetensors in {path}")
+    return files
+
+
+def _head(path: Path) -> dict[str, TensorRecord]:
+    """What the head of a file says: of each tensor the type, the shape and where it begins."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        head = cast("dict[str, dict[str, Any]]", json.loads(file.read(length)))
+    head.pop("__metadata__", None)
+    found: dict[str, TensorRecord] = {}
+    for name, one in head.items():
+        begin, end = (8 + length + offset for offset in one["data_offsets"])
+        found[name] = TensorRecord(
+            dtype=one["dtype"], shape=tuple(one["shape"]), begin=begin, size_bytes=end - begin, crc32=0
+        )
+    return found
+
+
+__all__ = ["Given", "Initialised", "SafetensorsFiles", "TensorSource", "Unset"]

@@ -1,0 +1,204 @@
+"""Every stage gets the first numbers of its own tensors, the same ones however the model is cut."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import pickle
+import random
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ropewalk.errors import NotTraceable, PlanInvalid
+from ropewalk.pipeline.stages.tensor_source import taken_like
+from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.blueprint import Blueprint
+from ropewalk.training.building import build
+from ropewalk.training.sources import Given, Initialised, SafetensorsFiles, Unset
+from tests.pipeline.models import ResNet, Transformer
+
+
+class Rotary(nn.Module):
+    """A table that only its `__init__` can compute, and a mask that is no buffer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        table = torch.cos(torch.arange(width, dtype=torch.float32) * math.pi / width)
+        self.register_buffer("table", table, persistent=False)
+        self.mask = torch.ones(width, width).tril()
+        self.table: Tensor
+        self.scale = nn.Parameter(torch.randn(width) * 0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.table * self.scale) @ self.mask
+
+
+def fill_twice(weight: Tensor) -> None:
+    """An init that draws beside the weight, and twice if it sees numbers."""
+    with torch.no_grad():
+        weight.copy_(torch.randn(weight.shape))
+        if not weight.is_meta:
+            weight.add_(torch.randn(weight.shape))
+
+
+class Mixed(nn.Module):
+    """What is hard to make in parts: clones, ties, an init over all modules, other generators than torch's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.rotary = nn.Embedding(9, 8), Rotary(8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 9, bias=False)
+        self.head.weight = self.embedding.weight
+        shared = nn.Parameter(torch.rand(8, generator=torch.Generator().manual_seed(3)))
+        self.first, self.second = nn.Module(), nn.Module()
+        self.first.shared = self.second.shared = shared
+        self.gain = nn.Parameter(torch.tensor(random.random()))
+        self.apply(self._initialise)
+        self.to(torch.float64)
+
+    def _initialise(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.trunc_normal_(module.weight.data, std=0.02, a=-0.03, b=0.03)  # draws until all are within
+        if isinstance(module, nn.MultiheadAttention):
+            fill_twice(module.in_proj_weight)
+
+
+FACTORIES: dict[str, Any] = {
+    "mixed": Mixed,
+    "transformer": lambda: Transformer(16, 20, 8, 2, 0.1, True),
+    "resnet": lambda: ResNet(4),
+    "lstm": lambda: nn.Sequential(nn.LSTM(3, 4, 2), nn.Identity()),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_what_a_process_makes_of_a_factory_is_what_the_whole_model_has_to_the_bit(name: str) -> None:
+    factory = FACTORIES[name]
+    whole = build(factory, 5, keep=None).model
+    parameters, buffers = dict(whole.named_parameters()), dict(whole.named_buffers())
+    source = Initialised(factory, 5)
+    for number in range(3):  # three stages, each with a third of all
+        names = [*parameters, *buffers][number::3]
+        found = source.take(names)
+        assert all(torch.equal(found[one], {**parameters, **buffers}[one]) for one in names)
+        assert all(found[one].dtype == {**parameters, **buffers}[one].dtype for one in names)
+    other = Initialised(factory, 6).take(list(parameters))
+    assert not all(torch.equal(other[one], parameters[one]) for one in parameters)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_model_is_built_without_its_parameters_and_with_its_names_and_ties(name: str) -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state(), random.getstate()
+    built = build(FACTORIES[name], 5)
+    whole = build(FACTORIES[name], 5, keep=None).model
+    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == random.getstate()
+    for kind in ("named_parameters", "named_buffers"):
+        mine, theirs = (dict(getattr(model, kind)(remove_duplicate=False)) for model in (built.model, whole))
+        assert list(mine) == list(theirs)
+        assert all(
+            (a.shape, a.dtype, a.requires_grad) == (b.shape, b.dtype, b.requires_grad)
+            for a, b in zip(mine.values(), theirs.values(), strict=True)
+        )
+        assert len({id(one) for one in mine.values()}) == len({id(one) for one in theirs.values()})
+    assert all(one.is_meta for one in built.model.parameters())
+    assert not any(one.is_meta for one in built.model.buffers())
+    assert set(built.numbers) == set(dict(whole.named_parameters()))
+
+
+def test_weights_are_given_back_while_the_model_is_still_being_built() -> None:
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+
+    def factory() -> nn.Module:
+        nonlocal most
+        layers: list[nn.Module] = []
+        for _ in range(6):
+            weight = nn.Parameter(torch.zeros(4, 4))
+            alive.append(weakref.ref(weight))
+            layer = nn.Linear(4, 4)
+            layer.weight = weight
+            layers.append(layer)
+            del weight
+            most = max(most, sum(one() is not None for one in alive))
+        return nn.Sequential(*layers)
+
+    gc.disable()
+    try:
+        build(factory, 0)
+    finally:
+        gc.enable()
+    assert most == 0
+
+
+def test_numbers_that_the_factory_makes_of_other_parameters_are_refused_by_name() -> None:
+    def copies() -> nn.Module:
+        first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+        with torch.no_grad():
+            second.weight.copy_(first.weight)
+        return nn.Sequential(first, second)
+
+    with pytest.raises(NotTraceable, match=r"needs numbers of parameters.*give the trainer the model itself"):
+        Initialised(copies).take(["1.weight"])
+
+    def derives() -> nn.Module:
+        first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+        second.weight = nn.Parameter(first.weight.detach() * 2)
+        return nn.Sequential(first, second)
+
+    with pytest.raises(PlanInvalid, match=r"'1.weight' of module '1' \(Linear\)"):
+        Initialised(derives).take(["1.weight"])
+    with pytest.raises(TypeError, match="must return the model"):
+        build(lambda: 3, 0)  # pyright: ignore[reportArgumentType]
+
+
+def test_files_give_the_slices_that_are_asked_for(tmp_path: Path) -> None:
+    whole = build(Mixed, 5, keep=None).model
+    parameters = {name: one.detach() for name, one in whole.named_parameters()}
+    names = list(parameters)
+    halves = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, part in halves.items():
+        save_file({f"model.{name}": parameters[name].to(torch.bfloat16) for name in part}, tmp_path / file)
+    index = {"metadata": {}, "weight_map": {f"model.{one}": file for file, part in halves.items() for one in part}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "z_other.safetensors").write_bytes(b"not of this model")
+    source: SafetensorsFiles = pickle.loads(
+        pickle.dumps(
+            SafetensorsFiles(tmp_path, rename="model.{}".format, dtype=torch.float64, otherwise=Initialised(Mixed))
+        )
+    )
+    wanted = [*names[:5], "rotary.table"]
+    found = taken_like(source, wanted, {**dict(whole.named_buffers()), **parameters})
+    assert list(found) == wanted
+    for name in names[:5]:
+        assert torch.equal(found[name], parameters[name].to(torch.bfloat16).double())
+    assert torch.equal(found["rotary.table"], whole.get_buffer("rotary.table"))
+    with pytest.raises(PlanInvalid, match=r"has no 'model.gain'|has no 'nowhere'"):
+        SafetensorsFiles(tmp_path, rename="model.{}".format).take(["nowhere"])
+    with pytest.raises(PlanInvalid, match=r"float64 of shape .* and torch.bfloat16"):
+        taken_like(SafetensorsFiles(tmp_path / "a.safetensors", rename="model.{}".format), names[:1], parameters)
+
+
+def test_given_tensors_are_copied_and_unset_ones_are_like_the_model() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
+    model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    graph = trace(model, torch.randn(2, 2, 5, 5))
+    names = [*graph.parameters, *graph.buffers]
+    found = Given({**graph.parameters, **graph.buffers}).take(names)
+    for name, like in {**graph.parameters, **graph.buffers}.items():
+        assert torch.equal(found[name], like) and found[name].data_ptr() != like.data_ptr()
+        unset = Unset(Blueprint.of(graph, evaluates=False)).take([name])[name]
+        assert (unset.shape, unset.dtype, unset.stride()) == (like.shape, like.dtype, like.stride())
+    with pytest.raises(PlanInvalid, match="needs 'nowhere'"):
+        Given({}).take(["nowhere"])
+    with pytest.raises(PlanInvalid, match=r"'w' is on the device 'meta'.*Initialised"):
+        Given({"w": torch.empty(2, device="meta")}).take(["w"])
