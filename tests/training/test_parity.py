@@ -1,0 +1,111 @@
+"""Training on real processes equals the player, to the bit, and does in parallel what the schedule says.
+
+What the player computes is held against plain torch elsewhere (`tests/pipeline/test_player_parity.py`); here the same
+plan runs on one process for each worker, and losses, parameters, buffers and the state of the optimizers must be the
+player's. Bits are equal even where the player itself is only within rounding of one process, because sums between
+processes are added in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ropewalk as rw
+from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.training.executed import executed_matches, overlap
+from ropewalk.training.trainer import Trainer
+from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, graph_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SEED = 11
+
+
+def differences(found: Any, expected: Any, path: str = "") -> list[str]:
+    """Where two trees of tensors are not the same to the bit."""
+    if isinstance(expected, dict):
+        if not isinstance(found, dict) or found.keys() != expected.keys():
+            return [f"{path}: {sorted(map(str, found))} in place of {sorted(map(str, expected))}"]
+        return [one for key in expected for one in differences(found[key], expected[key], f"{path}.{key}")]
+    if isinstance(expected, list | tuple):
+        if len(found) != len(expected):
+            return [f"{path}: {len(found)} in place of {len(expected)}"]
+        return [one for n, wanted in enumerate(expected) for one in differences(found[n], wanted, f"{path}.{n}")]
+    if isinstance(expected, Tensor):
+        if found.dtype == expected.dtype and torch.equal(found, expected):
+            return []
+        return [f"{path}: off by {float((found.double() - expected.double()).abs().max()):.3g}"]
+    return [] if found == expected else [f"{path}: {found} in place of {expected}"]
+
+
+def compare(case: Case, session: rw.Session) -> None:
+    """Train both ways; all that is learnt must be the same, and done in the order of the schedule, at once."""
+    subject, plan, graph = SUBJECTS[case.subject], case.plan, graph_of(case.subject)
+    optimizer, batches = OPTIMIZERS[case.optimizer], case.batches()
+    player = Player(graph, subject.loss_fn, optimizer, plan, seed=SEED, loss=subject.loss)
+    steps = [player.step(x, y) for x, y in batches]
+    expected = player.state_dict()
+    with Trainer(
+        graph, subject.loss_fn, optimizer, plan, seed=SEED, loss=subject.loss, session=session, snapshot_every=None
+    ) as trainer:
+        handles = [trainer.step(x, y) for x, y in batches]
+        found = trainer.state_dict()
+        assert all(handle.done for handle in handles)
+        losses = [handle.metrics().losses for handle in handles]
+        assert trainer._run is not None
+        records = trainer._run.records()
+    assert differences(losses, [one.losses for one in steps], "losses") == []
+    assert differences(found, expected) == []
+    executed_matches(player.plan, case.schedule, records, admitted=case.admitted)
+    if len(plan.workers) > 1:
+        assert overlap(records) > 0, "no two workers ever computed at once"
+
+
+def compare_all(cases: Sequence[Case]) -> None:
+    """All cases on the processes of one session, so that they are forked from one that has imported torch."""
+    with rw.Session() as session:
+        for case in cases:
+            try:
+                compare(case, session)
+            except BaseException as error:
+                error.add_note(f"in the case: {case}")
+                raise
+
+
+#: Each schedule once, and each number of stages, width, model and optimizer with several of them.
+QUICK = [
+    Case("gpipe", 2, 2, "trees", "sgd"),
+    Case("one_f_one_b", 3, 1, "skips", "adam"),
+    Case("pipedream", 2, 1, "trees", "adam"),
+    Case("pipedream_2bw", 4, 1, "skips", "sgd", "always"),
+    Case("interleaved", 2, 1, "trees", "sgd"),
+    Case("zb_h1", 3, 1, "trees", "adam", "never"),
+    Case("zb_h2", 2, 2, "skips", "sgd"),
+    Case("zb_v", 2, 1, "trees", "adam"),
+]
+
+
+def test_processes_equal_the_player_under_every_schedule() -> None:
+    assert {case.schedule for case in QUICK} == set(SCHEDULES)
+    compare_all(QUICK)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_processes_equal_the_player_in_every_combination(schedule: str, subject: str) -> None:
+    compare_all(
+        [
+            Case(schedule, num_groups, replicas, subject, optimizer, recompute)
+            for num_groups in (1, 2, 3, 4)
+            for replicas in (1, 2)
+            for optimizer, recompute in (("sgd", "every_other"), ("adam", "never"))
+        ]
+    )
