@@ -1,0 +1,98 @@
+"""The shelf on which a process keeps snapshots of others, so that they survive the death of whom they are of.
+
+Of each worker it keeps two: while a new one is on its way to the shelves of all, only the
+one before it is whole everywhere, and that is the one which a death in the middle leaves.
+
+    worker 0 ──▶ shelf of 1   cut 40, cut 80        cut 80 is not whole: that of worker 1 has not come
+    worker 1 ──▶ shelf of 0   cut 40                all go on from cut 40
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.schedules.streams import Cut
+
+#: Snapshots of each worker. No more are needed if a new one is begun only when all have the last.
+NUM_KEPT = 2
+
+
+class Snapshot(Protocol):
+    """What a shelf knows of a snapshot (`WorkerSnapshot` is one)."""
+
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def cut(self) -> Cut: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Snapshot)
+
+
+class SnapshotShelf(Generic[S]):
+    """Snapshots of other workers, the newest two of each; may be used from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epoch = 0
+        #: Of each worker, oldest first, the epochs in which they were taken and the snapshots.
+        self._kept: dict[Worker, list[tuple[int, S]]] = {}
+
+    def put(self, epoch: int, snapshot: S) -> None:
+        """Keep a whole snapshot; the oldest of its worker goes. One of the same epoch and cut is replaced.
+
+        What an epoch that was given up sends late is not kept: it would drive out what is wanted.
+        """
+        worker, cut = snapshot.worker, snapshot.cut
+        with self._lock:
+            if epoch < self._epoch:
+                return
+            others = [(of, one) for of, one in self._kept.get(worker, []) if (of, one.cut) != (epoch, cut)]
+            kept = self._kept[worker] = [*others, (epoch, snapshot)][-NUM_KEPT:]
+            if len(kept) == NUM_KEPT and kept[0][0] == epoch:
+                self._forget(lambda of, one: of < epoch)  # all have the first of this epoch, or there were no second
+
+    def contents(self) -> list[tuple[int, Worker, Cut]]:
+        """The epoch, worker and cut of all that is here."""
+        with self._lock:
+            return [(epoch, worker, one.cut) for worker, kept in self._kept.items() for epoch, one in kept]
+
+    def get(self, worker: Worker, cut: Cut) -> S:
+        """The snapshot of a worker at a cut, of the newest epoch that has one.
+
+        Raises:
+            KeyError: it is not here; says what is.
+        """
+        with self._lock:
+            kept = self._kept.get(worker, [])
+            for _, one in reversed(kept):
+                if one.cut == cut:
+                    return one
+        there = ", ".join(str(one.cut) for _, one in kept) or "none"
+        raise KeyError(f"of worker {worker} there is no snapshot at {cut} here; there are: {there}")
+
+    def begin(self, epoch: int, cut: Cut | None) -> None:
+        """A new epoch goes on from this cut, or not from snapshots: let go of all others, of former workers too.
+
+        Without it a cut that never became whole would take the place of this one when the next comes.
+        """
+        with self._lock:
+            self._epoch = epoch
+            self._forget(lambda of, one: one.cut != cut)
+
+    def _forget(self, is_unwanted: Callable[[int, S], bool]) -> None:
+        left = {
+            worker: [(of, one) for of, one in kept if not is_unwanted(of, one)] for worker, kept in self._kept.items()
+        }
+        self._kept = {worker: kept for worker, kept in left.items() if kept}
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all that is here."""
+        with self._lock:
+            return sum(one.size_bytes for kept in self._kept.values() for _, one in kept)
