@@ -31,7 +31,7 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.training.assignment import Admission, Assignment, FromSnapshots, FromTensors, Given, Origin, Outcome
 from ropewalk.training.needs import Need, needs_of
 from ropewalk.training.patience import Patience
-from ropewalk.training.positions import behind
+from ropewalk.training.positions import behind, is_empty
 from ropewalk.training.stage_fleet import SeatsLost, StageFleet
 from ropewalk.training.succession import merged, without_workers
 
@@ -94,6 +94,8 @@ class Controller:
         self._cut_epoch = -1
         self._cut_plan = plan
         self._num_since_snapshot = 0
+        #: The cut of which snapshots were asked for and have not all come.
+        self._wanted_cut: Cut | None = None
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._seats: dict[Worker, int] = {}
@@ -133,7 +135,7 @@ class Controller:
     def drain(self) -> None:
         """Finish all that was admitted."""
         self._check()
-        if not self.schedule.flushes and self._retained and not self._retained[-1].drains:
+        if not is_empty(self._position):
             one = Retained((), None, drains=True)
             self._retained.append(one)
             self._guarded(lambda: self._send(one))
@@ -234,6 +236,7 @@ class Controller:
         for _ in range(whole[-1] + 1):
             self._retained.popleft()
         self._cut, self._cut_epoch, self._cut_plan = newest, self._epoch, self.plan
+        self._wanted_cut = None
         self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
@@ -247,9 +250,10 @@ class Controller:
         self._num_since_snapshot += 1
         if self._snapshot_every is None or self._num_since_snapshot < self._snapshot_every:
             return False
-        if not can_cut(self.plan, self.schedule, position):
+        # Keepers have room for two, so that the one before is whole until all have the next.
+        if self._wanted_cut is not None or not can_cut(self.plan, self.schedule, position):
             return False
-        self._num_since_snapshot = 0
+        self._num_since_snapshot, self._wanted_cut = 0, position
         return True
 
     def _keeper(self, worker: Worker) -> int | None:
@@ -266,6 +270,7 @@ class Controller:
         self._number = 0
         self._losses.clear()
         self._kept.clear()
+        self._wanted_cut = None
         self._position = start
         seats = sorted(self._fleet.present)
         if len(seats) < len(self.plan.workers):

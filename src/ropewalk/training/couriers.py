@@ -8,10 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-try:
-    from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
-except ModuleNotFoundError:
-    WorkerSnapshot = None
+from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.training.assignment import Kept
 
 #: What a courier is given: the seat of the keeper, the epoch, the snapshot, and how long it took to make.
@@ -57,5 +54,3 @@ class Courier:
                 self._delivered.put(Kept(snapshot.cut, took_s, snapshot.size_bytes))
             except Exception:  # the keeper is gone: the controller hears of it in its own way, and makes another one
                 pass
-            finally:
-                snapshot.release()

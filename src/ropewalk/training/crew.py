@@ -20,11 +20,7 @@ from torch import Tensor
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules.streams import Cut
-
-try:
-    from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
-except ModuleNotFoundError:
-    SnapshotTaker = WorkerSnapshot = put = None
+from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.tensor_source import TensorSource
@@ -83,9 +79,9 @@ class Crew:
         self.recorder = Recorder(worker)
         self._worker = StageWorker(worker, self.plan, self.stages, self.links, LinkSums(self.links))
         self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
-        self._taker = (
-            SnapshotTaker(self._worker, self.rates) if assignment.keeper is not None and SnapshotTaker else None
-        )
+        self._taker = None
+        if assignment.keeper is not None:
+            self._taker = SnapshotTaker(self._worker, self.rates, flushes=self.schedule.flushes)
         self._courier = courier
         #: By the step that ends it: a cut of which a snapshot is wanted.
         self._cuts: dict[Action, Cut] = {}

@@ -7,10 +7,16 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 
 
+def is_empty(position: Cut) -> bool:
+    """Whether a drain there would have nothing to do."""
+    return not position.num_since and not position.num_accumulated
+
+
 def behind(plan: Plan, schedule: Schedule, position: Cut, num: int, *, drains: bool) -> Cut:
     """The position behind so many more micro-batches, and perhaps a drain."""
     if schedule.flushes:
-        return Cut(0, 0, tuple(version + 1 for version in position.versions)) if num else position
+        position = position.behind_step(schedule.accumulate) if num else position
+        return position.behind_update() if drains and position.num_accumulated else position
     num_since = position.num_since + num
     if not drains:
         return Cut(position.num_before, num_since, position.versions)

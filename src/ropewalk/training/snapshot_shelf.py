@@ -3,8 +3,10 @@
 Of each worker it keeps two: while a new one is on its way to the shelves of all, only the
 one before it is whole everywhere, and that is the one which a death in the middle leaves.
 
-    worker 0 ──▶ shelf of 1   cut 40, cut 80        cut 80 is not whole: that of worker 1 has not come
-    worker 1 ──▶ shelf of 0   cut 40                all go on from cut 40
+    worker 0 ──▶ shelves of 0 and 1   cut 40, cut 80        cut 80 is not whole: that of worker 1 has not come
+    worker 1 ──▶ shelves of 1 and 0   cut 40                all go on from cut 40
+
+The own shelf has it too: when the keeper dies, its worker is far beyond the cut.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Snapshot(Protocol):
     def cut(self) -> Cut: ...
     @property
     def size_bytes(self) -> int: ...
+    def release(self) -> None: ...
 
 
 S = TypeVar("S", bound=Snapshot)
@@ -86,6 +89,10 @@ class SnapshotShelf(Generic[S]):
             self._forget(lambda of, one: one.cut != cut)
 
     def _forget(self, is_unwanted: Callable[[int, S], bool]) -> None:
+        for kept in self._kept.values():
+            for of, one in kept:
+                if is_unwanted(of, one):
+                    one.release()
         left = {
             worker: [(of, one) for of, one in kept if not is_unwanted(of, one)] for worker, kept in self._kept.items()
         }

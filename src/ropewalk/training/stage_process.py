@@ -23,11 +23,7 @@ from ropewalk.errors import ExchangeAborted
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.saved_training import give_back, taken
-
-try:
-    from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
-except ModuleNotFoundError:
-    WorkerSnapshot = as_state = None
+from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
 from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
 from ropewalk.program import node_context
 from ropewalk.training.assignment import (
@@ -49,11 +45,7 @@ from ropewalk.training.far_links import FarMessage, one_way
 from ropewalk.training.links import Endpoint
 from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
-
-try:
-    from ropewalk.training.snapshot_shelf import SnapshotShelf
-except ModuleNotFoundError:
-    SnapshotShelf = object
+from ropewalk.training.snapshot_shelf import SnapshotShelf
 
 T = TypeVar("T")
 
@@ -81,7 +73,7 @@ class StageProcess:
         self._open: list[Future[Outcome]] = []
         self._next_number = 0
         self._shelf = SnapshotShelf()
-        self._courier = Courier(lambda seat, epoch, snapshot: self._peers[seat].keep.future(epoch, snapshot))
+        self._courier = Courier(self._keep_here_and_there)
         self._copy: dict[str, Any] = {}
         self._has_ended = threading.Event()
         self._is_stopping = False
@@ -258,6 +250,11 @@ class StageProcess:
         crew, wanted = self._crew_here, set(names)
         state = taken(list(crew.stages.values()), crew.rates)
         return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
+
+    def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
+        """Bring a snapshot of our own away; in the courier's thread."""
+        self._shelf.put(epoch, snapshot)
+        return self._peers[seat].keep.future(epoch, snapshot)
 
     def _connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
         crew = self._crew_here

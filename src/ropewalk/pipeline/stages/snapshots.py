@@ -25,8 +25,8 @@ from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import Rates, give_back, held
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 
-#: Blocks of memory that a worker keeps: one that is being sent, and one to copy into meanwhile.
-_NUM_BLOCKS = 2
+#: Blocks of memory that a worker keeps: two that lie on shelves, and one to copy into meanwhile.
+_NUM_BLOCKS = 3
 
 
 class Stateful(Protocol):
