@@ -12,12 +12,17 @@ from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.training.snapshot_shelf import NUM_KEPT, SnapshotShelf
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kept:
     worker: Worker
     cut: Cut
     size_bytes: int = 10
     note: str = ""
+    is_released: bool = False
+
+    def release(self) -> None:
+        assert not self.is_released
+        self.is_released = True
 
 
 def cut(num: int) -> Cut:
@@ -37,6 +42,18 @@ def test_the_newest_two_of_each_worker_are_kept() -> None:
     assert shelf.size_bytes == 30
     with pytest.raises(KeyError, match=r"of worker 0\.0 there is no snapshot at Cut\(.* num_since=2"):
         shelf.get(ONE, cut(2))
+
+
+def test_the_memory_of_what_goes_is_given_back() -> None:
+    shelf: SnapshotShelf[Kept] = SnapshotShelf()
+    first, again, second, third, late = (Kept(ONE, cut(num)) for num in (1, 1, 2, 3, 4))
+    shelf.begin(1, None)
+    for snapshot in (first, again, second, third):
+        shelf.put(1, snapshot)
+    shelf.put(0, late)
+    assert [one.is_released for one in (first, again, second, third, late)] == [True, True, False, False, True]
+    shelf.begin(2, cut(3))
+    assert [one.is_released for one in (second, third)] == [True, False]
 
 
 def test_a_snapshot_that_comes_again_is_replaced() -> None:

@@ -51,14 +51,20 @@ class SnapshotShelf(Generic[S]):
 
         What an epoch that was given up sends late is not kept: it would drive out what is wanted.
         """
-        worker, cut = snapshot.worker, snapshot.cut
+        worker = snapshot.worker
         with self._lock:
             if epoch < self._epoch:
+                snapshot.release()
                 return
-            others = [(of, one) for of, one in self._kept.get(worker, []) if (of, one.cut) != (epoch, cut)]
-            kept = self._kept[worker] = [*others, (epoch, snapshot)][-NUM_KEPT:]
-            if len(kept) == NUM_KEPT and kept[0][0] == epoch:
-                self._forget(lambda of, one: of < epoch)  # all have the first of this epoch, or there were no second
+            self._forget(worker, lambda of, one: (of, one.cut) == (epoch, snapshot.cut))
+            kept = [*self._kept.get(worker, []), (epoch, snapshot)]
+            self._kept[worker] = kept
+            if len(kept) > NUM_KEPT:
+                self._forget(worker, lambda of, one: one is kept[0][1])
+            if [of for of, _ in kept[-NUM_KEPT:]] == [epoch] * NUM_KEPT:
+                # There is a second one of this epoch, so all have the first, and nothing older is wanted.
+                for other in list(self._kept):
+                    self._forget(other, lambda of, one: of < epoch)
 
     def contents(self) -> list[tuple[int, Worker, Cut]]:
         """The epoch, worker and cut of all that is here."""
@@ -86,17 +92,18 @@ class SnapshotShelf(Generic[S]):
         """
         with self._lock:
             self._epoch = epoch
-            self._forget(lambda of, one: one.cut != cut)
+            for worker in list(self._kept):
+                self._forget(worker, lambda of, one: one.cut != cut)
 
-    def _forget(self, is_unwanted: Callable[[int, S], bool]) -> None:
-        for kept in self._kept.values():
-            for of, one in kept:
-                if is_unwanted(of, one):
-                    one.release()
-        left = {
-            worker: [(of, one) for of, one in kept if not is_unwanted(of, one)] for worker, kept in self._kept.items()
-        }
-        self._kept = {worker: kept for worker, kept in left.items() if kept}
+    def _forget(self, worker: Worker, is_unwanted: Callable[[int, S], bool]) -> None:
+        left: list[tuple[int, S]] = []
+        for epoch, one in self._kept.pop(worker, []):
+            if is_unwanted(epoch, one):
+                one.release()
+            else:
+                left.append((epoch, one))
+        if left:
+            self._kept[worker] = left
 
     @property
     def size_bytes(self) -> int:
