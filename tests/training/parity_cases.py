@@ -200,8 +200,10 @@ class Case:
 
     @property
     def micro_batches(self) -> int:
-        """As few as every schedule takes."""
-        return max(4, 2 * self.num_groups * self.replicas)
+        """Four, or as few as the schedule takes."""
+        workers = self.num_groups * self.replicas
+        least = {"zb_v": 2 * workers, "zb_h2": 2 * workers - self.replicas, "interleaved": -(-4 // workers) * workers}
+        return max(4, least.get(self.schedule, 0))
 
     @property
     def plan(self) -> Plan:

@@ -20,7 +20,7 @@ from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
-from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, graph_of
+from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, graph_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -96,6 +96,9 @@ def test_processes_equal_the_player_under_every_schedule() -> None:
     compare_all(QUICK)
 
 
+HOW: list[tuple[str, Recompute]] = [("sgd", "every_other"), ("adam", "never"), ("adam", "always")]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -106,6 +109,6 @@ def test_processes_equal_the_player_in_every_combination(schedule: str, subject:
             Case(schedule, num_groups, replicas, subject, optimizer, recompute)
             for num_groups in (1, 2, 3, 4)
             for replicas in (1, 2)
-            for optimizer, recompute in (("sgd", "every_other"), ("adam", "never"))
+            for optimizer, recompute in HOW
         ]
     )
