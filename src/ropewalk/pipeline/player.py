@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,10 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import PlanInvalid, PlayerFailed, ScheduleInvalid
+from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import Schedule
-from ropewalk.pipeline.stages.gradient_sums import InMemorySums
+from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange
+from ropewalk.pipeline.stages.gradient_sums import InMemorySums, Member, Sums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
@@ -71,6 +76,8 @@ class Player:
         loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
         lr_schedule: makes the schedule of the learning rate of a stage; counted in the stage's updates.
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+        exchange: makes what averages the gradients of one replica of a stage with the others', or the name of a
+            compressor; None: they are added up as they are.
         options: clipping, what NaN does to an update, autocast; None: none of it.
         slots: values that a link between two workers holds at most; None: any number.
 
@@ -94,6 +101,7 @@ class Player:
         loss: Declared = "mean",
         lr_schedule: RateSchedule | None = None,
         lr_scale: Literal["pipedream"] | None = None,
+        exchange: Callable[[], Exchange] | str | None = None,
         options: TrainingOptions | None = None,
         slots: int | None = None,
     ) -> None:
@@ -121,15 +129,23 @@ class Player:
         #: What all workers do, and where the run is.
         self.stream = self.schedule.stream(self.plan)
         self.links = InMemoryLinks(self.plan, slots)
-        sums = InMemorySums()
         self.workers: dict[Worker, StageWorker] = {}
         self._seed = seed
         maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed, options=options)
-        for worker in self.plan.workers:
-            stages = {
-                stage: maker.stage(stage, worker.replica, programs[stage]) for stage in self.plan.groups[worker.group]
-            }
-            self.workers[worker] = StageWorker(worker, self.plan, stages, self.links, sums)
+        stages = {
+            worker: {id: maker.stage(id, worker.replica, programs[id]) for id in self.plan.groups[worker.group]}
+            for worker in self.plan.workers
+        }
+        #: Those of stages with replicas.
+        self.exchanges: Mapping[Member, ReplicaExchange] = {}
+        self._end_exchanges: Callable[[], object] = lambda: None
+        sums: Sums = InMemorySums()
+        if exchange is not None:
+            self.exchanges = _exchanges(self.plan, [one for own in stages.values() for one in own.values()], exchange)
+            sums = ExchangeSums(sums, self.exchanges)
+            self._end_exchanges = weakref.finalize(self, sums.close)
+        for worker, own in stages.items():
+            self.workers[worker] = StageWorker(worker, self.plan, own, self.links, sums)
         self._rates = maker.rates
         #: What was carried out, oldest first; only the newest of a long run.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
@@ -252,6 +268,10 @@ class Player:
         for stage in self.stages():
             stage.setup = replace(stage.setup, seed=self._seed)
 
+    def close(self) -> None:
+        """End the threads of exchanges, if there are any; may be called twice."""
+        self._end_exchanges()
+
     def snapshot_takers(self) -> dict[Worker, SnapshotTaker]:
         """For each worker who takes snapshots of it; to be asked for before the first step."""
         return {
@@ -362,6 +382,21 @@ class Player:
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         metrics, index = self._metrics.pop(micro_batch)
         metrics.put(index, value, weight)
+
+
+def _exchanges(
+    plan: Plan, stages: Sequence[RunningStage], make: Callable[[], Exchange] | str
+) -> dict[Member, ReplicaExchange]:
+    """Exchanges for all replicas of all stages; their groups are of this process."""
+    groups = {stage.id: ThreadGroup.make(stage.replicas) for stage in plan.stages if stage.replicas > 1}
+    found: dict[Member, ReplicaExchange] = {}
+    for stage in stages:
+        id, replica = stage.setup.id, stage.setup.replica
+        if id in groups:
+            exchange = exchange_for(make) if isinstance(make, str) else make()
+            if bound := ReplicaExchange.bind(exchange, stage, plan, groups[id][replica]):
+                found[Member(id, replica)] = bound
+    return found
 
 
 def _check(graph: ModelGraph, plan: Plan) -> None:

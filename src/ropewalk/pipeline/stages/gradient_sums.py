@@ -27,6 +27,8 @@ class Contribution:
     weight: float | None = None
     moments: Mapping[str, Moments] = field(default_factory=dict[str, Moments])
     norms: Norms | None = None
+    #: Of which gradients these are means already.
+    means: frozenset[str] = frozenset()
 
     def __add__(self, other: Contribution) -> Contribution:
         gradients = {name: _added(mine, other.gradients[name]) for name, mine in self.gradients.items()}
@@ -40,7 +42,10 @@ class Contribution:
     def copy(self) -> Contribution:
         """The same with gradients that its owner may change."""
         gradients = {name: None if one is None else one.clone() for name, one in self.gradients.items()}
-        return Contribution(gradients, self.weight, self.moments, self.norms)
+        return Contribution(gradients, self.weight, self.moments, self.norms, self.means)
+
+
+_REPLICAS = "replicas of stage "
 
 
 class Member(NamedTuple):
@@ -56,6 +61,16 @@ class SumKey(NamedTuple):
     what: str
     members: tuple[Member, ...]
     version: int | None
+
+    @property
+    def is_of_replicas(self) -> bool:
+        """Whether replicas of one stage sum what is theirs alone."""
+        return self.what.startswith(_REPLICAS)
+
+    @classmethod
+    def of_replicas(cls, stage: int, members: tuple[Member, ...], version: int | None) -> SumKey:
+        """The sum over the replicas of a stage."""
+        return cls(f"{_REPLICAS}{stage}", members, version)
 
 
 class Sums(Protocol):

@@ -253,8 +253,8 @@ class RunningStage:
     def averaged(self, total: Contribution) -> Contribution:
         """The mean over micro-batches of what they have summed to, in the same memory; of a sum the same."""
         if total.weight is not None:
-            for gradient in total.gradients.values():
-                if gradient is not None:
+            for name, gradient in total.gradients.items():
+                if gradient is not None and name not in total.means:
                     gradient.div_(total.weight)
         return Contribution(total.gradients, None, total.moments)
 

@@ -76,7 +76,7 @@ class WorkerUpdate:
                         self._begin(stage, key, self._stages[stage].contribution([tie.parameter]))
         elif action.group is Group.REPLICAS:
             stage = self._stages[action.stage]
-            key = SumKey(f"replicas of stage {action.stage}", self._members([action.stage]), action.version)
+            key = SumKey.of_replicas(action.stage, self._members([action.stage]), action.version)
             names = [name for name in stage.versions.trainable if name not in self._tied[action.stage]]
             self._begin(action.stage, key, stage.whole_contribution(names))
         else:
@@ -125,6 +125,7 @@ class WorkerUpdate:
                 {**total.gradients, **summed.gradients},
                 total.weight if summed.weight is None else summed.weight,
                 {**total.moments, **summed.moments},
+                means=total.means | summed.means,
             )
         return total
 

@@ -1,0 +1,135 @@
+"""Gradients of replicas by way of an exchange: all-reduce, a parameter server, GD-SEC.
+
+    contribution of a replica ─┬─ gradients: the mean of its own samples ──▶ Exchange ──▶ the mean of all
+                               └─ weight, moments, which have a gradient ──▶ Sums ──────▶ their sums
+
+Only what replicas of one stage sum goes this way, and of that only what an exchange
+averages. Copies of tied parameters, norms and moments are summed as without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.exchange import Exchange, StepRecord
+from ropewalk.exchange.groups.group import Group
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
+from ropewalk.pipeline.stages.running_stage import RunningStage
+
+#: Under this name the facts travel among the gradients: for each parameter whether there is one, then the samples.
+_FACTS = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaExchange:
+    """The exchange of one stage on one replica, bound to its parameters and the group of its replicas."""
+
+    exchange: Exchange
+    parameters: Mapping[str, nn.Parameter]
+
+    @classmethod
+    def bind(cls, exchange: Exchange, stage: RunningStage, plan: Plan, group: Group) -> ReplicaExchange | None:
+        """Bind an exchange to what a stage sums over its replicas; None if there is nothing.
+
+        Raises:
+            ExchangeInvalid: the group is not that of the stage's replicas.
+        """
+        replicas = plan.stages[stage.setup.id].replicas
+        if (group.size, group.rank) != (replicas, stage.setup.replica):
+            raise ExchangeInvalid(
+                f"stage {stage.setup.id}, replica {stage.setup.replica} of {replicas}, was given rank {group.rank} of "
+                f"a group of {group.size}; the group of a stage has its replicas as ranks"
+            )
+        tied = {tie.parameter for tie in plan.tied if stage.setup.id in tie.stages}
+        parameters = {
+            name: parameter
+            for name, parameter in stage.versions.parameters.items()
+            if parameter.requires_grad and name not in tied
+        }
+        if replicas == 1 or not parameters:
+            return None
+        exchange.bind(parameters.items(), group)
+        return cls(exchange, parameters)
+
+
+@dataclass(slots=True)
+class ExchangeSums:
+    """Sums of which those over replicas go by exchanges.
+
+    Args:
+        sums: all others, and what exchanges do not carry.
+        exchanges: of the members that live here.
+    """
+
+    sums: Sums
+    exchanges: Mapping[Member, ReplicaExchange]
+    _given: dict[Member, dict[str, Tensor]] = field(default_factory=dict[Member, dict[str, Tensor]])
+
+    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None:
+        """Begin the exchange of a replica's gradients; it goes on while others come."""
+        bound = self._bound(key, member)
+        if bound is None:
+            self.sums.contribute(key, member, contribution)
+            return
+        weight, gradients = contribution.weight, contribution.gradients
+        has_one = [gradients[name] is not None for name in bound.parameters]
+        samples = (1.0 if any(has_one) else 0.0) if weight is None else weight
+        facts = torch.tensor([*map(float, has_one), samples], dtype=torch.float64)
+        self.sums.contribute(key, member, Contribution({_FACTS: facts}, weight, contribution.moments))
+        version = key.version or 0
+        bound.exchange.begin(StepRecord(step=max(0, version - 1), version=version, samples=samples))
+        given = self._given[member] = {}
+        for name in reversed(list(bound.parameters)):
+            gradient = gradients[name]
+            if gradient is None:
+                gradient = torch.zeros_like(bound.parameters[name])
+            elif weight:
+                gradient.div_(weight)
+            given[name] = gradient
+            bound.exchange.ready(name, gradient)
+
+    def missing(self, key: SumKey) -> Sequence[Member]:
+        return self.sums.missing(key)
+
+    def take(self, key: SumKey, member: Member) -> Contribution:
+        """Wait for the exchange, which nobody keeps waiting any more: all have contributed.
+
+        Raises:
+            MemberLost, ExchangeStalled, ExchangeAborted: the step cannot be completed.
+        """
+        total = self.sums.take(key, member)
+        bound = self._bound(key, member)
+        if bound is None:
+            return total
+        bound.exchange.finish()
+        facts, given = total.gradients[_FACTS], self._given.pop(member)
+        assert facts is not None
+        numbers = cast("list[float]", facts.tolist())  # pyright: ignore[reportUnknownMemberType]
+        *num_have, samples = numbers
+        gradients = {name: given[name] if num else None for name, num in zip(bound.parameters, num_have, strict=True)}
+        if total.weight is not None:
+            return Contribution(gradients, total.weight, total.moments, means=frozenset(gradients))
+        for gradient in gradients.values():  # the loss is a sum: it wants the sum over replicas
+            if gradient is not None:
+                gradient.mul_(samples)
+        return Contribution(gradients, None, total.moments)
+
+    def abort(self, epoch: int) -> None:
+        """Take back what is under way; from any thread."""
+        for bound in self.exchanges.values():
+            bound.exchange.abort(epoch)
+
+    def close(self) -> None:
+        """End the exchanges; may be called twice."""
+        for bound in self.exchanges.values():
+            bound.exchange.close()
+
+    def _bound(self, key: SumKey, member: Member) -> ReplicaExchange | None:
+        return self.exchanges.get(member) if key.is_of_replicas else None
