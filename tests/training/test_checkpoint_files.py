@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.training import checkpoint
+from ropewalk.training import checkpoint, checkpoint_files
 from ropewalk.training.checkpoint_files import begin, read, saves
 from ropewalk.training.checkpoint_parts import write_part
 
@@ -294,6 +294,16 @@ def test_readers_see_whole_checkpoints_while_others_come_and_go(tmp_path: Path) 
     assert len(set(seen)) > 2 and found(tmp_path) == 25
 
 
+def test_a_checkpoint_that_is_removed_once_it_was_found_is_not_the_newest_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+    lists = [[tmp_path / "0000-step-0", *saves(tmp_path)]]
+    monkeypatch.setattr(checkpoint_files, "saves", lambda folder: lists.pop() if lists else saves(folder))
+    assert found(tmp_path) == 1
+    assert not lists
+
+
 # --- damaged ----------------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +316,16 @@ def test_a_damaged_manifest_names_the_older_checkpoints(tmp_path: Path) -> None:
     assert caught.value.path == str(new / "manifest.json")
     assert str(old) in caught.value.__notes__[0]
     assert found(old) == 1
+
+
+@pytest.mark.parametrize("words", ['"step":1', '"seed":0', '"parameters":["a"]', '"format":1,"sha256":"'])
+def test_a_manifest_that_says_something_else_is_damaged(tmp_path: Path, words: str) -> None:
+    manifest = save(tmp_path, 1) / "manifest.json"
+    text = manifest.read_text()
+    at = text.index(words) + len(words) - 1
+    manifest.write_text(f"{text[:at]}{chr(ord(text[at]) ^ 1)}{text[at + 1 :]}")
+    with pytest.raises(CheckpointCorrupt, match="manifest.json is damaged"):
+        read(tmp_path)
 
 
 def test_a_checkpoint_of_a_later_format_says_so(tmp_path: Path) -> None:

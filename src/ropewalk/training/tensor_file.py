@@ -146,8 +146,8 @@ class TensorReader:
         tensor = torch.empty(record.shape, dtype=dtype_of(record))
         content = _bytes_of(tensor)
         self._file.seek(record.begin)
-        self._file.readinto(content)
-        if zlib.crc32(content) != record.crc32:
+        # What a short read leaves as it was may by chance be what should have been read.
+        if self._file.readinto(content) != record.size_bytes or zlib.crc32(content) != record.crc32:
             raise damaged(self._path, f"the bytes of {name!r} are not those that were written (CRC-32 differs)")
         return tensor
 
@@ -163,7 +163,9 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     """The memory of a dense tensor on the CPU."""
-    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()  # numpy's types do not say that it is a buffer
+    # One element is dense with any stride, and only those in steps of 1 can be seen as bytes.
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    array: Any = flat.view(torch.uint8).numpy()  # numpy's types do not say that it is a buffer
     return memoryview(array)
 
 
