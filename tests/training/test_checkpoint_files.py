@@ -324,7 +324,7 @@ def test_a_manifest_that_says_something_else_is_damaged(tmp_path: Path, words: s
     text = manifest.read_text()
     at = text.index(words) + len(words) - 1
     manifest.write_text(f"{text[:at]}{chr(ord(text[at]) ^ 1)}{text[at + 1 :]}")
-    with pytest.raises(CheckpointCorrupt, match="manifest.json is damaged"):
+    with pytest.raises(CheckpointCorrupt, match=r"manifest\.json is damaged"):
         read(tmp_path)
 
 
