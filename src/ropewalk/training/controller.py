@@ -14,10 +14,11 @@ It has no thread of its own: a death is acted upon by whoever calls or waits nex
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageLost, TrainerFailed
@@ -26,12 +27,15 @@ from ropewalk.pipeline.resuming import can_cut
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.training.assignment import Admission, Assignment, FromSnapshots, FromTensors, Given, Origin, Outcome
 from ropewalk.training.needs import Need, needs_of
 from ropewalk.training.patience import Patience
 from ropewalk.training.positions import behind, is_empty
+from ropewalk.training.snapshot_pace import SnapshotPace
+from ropewalk.training.snapshot_places import missing_groups, one_per_group, places_of
 from ropewalk.training.stage_fleet import SeatsLost, StageFleet
 from ropewalk.training.succession import merged, without_workers
 
@@ -55,6 +59,11 @@ class Retained:
     futures: dict[Worker, Future[Outcome]] | None = None
     is_done: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """Of its tensors."""
+        return sum(tensor.nbytes for one in self.pieces for tensor in tensors_of((dict(one.inputs), one.labels)))
+
 
 class Controller:
     """The stage processes of one trainer, as the trainer sees them."""
@@ -69,7 +78,7 @@ class Controller:
         *,
         seed: int,
         patience: Patience,
-        snapshot_every: int | None,
+        pace: SnapshotPace | None,
     ) -> None:
         self.plan, self.schedule = plan, schedule
         self.seed = seed
@@ -79,23 +88,21 @@ class Controller:
         self._graph = graph
         self._origin = origin
         self._patience = patience
-        self._snapshot_every = snapshot_every
+        self._pace = pace
         self._epoch = -1
         self._number = 0
         #: Behind all that was admitted.
         self._position = Cut.start(plan)
         self._retained: deque[Retained] = deque()
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
-        #: By cut, who has brought a snapshot of it to its keeper.
-        self._kept: dict[Cut, set[Worker]] = {}
+        #: By cut, who has brought a snapshot of it to its keeper, and how long it held him up.
+        self._kept: dict[Cut, dict[Worker, float]] = {}
         #: The newest cut of which all snapshots are kept, and the epoch that took them; None: training goes on from
         #: `_origin`.
         self._cut: Cut | None = None
         self._cut_epoch = -1
         self._cut_plan = plan
-        self._num_since_snapshot = 0
-        #: The cut of which snapshots were asked for and have not all come.
-        self._wanted_cut: Cut | None = None
+        self._done_at = 0.0
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._seats: dict[Worker, int] = {}
@@ -197,7 +204,9 @@ class Controller:
         one.position = self._position = behind(
             self.plan, self.schedule, self._position, len(one.pieces), drains=one.drains
         )
-        snapshot = self._is_snapshot_due(one.position)
+        snapshot = self._pace is not None and self._pace.admitted(
+            one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position)
+        )
         number, self._number = self._number, self._number + 1
         one.futures = {}
         for worker in self.plan.workers:
@@ -219,48 +228,32 @@ class Controller:
                     assert metrics is not None
                     metrics.put(index, value, weight)
             for kept in outcome.kept:
-                self._kept.setdefault(kept.cut, set()).add(worker)
+                self._kept.setdefault(kept.cut, {})[worker] = kept.took_s
         one.is_done, one.futures = True, {}
+        self._done_at, before = time.monotonic(), self._done_at
+        if self._pace is not None and before and one.pieces:
+            self._pace.step_took(self._done_at - before)
         self._num_deaths = 0
         self._forget()
 
     def _forget(self) -> None:
         """Let go of what is before the newest cut of which all snapshots are kept."""
-        wanted = set(self._snapshot_workers)
+        wanted = set(self.plan.workers)
         positions = [one.position for one in self._retained]
-        whole = [index for index, position in enumerate(positions) if self._kept.get(position, set()) >= wanted]
-        if not whole:
+        whole = [
+            index
+            for index, position in enumerate(positions)
+            if position is not None and self._kept.get(position, {}).keys() >= wanted
+        ]
+        if not whole or self._pace is None:
             return
         newest = positions[whole[-1]]
         assert newest is not None
         for _ in range(whole[-1] + 1):
             self._retained.popleft()
         self._cut, self._cut_epoch, self._cut_plan = newest, self._epoch, self.plan
-        self._wanted_cut = None
+        self._pace.whole(max(self._kept[newest].values()))
         self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
-
-    # --- snapshots ----------------------------------------------------------------------------------------------------
-
-    @property
-    def _snapshot_workers(self) -> list[Worker]:
-        """Replicas hold the same, so the first of each takes them."""
-        return [worker for worker in self.plan.workers if worker.replica == 0]
-
-    def _is_snapshot_due(self, position: Cut) -> bool:
-        self._num_since_snapshot += 1
-        if self._snapshot_every is None or self._num_since_snapshot < self._snapshot_every:
-            return False
-        # Keepers have room for two, so that the one before is whole until all have the next.
-        if self._wanted_cut is not None or not can_cut(self.plan, self.schedule, position):
-            return False
-        self._num_since_snapshot, self._wanted_cut = 0, position
-        return True
-
-    def _keeper(self, worker: Worker) -> int | None:
-        """Who keeps the snapshots of a worker: the next seat, so never its own."""
-        if self._snapshot_every is None or worker.replica != 0:
-            return None
-        return (self._seats[worker] + 1) % self._fleet.num if self._fleet.num > 1 else None
 
     # --- deployment and recovery --------------------------------------------------------------------------------------
 
@@ -270,7 +263,9 @@ class Controller:
         self._number = 0
         self._losses.clear()
         self._kept.clear()
-        self._wanted_cut = None
+        self._done_at = 0.0
+        if self._pace is not None:
+            self._pace.restarted()
         self._position = start
         seats = sorted(self._fleet.present)
         if len(seats) < len(self.plan.workers):
@@ -308,7 +303,7 @@ class Controller:
             self._seats,
             origin,
             start,
-            self._keeper(worker),
+            None if self._pace is None else (self._seats[worker] + 1) % self._fleet.num,
         )
 
     def _guarded(self, do: Callable[[], object]) -> None:
@@ -331,33 +326,30 @@ class Controller:
         """After deaths: choose the plan to go on with, and deploy it from the newest cut that can be had."""
         self._num_deaths += 1
         for seat, cause in lost.seats.items():
-            self.events.append(f"{self._who(seat)} was lost: {cause}")
-            log.warning(self.events[-1])
+            self._note(f"{self._who(seat)} was lost: {cause}")
         if self._num_deaths > self._patience.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
         self._fleet.abort(self._seats.values(), self._epoch)
-        self._find_places(lost)
         plan = self._plan_after(lost)
         if plan is not self.plan:
-            self.events.append(f"training goes on with {len(plan.workers)} workers")
-            log.warning(self.events[-1])
+            self._note(f"training goes on with {len(plan.workers)} workers")
             self.plan = plan
         same_plan = plan is self._cut_plan
-        origin = replace(self._origin, same_plan=same_plan) if isinstance(self._origin, FromSnapshots) else self._origin
-        self._deploy(origin, self._cut if self._cut is not None and same_plan else Cut.start(plan))
+        if self._cut is not None:
+            self._origin = FromSnapshots(self._cut, self._places(lost, self._cut, same_plan=same_plan), same_plan)
+        self._deploy(self._origin, self._cut if self._cut is not None and same_plan else Cut.start(plan))
 
-    def _find_places(self, lost: SeatsLost) -> None:
-        """Where the training can go on from: the newest cut, if living processes have all snapshots of it."""
-        if self._cut is None:
-            return
-        places: dict[Worker, int] = {}
-        for seat, contents in self._fleet.kept().items():
-            places |= {worker: seat for epoch, worker, cut in contents if (epoch, cut) == (self._cut_epoch, self._cut)}
-        wanted = {worker for worker in self._cut_plan.workers if worker.replica == 0}
-        if missing := wanted - places.keys():
-            stages = ", ".join(str(stage) for worker in missing for stage in self._cut_plan.groups[worker.group])
-            self._end(lost, f"the snapshot of stage {stages} was kept by a process that is gone as well")
-        self._origin = FromSnapshots(self._cut, places, same_plan=True)
+    def _places(self, lost: SeatsLost, cut: Cut, *, same_plan: bool) -> dict[Worker, int]:
+        """The seats where the snapshots of the newest whole cut lie."""
+        found = places_of(self._fleet.kept(), self._cut_epoch, cut, self._seats)
+        if missing := missing_groups(self._cut_plan, found, same_plan=same_plan):
+            stages = ", ".join(str(stage) for group in missing for stage in self._cut_plan.groups[group])
+            self._end(lost, f"the snapshot of stage {stages} was kept by processes that are gone as well")
+        return found if same_plan else one_per_group(found)
+
+    def _note(self, event: str) -> None:
+        self.events.append(event)
+        log.warning(event)
 
     def _plan_after(self, lost: SeatsLost) -> Plan:
         """The plan to go on with: without lost replicas if others are left, else the same with new processes.

@@ -214,6 +214,7 @@ class StageProcess:
         self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
         self._epoch, self._next_number = assignment.epoch, 0
         origin = assignment.origin
+        self._shelf.begin(assignment.epoch, origin.cut if isinstance(origin, FromSnapshots) else None)
         tensors: TensorSource | None = None
         if isinstance(origin, FromTensors):
             tensors = Given(origin.tensors)
@@ -224,11 +225,9 @@ class StageProcess:
             case FromTensors() | FromSource():
                 pass
             case FromSnapshots(cut, places, True):
-                worker = assignment.worker
-                mine = worker if worker in places else Worker(worker.group, 0)
-                crew.put(self._peers[places[mine]].snapshot(mine, cut))
+                crew.put(self._snapshot_at(places[assignment.worker], assignment.worker, cut))
             case FromSnapshots(cut, places, _):
-                self._give_back(crew, as_state([self._peers[seat].snapshot(of, cut) for of, seat in places.items()]))
+                self._give_back(crew, as_state([self._snapshot_at(seat, of, cut) for of, seat in places.items()]))
             case FromState(state):
                 self._give_back(crew, state)
             case FromCheckpoint(checkpoint):
@@ -250,6 +249,10 @@ class StageProcess:
         crew, wanted = self._crew_here, set(names)
         state = taken(list(crew.stages.values()), crew.rates)
         return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
+
+    def _snapshot_at(self, seat: int, worker: Worker, cut: Cut) -> WorkerSnapshot:
+        is_here = seat == node_context.current_node().replica
+        return self._shelf.get(worker, cut) if is_here else self._peers[seat].snapshot(worker, cut)
 
     def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
         """Bring a snapshot of our own away; in the courier's thread."""

@@ -53,6 +53,7 @@ from ropewalk.training.process_run import ProcessRun
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import Run
 from ropewalk.training.saving import Saving
+from ropewalk.training.snapshot_pace import SnapshotPace
 from ropewalk.training.sources import Initialised, SafetensorsFiles
 from ropewalk.training.stage_fleet import StageFleet
 from ropewalk.training.step_handle import StepHandle
@@ -86,7 +87,8 @@ class Trainer:
         nan: what NaN or infinity in gradients does to an update: "pass", "raise" or "skip".
         autocast: forwards compute in this type where that is safe, `torch.bfloat16`.
         weights: a safetensors file, or a folder or index of such files, with the first parameters and buffers.
-        snapshot_every: steps between snapshots; None: none are taken, and a lost stage begins again with step 0.
+        snapshot_every: steps between snapshots for recovery; "auto": so many that they cost 3 % of the time at most;
+            None: none are taken, and after a death training begins again with step 0.
         engine: where processes run; None: the setting.
         session: whose processes; None: one that all programs and pools of this process share.
         resources: what each process asks for.
@@ -114,7 +116,7 @@ class Trainer:
         nan: NanPolicy = "pass",
         autocast: torch.dtype | None = None,
         weights: str | Path | None = None,
-        snapshot_every: int | None = 32,
+        snapshot_every: int | Literal["auto"] | None = "auto",
         engine: str | None = None,
         session: Session | None = None,
         resources: Resources | None = None,
@@ -126,8 +128,6 @@ class Trainer:
             raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
         if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
             raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
-        if snapshot_every is not None and snapshot_every < 1:
-            raise ValueError(f"snapshot_every is 1 or more steps, or None for no snapshots, not {snapshot_every}")
         self._model = model
         self._plan: Plan | int = 1 if plan is None else plan
         self._schedule = schedule
@@ -139,7 +139,7 @@ class Trainer:
         self._optimizers = OptimizerMaker(optimizer, lr_schedule, lr_scale)
         self._options = TrainingOptions(clip_norm, nan, autocast)
         self._weights = weights
-        self._snapshot_every = snapshot_every
+        self._pace = None if snapshot_every is None else SnapshotPace(snapshot_every)
         self._patience = patience or Patience()
         self._where: dict[str, Any] = {
             "engine": engine,
@@ -338,7 +338,7 @@ class Trainer:
             self._run = self._inline_run(graph, plan, order)
             return self._run
         training = Training(Blueprint.of(graph), self._loss, self._optimizers, self._options)
-        num = len(plan.workers) if self._snapshot_every is None else max(2, len(plan.workers))
+        num = len(plan.workers) if self._pace is None else max(2, len(plan.workers))
         fleet = StageFleet(self._name, training, num, patience=self._patience, **self._where)
         controller = Controller(
             fleet,
@@ -348,7 +348,7 @@ class Trainer:
             origin,
             seed=self._seed,
             patience=self._patience,
-            snapshot_every=self._snapshot_every,
+            pace=self._pace,
         )
         try:
             self._run = ProcessRun(controller, graph, self._loss)

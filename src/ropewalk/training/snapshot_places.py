@@ -1,0 +1,42 @@
+"""Where the snapshots of a cut lie, and whether there are enough of them to go on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.schedules.streams import Cut
+
+#: What a process says that it keeps: epoch, worker and cut of each snapshot.
+Contents = Iterable[tuple[int, Worker, Cut]]
+
+
+def places_of(kept: Mapping[int, Contents], epoch: int, cut: Cut, own_seats: Mapping[Worker, int]) -> dict[Worker, int]:
+    """For each worker a seat where its snapshot lies; its own if it is there.
+
+    Args:
+        kept: by seat, what lies there.
+        epoch: which took the snapshots.
+        cut: of which they are.
+        own_seats: where workers sit now.
+    """
+    found: dict[Worker, int] = {}
+    for seat, contents in kept.items():
+        for of_epoch, worker, of_cut in contents:
+            is_nearest = worker not in found or seat == own_seats.get(worker)
+            if (of_epoch, of_cut) == (epoch, cut) and is_nearest:
+                found[worker] = seat
+    return found
+
+
+def one_per_group(places: Mapping[Worker, int]) -> dict[Worker, int]:
+    """Replicas hold the same weights at a cut: for another plan those of one of them are enough."""
+    first = {worker.group: worker for worker in sorted(places, reverse=True)}
+    return {worker: places[worker] for worker in first.values()}
+
+
+def missing_groups(plan: Plan, places: Mapping[Worker, int], *, same_plan: bool) -> list[int]:
+    """Groups of a plan that cannot go on with what there is: all workers are needed for the same plan, else one each."""
+    wanted = plan.workers if same_plan else one_per_group(dict.fromkeys(plan.workers, 0))
+    have = set(places) if same_plan else {worker.group for worker in places}
+    return sorted({worker.group for worker in wanted if (worker if same_plan else worker.group) not in have})
