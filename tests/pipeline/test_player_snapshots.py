@@ -18,7 +18,7 @@ from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.streams import Cut
-from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, as_state
+from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, as_state, put
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -331,3 +331,26 @@ def test_a_worker_that_is_not_at_the_cut_gives_no_snapshot(graph: ModelGraph) ->
     player.step(*batches(1, 8)[0])
     with pytest.raises(ValueError, match="micro-batch 2 is in flight at stage 0, and the cut is behind it, at 4"):
         takers[Worker(0, 0)].take(player.stream.position)
+
+
+def test_an_exchange_goes_along(graph: ModelGraph) -> None:
+    class Exchange:
+        def __init__(self) -> None:
+            self.kept: dict[str, Any] = {}
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.kept
+
+        def load_state_dict(self, state: Any, /) -> None:
+            self.kept = state
+
+    player, other = (Player(graph, functional.mse_loss, adam, placed(graph, "gpipe", 1, False, 4)) for _ in range(2))
+    mine, theirs = Exchange(), Exchange()
+    mine.kept = {"errors": {"0.weight": torch.ones(3)}, "step": 5}
+    worker = Worker(0, 0)
+    snapshot = SnapshotTaker(player.workers[worker], {}, {0: mine}).take(player.stream.position)
+    mine.kept["errors"]["0.weight"].zero_()
+    put(snapshot, other.workers[worker], {}, {0: theirs})
+    assert_same(theirs.kept, {"errors": {"0.weight": torch.ones(3)}, "step": 5})
+    with pytest.raises(ValueError, match="stage 0 had an exchange with state, and has none here"):
+        put(snapshot, other.workers[worker], {})

@@ -166,13 +166,17 @@ def put(
             f"the snapshot of worker {snapshot.worker} is of stages {sorted(found)}, and worker {worker.worker} has "
             f"{sorted(worker.stages)}; for another plan, give as_state(snapshots) to its stages"
         )
+    exchanges = exchanges or {}
+    for id, contents in found.items():
+        if contents["exchange"] is not None and id not in exchanges:
+            raise ValueError(f"stage {id} had an exchange with state, and has none here; make the worker with the same")
     for id, contents in found.items():
         stage = worker.stages[id]
         give_back(contents, [stage], {stage: rates[stage]} if stage in rates else {})
         stage.versions.restore(contents["newest"], contents["older"])
         stage.again = contents["in_flight"]
         if contents["exchange"] is not None:
-            (exchanges or {})[id].load_state_dict(contents["exchange"])
+            exchanges[id].load_state_dict(contents["exchange"])
 
 
 def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
