@@ -50,7 +50,7 @@ def test_what_surrounds_tensors_comes_back_and_is_copied() -> None:
         "milestones": Counter([3, 3]),
         "names": ["a", None, True],
     }
-    value: dict[str, Any] = {"tensors": [tensors()["plain"], (torch.ones(2), "text")], "options": options, 7: None}
+    value: dict[Any, Any] = {"tensors": [tensors()["plain"], (torch.ones(2), "text")], "options": options, 7: None}
     block = Block()
     packed = pickle.loads(pickle.dumps(block.pack(value)))
     options["milestones"][3] = 9
