@@ -42,10 +42,12 @@ def links_of(*workers: Worker, slots: int | None = None, epoch: int = 0) -> Gene
     endpoints = {links.me: links.endpoint() for links in made}
     for links in made:
         links.connect(endpoints)
-    yield made
-    for links in made:
-        links.close()
-        links.close()
+    try:
+        yield made
+    finally:
+        for links in made:
+            links.close()
+            links.close()
 
 
 def received(links: ProcessLinks, tag: Tag, timeout_s: float = 20.0) -> Parcel:
@@ -265,7 +267,7 @@ def test_thousands_of_messages_come_as_they_were() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(1, 20))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_many_thousands_of_messages_come_as_they_were(seed: int) -> None:
     fuzz(random_actions(seed, 60_000))
 

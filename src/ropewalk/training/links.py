@@ -231,15 +231,14 @@ class ProcessLinks:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until something came, there is room, or `ring` was called, since the last wait; False: too long."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            self._hear()
-            if self._has_news:
-                self._has_news = False
-                return True
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                return False
+        while not self._has_news:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             self._poll_for(left_s)
+            self._hear()
+            if left_s == 0 and not self._has_news:
+                return False
+        self._has_news = False
+        return True
 
     def ring(self) -> None:
         """End a wait, this one or the next; for any thread."""
