@@ -10,7 +10,8 @@ that its schema does not mention, and `reshape` makes a view or a copy as it hap
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor, fx
 
 from ropewalk.pipeline.tracing.captured import Captured, run_node
+from ropewalk.pipeline.tracing.fake_tensors import is_fake
+from ropewalk.pipeline.tracing.random_calls import RandomCalls
 from ropewalk.pipeline.tracing.trees import LEAF, flatten
 
 
@@ -51,19 +54,19 @@ def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, 
     seen: dict[fx.Node, Observed] = {}
     for node, value in values.items():
         seen[node] = _observed(value, frozenset(), False)
+    draws = _draws_on_fakes if any(isinstance(one, Tensor) and is_fake(one) for one in values.values()) else _draws
     for node in captured.calls():
         read = list(tensors_in([results[one] for one in node.all_input_nodes]))
         before = [tensor._version for tensor in read]
-        state = _generator_states(read)
-        result = run_node(node, results, captured.attributes)
+        with draws(read) as is_random:
+            result = run_node(node, results, captured.attributes)
         written = frozenset(
             storage
             for tensor, version in zip(read, before, strict=True)
             if tensor._version != version and (storage := storage_of(tensor))
         )
-        is_random = not all(map(torch.equal, state, _generator_states(read)))
         results[node] = result  # kept, so that no storage is used again
-        seen[node] = _observed(result, written, is_random)
+        seen[node] = _observed(result, written, is_random())
     return seen
 
 
@@ -89,7 +92,25 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 def storage_of(tensor: Tensor) -> int:
     """Which memory a tensor is in; 0: none."""
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+    if tensor.layout is not torch.strided:
+        return 0
+    # The storage of a fake tensor has no address, but is one object for all its tensors.
+    return id(tensor.untyped_storage()) if is_fake(tensor) else tensor.untyped_storage().data_ptr()
+
+
+@contextmanager
+def _draws(read: list[Tensor]) -> Generator[Callable[[], bool]]:
+    """Whether random numbers are drawn within: the generators tell."""
+    states = _generator_states(read)
+    yield lambda: not all(map(torch.equal, states, _generator_states(read)))
+
+
+@contextmanager
+def _draws_on_fakes(_: list[Tensor]) -> Generator[Callable[[], bool]]:
+    """The same for fake tensors, for which none are really drawn."""
+    calls: list[None] = []
+    with RandomCalls(lambda _, __: calls.append(None)):
+        yield lambda: bool(calls)
 
 
 def _generator_states(tensors: list[Tensor]) -> list[Tensor]:

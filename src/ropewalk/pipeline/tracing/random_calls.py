@@ -20,6 +20,9 @@ class RandomCalls(TorchDispatchMode):
         tell: is given the first argument, which a call in place writes to, and the generator that the call names.
     """
 
+    #: Calls with graphs as arguments, such as `torch.cond`, are let through.
+    supports_higher_order_operators = True
+
     def __init__(self, tell: Callable[[Any, torch.Generator | None], object]) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._tell = tell
@@ -31,6 +34,15 @@ class RandomCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) and not _is_switched_off(func, args, kwargs):
             self._tell(args[0] if args else None, kwargs.get("generator"))
         return func(*args, **kwargs)
+
+
+def _is_switched_off(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a call could drop something out, and does not: attention, RReLU."""
+    names = [one.name for one in func._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if "dropout_p" in names:
+        return not given.get("dropout_p", 0.0)
+    return given.get("training", True) is False or given.get("train", True) is False

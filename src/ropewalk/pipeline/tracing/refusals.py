@@ -40,7 +40,7 @@ def refusal(model: nn.Module, errors: Mapping[str, Exception]) -> NotTraceable:
         path, module, line = _where(model, error.__traceback__)
         if line:
             break
-    said = "; ".join(f"{tracer} says: {_first_line(error)}" for tracer, error in errors.items())
+    said = "; ".join(f"{tracer} says: {first_line(error)}" for tracer, error in errors.items())
     where = f"module {path!r} ({module})" if path else name
     refused = NotTraceable(
         f"the graph of {name} cannot be seen, because of {where}{f' at {line}' if line else ''}. {said}. "
@@ -66,7 +66,8 @@ def _where(model: nn.Module, trace: TracebackType | None) -> tuple[str, str, str
     return path, module, line
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an exception says, without what torch adds for its own developers."""
     if isinstance(error, NotTraceable):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from ropewalk.pipeline.tracing.aliasing import Observed, observe
 from ropewalk.pipeline.tracing.captured import Captured, Kind
 from ropewalk.pipeline.tracing.checking import check, references
 from ropewalk.pipeline.tracing.exporting import capture_exported
+from ropewalk.pipeline.tracing.fake_tensors import check_constants, is_numberless, stand_ins
 from ropewalk.pipeline.tracing.fx_tracing import capture_fx
 from ropewalk.pipeline.tracing.grouping import group
 from ropewalk.pipeline.tracing.leaves import LeafModule, Leaves
@@ -40,7 +41,8 @@ def trace(
 
     Args:
         model: is not changed. If it is in evaluation as a whole, it is traced as if `train()` had been called;
-            otherwise each module keeps its mode.
+            otherwise each module keeps its mode. If parameters of it are on meta, nothing is computed and no memory
+            taken; the graph then is checked by its shapes only.
         example_inputs: what the model takes: a tuple of positional arguments, a dictionary of keyword arguments, or
             one tensor, with a batch of at least 2 samples. The graph is for inputs like these, of any batch size;
             what is no tensor is a constant of it.
@@ -73,22 +75,30 @@ class _Tracing:
     def traced(self, modes: Mapping[str, bool], trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
         """The graph, with each module in training or evaluation as it is said."""
         errors: dict[str, Exception] = {}
-        with self._in_modes(modes), torch.enable_grad():
-            expected = references(self.model, self.inputs, fixed_batch=self.fixed_batch)
+        with self._in_modes(modes), torch.enable_grad(), self._stand_ins() as faking:
+            with faking:
+                expected = references(self.model, self.inputs, fixed_batch=self.fixed_batch)
             for name, capture in self._ways().items():
                 try:
                     captured = capture()
                 except Exception as error:  # torch's tracers raise anything; all of it is told if no way is left
                     errors[name] = error
                     continue
-                graph = self._graph(captured, trace_for_eval)
-                try:
-                    for reference in expected:
-                        check(graph, reference)
-                    return graph
-                except NotTraceable as error:
-                    errors[name] = error
+                with faking:
+                    graph = self._graph(captured, trace_for_eval)
+                    try:
+                        for reference in expected:
+                            check(graph, reference)
+                        return graph
+                    except NotTraceable as error:
+                        errors[name] = error
         raise refusal(self.model, errors) from next(iter(errors.values()))
+
+    def _stand_ins(self) -> AbstractContextManager[AbstractContextManager[object]]:
+        """For a model on meta, fake tensors in the places of its own, and the context to compute with them in."""
+        if is_numberless(self.model):
+            return stand_ins(self.model, self.inputs)
+        return nullcontext(nullcontext())
 
     def _ways(self) -> dict[str, Callable[[], Captured]]:
         """How the graph may be seen, the better ways first."""
@@ -106,6 +116,7 @@ class _Tracing:
     def _graph(self, captured: Captured, trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
         if not any(True for _ in captured.calls()):
             raise NotTraceable(f"{type(self.model).__name__} computes nothing: there is nothing to run, or to cut")
+        check_constants(self.model, captured)
         seen = self._observed(captured)
         operators, output = operators_of(captured, seen, group(captured, seen))
         for one in operators:
