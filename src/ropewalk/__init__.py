@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         reducer,
     )
 
-    from ropewalk import errors, exchange, pipeline
+    from ropewalk import errors, exchange, pipeline, training
     from ropewalk.calls.client import Client
     from ropewalk.calls.frame import deadline
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from ropewalk.sharing.memory import Array, RawArray, RawValue, Value
     from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
     from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
+    from ropewalk.training.trainer import Trainer
 
 #: Where each name lives.
 _HOMES = {
@@ -127,6 +128,7 @@ _HOMES = {
     "on_stop": "ropewalk.program.node_context",
     "current_node": "ropewalk.program.node_context",
     "Resources": "ropewalk.engines.resources",
+    "Trainer": "ropewalk.training",
     "Session": "ropewalk.processes.session",
     "task_seed": "ropewalk.pool.seeds",
 } | dict.fromkeys(
@@ -217,6 +219,7 @@ __all__ = [
     "TaskPoisoned",
     "TaskTimeout",
     "TimeoutError",
+    "Trainer",
     "TransportRefused",
     "Value",
     "Worker",
@@ -254,10 +257,11 @@ __all__ = [
     "stop",
     "stopping",
     "task_seed",
+    "training",
     "wait_for_stop",
 ]
 
-_OWN_SUBMODULES = ("errors", "exchange", "pipeline")
+_OWN_SUBMODULES = ("errors", "exchange", "pipeline", "training")
 _SUBMODULES = (*_OWN_SUBMODULES, *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
 
 

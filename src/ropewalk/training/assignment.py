@@ -19,11 +19,12 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import Piece
-from ropewalk.pipeline.stages.stage_maker import OptimizerMaker
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.checkpoint import Checkpoint
+from ropewalk.training.replica_groups import MakesExchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Training:
     loss: Loss
     optimizers: OptimizerMaker
     options: TrainingOptions
+    #: How gradients of replicas are averaged; None: over the links of the stages, in the order of the replicas.
+    exchange: MakesExchange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,9 +267,12 @@ class Controller:
         if self._pace is not None:
             self._pace.restarted()
         self._position = start
+        missing: dict[int, str] = {}
+        if len(self._fleet.present) < len(self.plan.workers):  # new ones are on their way
+            missing = self._fleet.take_seats(range(self._fleet.num), self._patience.replace_s)
         seats = sorted(self._fleet.present)
         if len(seats) < len(self.plan.workers):
-            raise SeatsLost({})
+            raise SeatsLost(missing)
         self._seats = dict(zip(self.plan.workers, seats, strict=False))
         self.needs = needs_of(self.plan, self._graph)
         workers = self.plan.workers

@@ -17,9 +17,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ropewalk.exchange.groups.link_group import Send
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange
+from ropewalk.pipeline.stages.gradient_sums import Member
 from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
@@ -31,6 +34,7 @@ from ropewalk.training.couriers import Courier
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
 from ropewalk.training.recorder import Recorder
+from ropewalk.training.replica_groups import Inboxes, exchanges_of
 from ropewalk.training.sources import Unset
 
 #: Whoever waits for others looks this often whether he is still wanted.
@@ -49,10 +53,18 @@ class Crew:
         tensors: where the first numbers of its parameters and buffers come from; None: any will do, as others will be
             put in their place.
         courier: brings snapshots away.
+        sends: for a stage, by replica, what brings a packet of an exchange there.
+        inboxes: where packets of exchanges come.
     """
 
     def __init__(
-        self, training: Training, assignment: Assignment, tensors: TensorSource | None, courier: Courier
+        self,
+        training: Training,
+        assignment: Assignment,
+        tensors: TensorSource | None,
+        courier: Courier,
+        sends: Callable[[int], list[Send]],
+        inboxes: Inboxes,
     ) -> None:
         self.assignment = assignment
         graph = training.blueprint.graph()
@@ -77,11 +89,16 @@ class Crew:
         }
         self.rates = maker.rates
         self.recorder = Recorder(worker)
-        self._worker = StageWorker(worker, self.plan, self.stages, self.links, LinkSums(self.links))
+        exchanges: dict[Member, ReplicaExchange] = {}
+        if training.exchange is not None:
+            exchanges = exchanges_of(training.exchange, self.plan, self.stages, assignment.epoch, sends, inboxes)
+        self._sums = ExchangeSums(LinkSums(self.links), exchanges)
+        self._exchanges = {member.stage: bound.exchange for member, bound in exchanges.items()}
+        self._worker = StageWorker(worker, self.plan, self.stages, self.links, self._sums)
         self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
         self._taker = None
         if assignment.keeper is not None:
-            self._taker = SnapshotTaker(self._worker, self.rates, flushes=self.schedule.flushes)
+            self._taker = SnapshotTaker(self._worker, self.rates, self._exchanges, flushes=self.schedule.flushes)
         self._courier = courier
         #: By the step that ends it: a cut of which a snapshot is wanted.
         self._cuts: dict[Action, Cut] = {}
@@ -109,7 +126,7 @@ class Crew:
 
     def put(self, snapshot: WorkerSnapshot) -> None:
         """Take up what a worker of the same plan was at the cut where this one starts."""
-        put(snapshot, self._worker, self.rates)
+        put(snapshot, self._worker, self.rates, self._exchanges)
 
     def admit(self, admission: Admission, answer: Callable[[Outcome], object]) -> None:
         """Take on a step, or a drain; `answer` is called when all that it makes certain is done."""
@@ -154,6 +171,10 @@ class Crew:
             if self._cuts and action in self._cuts:
                 self._take_snapshot(self._cuts.pop(action))
 
+    def interrupt(self) -> None:
+        """Wake up what waits in an exchange, which then raises; from any thread."""
+        self._sums.abort(self.assignment.epoch)
+
     def counters(self) -> WorkerCounters:
         """What was counted since the beginning of the epoch."""
         versions = {id: stage.versions for id, stage in self.stages.items()}
@@ -166,13 +187,15 @@ class Crew:
             num_updates={id: one.newest for id, one in versions.items()},
             num_copies={id: one.num_copies for id, one in versions.items()},
             peak_memory_bytes=peak_memory_bytes(),
+            exchange=next((one.report() for one in self._exchanges.values()), None),
             num_snapshots=self._num_snapshots,
             snapshot_s=self._snapshot_s,
         )
 
     def close(self) -> None:
-        """Let go of the links; may be called twice."""
+        """Let go of links and exchanges; may be called twice."""
         self._to_do.clear()
+        self._sums.close()
         self.links.close()
 
     def _hand_over(self, admission: Admission) -> None:

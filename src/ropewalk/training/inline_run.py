@@ -97,4 +97,4 @@ class InlineRun:
         return {}
 
     def close(self, grace_s: float | None = None) -> None:
-        """There is nothing to end."""
+        self._player.close()

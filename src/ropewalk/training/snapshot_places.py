@@ -36,7 +36,7 @@ def one_per_group(places: Mapping[Worker, int]) -> dict[Worker, int]:
 
 
 def missing_groups(plan: Plan, places: Mapping[Worker, int], *, same_plan: bool) -> list[int]:
-    """Groups of a plan that cannot go on with what there is: all workers are needed for the same plan, else one each."""
+    """Groups of a plan that lack a snapshot: the same plan needs those of all workers, another one of one each."""
     wanted = plan.workers if same_plan else one_per_group(dict.fromkeys(plan.workers, 0))
     have = set(places) if same_plan else {worker.group for worker in places}
     return sorted({worker.group for worker in wanted if (worker if same_plan else worker.group) not in have})

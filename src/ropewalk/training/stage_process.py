@@ -20,6 +20,8 @@ import torch
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent, method
 from ropewalk.errors import ExchangeAborted
+from ropewalk.exchange.groups.inbox import Packet
+from ropewalk.exchange.groups.link_group import Send
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.saved_training import give_back, taken
@@ -45,6 +47,7 @@ from ropewalk.training.far_links import FarMessage, one_way
 from ropewalk.training.links import Endpoint
 from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
+from ropewalk.training.replica_groups import Inboxes
 from ropewalk.training.snapshot_shelf import SnapshotShelf
 
 T = TypeVar("T")
@@ -73,6 +76,7 @@ class StageProcess:
         self._open: list[Future[Outcome]] = []
         self._next_number = 0
         self._shelf = SnapshotShelf()
+        self._inboxes = Inboxes()
         self._courier = Courier(self._keep_here_and_there)
         self._copy: dict[str, Any] = {}
         self._has_ended = threading.Event()
@@ -124,6 +128,9 @@ class StageProcess:
     @concurrent(2)
     def abort(self, epoch: int) -> None:
         """Drop what is being done in this epoch, and before."""
+        crew = self._crew
+        if crew is not None and crew.assignment.epoch <= epoch:
+            crew.interrupt()
         self._do(lambda: self._abort(epoch))
 
     @method
@@ -132,6 +139,11 @@ class StageProcess:
         crew = self._crew
         if crew is not None:
             crew.links.deliver(message)
+
+    @method
+    def deliver_packet(self, stage: int, packet: Packet) -> None:
+        """Another replica of a stage sends a packet of their exchange."""
+        self._inboxes.deliver(stage, packet)
 
     # --- what it holds ------------------------------------------------------------------------------------------------
 
@@ -220,7 +232,14 @@ class StageProcess:
             tensors = Given(origin.tensors)
         elif isinstance(origin, FromSource):
             tensors = origin.source
-        crew = Crew(self._training, assignment, tensors, self._courier)
+        crew = Crew(
+            self._training,
+            assignment,
+            tensors,
+            self._courier,
+            lambda stage: self._sends(assignment, stage),
+            self._inboxes,
+        )
         match origin:
             case FromTensors() | FromSource():
                 pass
@@ -249,6 +268,13 @@ class StageProcess:
         crew, wanted = self._crew_here, set(names)
         state = taken(list(crew.stages.values()), crew.rates)
         return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
+
+    def _sends(self, assignment: Assignment, stage: int) -> list[Send]:
+        """By replica of a stage, what brings a packet there without waiting."""
+        replicas = range(assignment.plan.stages[stage].replicas)
+        group = assignment.plan.placement[stage]
+        calls = [self._peers[assignment.seats[Worker(group, replica)]].deliver_packet for replica in replicas]
+        return [lambda packet, call=call: call.future(stage, packet) for call in calls]
 
     def _snapshot_at(self, seat: int, worker: Worker, cut: Cut) -> WorkerSnapshot:
         is_here = seat == node_context.current_node().replica

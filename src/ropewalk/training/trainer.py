@@ -30,7 +30,7 @@ from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
-from ropewalk.pipeline.stages.stage_maker import OptimizerMaker, RateSchedule
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
@@ -50,6 +50,7 @@ from ropewalk.training.planned_and_measured import (
     planned_and_measured_trace,
 )
 from ropewalk.training.process_run import ProcessRun
+from ropewalk.training.replica_groups import MakesExchange, check_exchange
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import Run
 from ropewalk.training.saving import Saving
@@ -78,6 +79,9 @@ class Trainer:
         schedule: by name, or an object; None: the plan's.
         micro_batches: of a step; None: the plan's.
         example_inputs: what the model takes, as a tuple; so that all can start before the first step.
+        exchange: how gradients of a stage's replicas are averaged: makes what does it for one of them, as in
+            `functools.partial(AllGather, GDSEC(c=100))`, or the name of a compressor ("none", "gd_sec"). None: every
+            replica sends its sums to the others, and all add in the same order.
         inline: train in this thread, without processes: for debugging. The numbers are the same.
         seed: all random numbers of the run follow from it.
         loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
@@ -107,6 +111,7 @@ class Trainer:
         schedule: str | Schedule | None = None,
         micro_batches: int | None = None,
         example_inputs: Any = None,
+        exchange: MakesExchange | None = None,
         inline: bool = False,
         seed: int = 0,
         loss: Declared = "mean",
@@ -133,6 +138,8 @@ class Trainer:
         self._schedule = schedule
         self._micro_batches = micro_batches
         self._example = example_inputs
+        check_exchange(exchange)
+        self._exchange = exchange
         self._inline = inline
         self._seed = seed
         self._loss = Loss(loss_fn, loss)
@@ -337,7 +344,7 @@ class Trainer:
         if self._inline:
             self._run = self._inline_run(graph, plan, order)
             return self._run
-        training = Training(Blueprint.of(graph), self._loss, self._optimizers, self._options)
+        training = Training(Blueprint.of(graph), self._loss, self._optimizers, self._options, self._exchange)
         num = len(plan.workers) if self._pace is None else max(2, len(plan.workers))
         fleet = StageFleet(self._name, training, num, patience=self._patience, **self._where)
         controller = Controller(
@@ -398,6 +405,7 @@ class Trainer:
             lr_schedule=self._optimizers.lr_schedule,
             lr_scale=self._optimizers.lr_scale,
             options=self._options,
+            exchange=self._exchange,
         )
         return InlineRun(player)
 

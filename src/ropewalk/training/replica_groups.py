@@ -1,0 +1,81 @@
+"""The groups in which replicas of a stage exchange gradients: links of the program, one inbox for each stage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.groups.inbox import Inbox, Packet
+from ropewalk.exchange.groups.link_group import LinkGroup, Send
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
+from ropewalk.pipeline.stages.gradient_sums import Member
+from ropewalk.pipeline.stages.running_stage import RunningStage
+
+#: What a user gives: makes an exchange, or is the name of a compressor or such, for which there is one.
+MakesExchange = Callable[[], Exchange] | str
+
+
+class Inboxes:
+    """Of one process, for all epochs: packets may come before the group that they are for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of_stage: dict[int, Inbox] = {}
+
+    def of(self, stage: int) -> Inbox:
+        """Where packets for a stage wait."""
+        with self._lock:
+            return self._of_stage.setdefault(stage, Inbox())
+
+    def deliver(self, stage: int, packet: Packet) -> None:
+        """Take a packet in; from any thread."""
+        self.of(stage).deliver(packet)
+
+
+def check_exchange(exchange: object) -> None:
+    """Whether stages can make an exchange of what a user gives.
+
+    Raises:
+        ExchangeInvalid: they cannot.
+    """
+    if isinstance(exchange, Exchange):
+        raise ExchangeInvalid(
+            f"every replica makes an exchange of its own, so give a function that does, such as "
+            f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
+        )
+    if isinstance(exchange, str):
+        exchange_for(exchange).close()  # a name that means nothing is told here, and not by each stage
+
+
+def exchanges_of(
+    make: MakesExchange,
+    plan: Plan,
+    stages: Mapping[int, RunningStage],
+    epoch: int,
+    sends: Callable[[int], list[Send]],
+    inboxes: Inboxes,
+) -> dict[Member, ReplicaExchange]:
+    """The exchanges of one worker's stages that have replicas.
+
+    Args:
+        make: an exchange, one for each stage.
+        plan: says who the replicas are.
+        stages: of this worker.
+        epoch: of the deployment.
+        sends: for a stage, by replica, what brings a packet to that replica's inbox for the stage.
+        inboxes: of this process.
+    """
+    found: dict[Member, ReplicaExchange] = {}
+    for id, stage in stages.items():
+        if plan.stages[id].replicas == 1:
+            continue
+        names = [f"stage {id} replica {replica}" for replica in range(plan.stages[id].replicas)]
+        group = LinkGroup(stage.setup.replica, names, epoch, sends(id), inboxes.of(id))
+        exchange = exchange_for(make) if isinstance(make, str) else exchange_for(make())
+        if (bound := ReplicaExchange.bind(exchange, stage, plan, group)) is not None:
+            found[Member(id, stage.setup.replica)] = bound
+    return found
