@@ -80,8 +80,8 @@ def references(model: nn.Module, inputs: ModelInputs, *, fixed_batch: bool) -> l
 def _needs_numbers(name: str, error: Exception) -> NotTraceable:
     return NotTraceable(
         f"{name} has parameters on the device 'meta', and cannot be run without their numbers: "
-        f"{first_line(error)}. What it does must not depend on the values of tensors (float(x), x.item(), `if x > 0`); else give "
-        f"the model itself, with its parameters"
+        f"{first_line(error)}. What it does must not depend on the values of tensors (float(x), x.item(), `if x > 0`); "
+        f"else give the model itself, with its parameters"
     )
 
 

@@ -41,8 +41,7 @@ class RandomCalls(TorchDispatchMode):
 
 def _is_switched_off(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether a call could drop something out, and does not: attention, RReLU."""
-    names = [one.name for one in func._schema.arguments]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    if "dropout_p" in names:
-        return not given.get("dropout_p", 0.0)
-    return given.get("training", True) is False or given.get("train", True) is False
+    known = func._schema.arguments
+    given = {one.name: value for one, value in zip(known, args, strict=False)}
+    given = {**{one.name: one.default_value for one in known}, **given, **kwargs}
+    return given.get("dropout_p") == 0.0 or given.get("training") is False or given.get("train") is False
