@@ -187,7 +187,7 @@ def test_schedules_that_cannot_wait_for_a_norm_refuse_it_and_say_why() -> None:
         ({"clip_norm": 0.0}, "positive number"),
         ({"clip_norm": float("nan")}, "positive number"),
         ({"nan": "zero"}, "one of pass, raise, skip, not 'zero'"),
-        ({"autocast": torch.float64}, "torch.bfloat16, torch.float16 or None"),
+        ({"autocast": torch.float64}, "torch.bfloat16 or None, not torch.float64"),
     ],
 )
 def test_options_are_checked_at_the_door(options: Any, words: str) -> None:

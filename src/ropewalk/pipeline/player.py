@@ -36,13 +36,13 @@ from ropewalk.pipeline.stages.gradient_sums import InMemorySums, Member, Sums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import give_back, taken
 from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, cut_of, put
-from ropewalk.pipeline.stages.stage_maker import OptimizerMaker, RateSchedule, StageMaker
+from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
-from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -68,7 +68,8 @@ class Player:
     Args:
         model: in train mode; modules of it may be in evaluation, and stay so. Or its graph, if it was traced already.
         loss_fn: of the model's outputs and the labels of a micro-batch.
-        optimizer: makes the optimizer of a stage (and replica) from its parameters.
+        optimizer: makes the optimizer of a stage (and replica) from its parameters; if its own first parameter is
+            called `named_parameters`, from pairs of name and parameter.
         plan: stages and devices; devices only say here who shares a worker.
         schedule: by name, or an object; None: the plan's.
         example_inputs: for tracing the model; not needed for a graph.
@@ -84,7 +85,8 @@ class Player:
     Raises:
         PlanInvalid: the plan's stages are not those of this model.
         ScheduleInvalid: the schedule cannot run this plan.
-        ValueError: the model is in evaluation as a whole.
+        ValueError: the model is in evaluation as a whole; the optimizer couples parameters of different stages, or
+            steps others than those it was given.
         TypeError: `loss_fn` or `lr_schedule` cannot be called, or `optimizer` makes none.
     """
 
@@ -92,7 +94,7 @@ class Player:
         self,
         model: nn.Module | ModelGraph,
         loss_fn: Callable[[Any, Any], Any],
-        optimizer: OptimizerFactory,
+        optimizer: StageOptimizer,
         plan: Plan,
         *,
         schedule: str | Schedule | None = None,
@@ -275,7 +277,7 @@ class Player:
     def snapshot_takers(self) -> dict[Worker, SnapshotTaker]:
         """For each worker who takes snapshots of it; to be asked for before the first step."""
         return {
-            worker: SnapshotTaker(one, self._rates, flushes=self.schedule.flushes)
+            worker: SnapshotTaker(one, self._rates, self._exchanges_of(worker), flushes=self.schedule.flushes)
             for worker, one in self.workers.items()
         }
 
@@ -295,9 +297,17 @@ class Player:
         self.drain()
         cut = cut_of(snapshots, self.workers)
         for snapshot in snapshots:
-            put(snapshot, self.workers[snapshot.worker], self._rates)
+            worker = snapshot.worker
+            put(snapshot, self.workers[worker], self._rates, self._exchanges_of(worker))
         self.stream = self.schedule.stream(self.plan, start=cut)
         self.num_steps = num_steps
+
+    def _exchanges_of(self, worker: Worker) -> dict[int, Exchange]:
+        return {
+            member.stage: bound.exchange
+            for member, bound in self.exchanges.items()
+            if member.replica == worker.replica and member.stage in self.workers[worker].stages
+        }
 
     def stages(self) -> list[RunningStage]:
         """All stages on all replicas, by stage and replica."""

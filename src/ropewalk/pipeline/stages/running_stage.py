@@ -129,7 +129,9 @@ class RunningStage:
         tensors = [*versions.parameters.values(), *buffers.values()]
         self._device = tensors[0].device if tensors else torch.device("cpu")
         #: Whether the program is all there is to a forward.
-        self._is_plain = not (program.is_random or program.batch_norms or setup.splits_backward)
+        self._is_plain = not (
+            program.is_random or program.batch_norms or setup.splits_backward or setup.options.autocast
+        )
         #: What a forward makes for others: edge, target, and whether the random state rides on it.
         self._sends = tuple(
             (edge, target, setup.state_goes_on == (edge.tensor, target))
@@ -284,6 +286,8 @@ class RunningStage:
             return self._compute(flight), None, self._loss_of(flight)
         with ExitStack() as around:
             stretch = around.enter_context(Stretch(flight.state, self._device))
+            if self.setup.options.autocast is not None:
+                around.enter_context(torch.autocast(self._device.type, self.setup.options.autocast))
             if self.program.batch_norms:
                 around.enter_context(computing.replaced(batch_norm=self._norm))
             if self.setup.splits_backward and torch.is_grad_enabled():

@@ -35,6 +35,7 @@ def held(stage: RunningStage, rates: Rates) -> dict[str, dict[str, Any]]:
     state = optimizer.state_dict()
     rate = rates[stage].state_dict() if stage in rates else None
     for names, group in zip(_names(stage, optimizer), state["param_groups"], strict=True):
+        group.pop("param_names", None)  # torch notes them if it was given names: the list would be in all its options
         for name, index in zip(names, group.pop("params"), strict=True):
             if index in state["state"]:
                 found["optimizer"][name] = state["state"][index]

@@ -4,66 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.running_stage import RunningStage, StageSetup
 from ropewalk.pipeline.stages.tensor_source import TensorSource, own_tensors, taken_like
 from ropewalk.pipeline.stages.training_options import TrainingOptions
-from ropewalk.pipeline.stages.weight_versions import OptimizerFactory, WeightVersions
+from ropewalk.pipeline.stages.weight_versions import WeightVersions
 from ropewalk.pipeline.stages.wiring import Wiring
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.stage_program import StageProgram
-
-#: Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage.
-RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-
-_AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
-_A_SCHEDULE = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizerMaker:
-    """How the optimizers of stages are made.
-
-    Args:
-        make_optimizer: makes one from a stage's parameters.
-        lr_schedule: makes its schedule of the learning rate; None: there is none.
-        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
-
-    Raises:
-        TypeError: they cannot be called.
-    """
-
-    make_optimizer: OptimizerFactory
-    lr_schedule: RateSchedule | None = None
-    lr_scale: Literal["pipedream"] | None = None
-
-    def __post_init__(self) -> None:
-        _check_function("optimizer", self.make_optimizer, _AN_OPTIMIZER)
-        if self.lr_schedule is not None:
-            _check_function("lr_schedule", self.lr_schedule, _A_SCHEDULE)
-
-    def optimizer(self, parameters: list[nn.Parameter], replicas: int, of_first: int) -> torch.optim.Optimizer:
-        """The optimizer of a stage with so many replicas, when the first stage has `of_first`.
-
-        Raises:
-            TypeError: what was made is none.
-        """
-        optimizer: object = self.make_optimizer(parameters)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(
-                f"optimizer must return the optimizer of a stage, but it returned {type(optimizer).__name__}; "
-                f"give {_AN_OPTIMIZER}"
-            )
-        if self.lr_scale == "pipedream":
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * replicas / of_first
-        return optimizer
 
 
 @dataclass(slots=True)
@@ -100,11 +54,14 @@ class StageMaker:
         parameters = {
             name: nn.Parameter(tensors[name], graph.parameters[name].requires_grad) for name in program.parameters
         }
+        trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
         stage = plan.stages[id]
         extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
         versions = WeightVersions(
             parameters,
-            lambda parameters: self.optimizers.optimizer(parameters, stage.replicas, plan.stages[0].replicas),
+            lambda given: self.optimizers.optimizer(
+                dict(zip(trained, given, strict=True)), stage.replicas, plan.stages[0].replicas
+            ),
             slots=extra + 1,
             lag=self.schedule.lag(plan, id),
             owns=True,
@@ -138,11 +95,3 @@ class StageMaker:
         if rates is not None:
             self.rates[running] = rates
         return running
-
-
-def _check_function(name: str, given: object, example: str) -> None:
-    if not callable(given):
-        raise TypeError(
-            f"{name} must be a function, because each stage has one of its own, but it is an object of type "
-            f"{type(given).__name__}; give {example}, or the like"
-        )

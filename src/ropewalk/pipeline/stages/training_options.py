@@ -14,9 +14,6 @@ from ropewalk.pipeline.schedules import Schedule, make_schedule
 #: pass: the gradients are used as they are. raise: GradientNotFinite, and nobody updates. skip: nobody updates.
 NanPolicy = Literal["pass", "raise", "skip"]
 
-#: What autocast computes in.
-_HALF = (torch.bfloat16, torch.float16)
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
@@ -28,7 +25,8 @@ class TrainingOptions:
         nan: what happens to an update whose gradients are NaN or infinite anywhere.
         accumulate: an update ends only every so many steps, and averages over all their samples, as if their
             mini-batches were one; a drain ends it early. Memory is that of one step.
-        autocast: forwards compute in this type where it is safe, as `torch.autocast` does; weights stay as they are.
+        autocast: torch.bfloat16: forwards and the loss compute in it where it is safe, as `torch.autocast` does;
+            weights stay as they are.
 
     Raises:
         ValueError: a value is none of those allowed.
@@ -46,10 +44,10 @@ class TrainingOptions:
             raise ValueError(f"nan is one of {', '.join(get_args(NanPolicy))}, not {self.nan!r}")
         if self.accumulate < 1:
             raise ValueError(f"accumulate is a number of steps, at least 1, not {self.accumulate!r}")
-        if self.autocast is not None and self.autocast not in _HALF:
+        if self.autocast not in (None, torch.bfloat16):
             raise ValueError(
-                f"autocast is torch.bfloat16, torch.float16 or None, not {self.autocast!r}; for other types convert "
-                f"the model: model.to({self.autocast})"
+                f"autocast is torch.bfloat16 or None, not {self.autocast!r}: gradients of torch.float16 need a scaled "
+                f"loss, and for other types convert the model, model.to(torch.float64)"
             )
 
     @property

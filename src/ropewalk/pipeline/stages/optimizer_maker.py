@@ -1,0 +1,129 @@
+"""How each stage gets an optimizer of its own, for the parameters it has.
+
+    lambda parameters: SGD(parameters, 0.1)      a list of the stage's parameters
+    def optimizer(named_parameters): ...         who calls it so gets [("layer1.weight", parameter), ...]
+
+An optimizer sees one stage. Those whose update of a parameter depends on all others would
+train another model than in one process, and are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import nn
+
+from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
+
+#: Makes the optimizer of a stage from its trainable parameters, or from pairs of their names and them.
+StageOptimizer = OptimizerFactory | Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
+#: Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage.
+RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+
+#: How a function says that it wants names.
+_NAMED = "named_parameters"
+_AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+_A_SCHEDULE = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
+
+#: Optimizers whose update of one parameter needs the gradients of all, and what it does with them. Those of torch.optim
+#: beside LBFGS treat each parameter for itself, Adafactor and Muon too; the others here are of well-known libraries.
+_COUPLED = {
+    "LBFGS": "searches along one line through all parameters",
+    "Prodigy": "estimates one distance for all parameters",
+    "SAM": "climbs along the normalised gradient of all parameters",
+    **dict.fromkeys(
+        ("DAdaptAdam", "DAdaptSGD", "DAdaptAdaGrad", "DAdaptLion", "DAdaptAdan"),
+        "estimates one distance for all parameters",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerMaker:
+    """How the optimizers of stages are made.
+
+    Args:
+        make_optimizer: makes one from a stage's parameters; from pairs of name and parameter, if its first parameter
+            is called `named_parameters`.
+        lr_schedule: makes its schedule of the learning rate; None: there is none.
+        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+
+    Raises:
+        TypeError: they cannot be called.
+    """
+
+    make_optimizer: StageOptimizer
+    lr_schedule: RateSchedule | None = None
+    lr_scale: Literal["pipedream"] | None = None
+
+    def __post_init__(self) -> None:
+        _check_function("optimizer", self.make_optimizer, _AN_OPTIMIZER)
+        if self.lr_schedule is not None:
+            _check_function("lr_schedule", self.lr_schedule, _A_SCHEDULE)
+
+    def optimizer(self, parameters: Mapping[str, nn.Parameter], replicas: int, of_first: int) -> torch.optim.Optimizer:
+        """The optimizer of a stage with so many replicas, when the first stage has `of_first`.
+
+        Raises:
+            TypeError: what was made is none.
+            ValueError: it steps tensors that are not the stage's, or needs those of all stages at once.
+        """
+        make = cast("Callable[[Any], object]", self.make_optimizer)
+        optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"optimizer must return the optimizer of a stage, but it returned {type(optimizer).__name__}; "
+                f"give {_AN_OPTIMIZER}"
+            )
+        _check_own(optimizer, parameters)
+        _check_uncoupled(optimizer)
+        if self.lr_scale == "pipedream":
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * replicas / of_first
+        return optimizer
+
+
+def _wants_names(make: Callable[..., object]) -> bool:
+    try:
+        names = list(inspect.signature(make).parameters)
+    except (TypeError, ValueError):  # some that are written in C have no signature
+        return False
+    return names[:1] == [_NAMED]
+
+
+def _check_own(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
+    own = {id(parameter) for parameter in parameters.values()}
+    strange = [one for group in optimizer.param_groups for one in group["params"] if id(one) not in own]
+    if strange:
+        raise ValueError(
+            f"{len(strange)} tensors of the optimizer are not among the parameters that it was given, the first is of "
+            f"shape {tuple(strange[0].shape)}; a stage trains copies of the model's parameters, so make the optimizer "
+            f"of the argument: {_AN_OPTIMIZER}"
+        )
+
+
+def _check_uncoupled(optimizer: torch.optim.Optimizer) -> None:
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in _COUPLED:
+            raise ValueError(
+                f"{type(optimizer).__name__} {_COUPLED[kind.__name__]}, and an optimizer of a stage sees those of its "
+                f"stage alone; take one that treats each parameter for itself, such as SGD or AdamW"
+            )
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} runs the model again within its step (it needs a closure), which a stage "
+            f"cannot; take one that steps with the gradients it has, such as SGD or AdamW"
+        )
+
+
+def _check_function(name: str, given: object, example: str) -> None:
+    if not callable(given):
+        raise TypeError(
+            f"{name} must be a function, because each stage has one of its own, but it is an object of type "
+            f"{type(given).__name__}; give {example}, or the like"
+        )
