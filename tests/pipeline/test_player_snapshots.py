@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ropewalk.exchange.all_gather import AllGather
+from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
@@ -331,6 +333,31 @@ def test_a_worker_that_is_not_at_the_cut_gives_no_snapshot(graph: ModelGraph) ->
     player.step(*batches(1, 8)[0])
     with pytest.raises(ValueError, match="micro-batch 2 is in flight at stage 0, and the cut is behind it, at 4"):
         takers[Worker(0, 0)].take(player.stream.position)
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "pipedream"])
+def test_a_run_whose_replicas_exchange_what_is_worth_sending_goes_on(graph: ModelGraph, name: str) -> None:
+    """GD-SEC keeps errors and means of earlier updates on each replica; by time it would choose what is sent."""
+    plan = placed(graph, name, 2, False, 4)
+    made: list[Player] = []
+
+    def make() -> Player:
+        made.append(
+            Player(
+                graph,
+                functional.mse_loss,
+                momentum,
+                plan,
+                exchange=lambda: AllGather(GDSEC(c=20.0, beta=0.1), mode="sparse"),
+            )
+        )
+        return made[-1]
+
+    try:
+        check_resumes(make, batches(5, 10), 3)
+    finally:
+        for player in made:
+            player.close()
 
 
 def test_an_exchange_goes_along(graph: ModelGraph) -> None:
