@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -102,7 +105,8 @@ def test_slabs_double_so_that_there_are_few_of_them(pair: Pair) -> None:
         pair.send(b"x" * 100_000)
     held = pair.receive()
     assert len(held) == 500
-    assert len(os.listdir("/proc/self/fd")) - descriptors <= 2 * 10, "a mapping takes a descriptor at each end"
+    # A mapping takes a descriptor at each end. 0.1 MB, 0.1, 0.2, 0.4, ... 12.8, and then 16 MB each.
+    assert len(os.listdir("/proc/self/fd")) - descriptors <= 2 * 11
 
 
 def test_pages_of_slabs_that_are_not_used_any_more_are_given_back(pair: Pair) -> None:
@@ -135,6 +139,25 @@ def test_messages_in_use_never_overlap(steps: list[tuple[int, int]]) -> None:
         assert pair.memory.num_claimed() == pair.peer.num_in_use == len(held)
     pair.close()
     assert all(bytes(memory) == bytes([number]) * size for number, size, memory in held), "also after closing"
+
+
+def claim_many(memory: SlotMemory, num: int) -> None:
+    for _ in range(num):
+        memory.claim(1 << 20)
+
+
+def test_where_memory_is_short_a_slab_has_fewer_slots() -> None:
+    def claim() -> None:
+        memory = SlotMemory()
+        claim_many(memory, 12)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+        resource.setrlimit(resource.RLIMIT_AS, (used + (6 << 20), resource.RLIM_INFINITY))
+        claim_many(memory, 5)  # the 17th would make a slab of 16
+        with pytest.raises(OSError, match="memory"):
+            claim_many(memory, 20)
+
+    with ForkedProcess(claim) as child:
+        child.wait_until_done()
 
 
 # --- the bell ---------------------------------------------------------------------------------------------------------

@@ -315,7 +315,7 @@ def _dense(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
 
 
 def _pickled(values: list[Any]) -> bytes:
-    if _ATOMS.issuperset(map(type, values)):
+    if all(type(one) in _ATOMS or (type(one) is frozenset and _ATOMS.issuperset(map(type, one))) for one in values):
         return pickle.dumps((pickle.dumps(values, 5), ()), 5)
     payload = dumps(values, what="the tree's leaves")
     return pickle.dumps((payload.pickle, tuple(map(bytearray, payload.buffers))), 5)

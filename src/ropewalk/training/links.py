@@ -336,9 +336,11 @@ class ProcessLinks:
         behind = tuple(self._behind)
         for rope in behind:
             self._poll.register(rope.fileno(), select.POLLOUT)
-        self._poll.poll(None if timeout_s is None else 1000 * timeout_s)
-        for rope in behind:
-            self._poll.unregister(rope.fileno())
+        try:
+            self._poll.poll(None if timeout_s is None else 1000 * timeout_s)
+        finally:
+            for rope in behind:
+                self._poll.unregister(rope.fileno())
 
     def _catch_up(self) -> None:
         for rope in tuple(self._behind):

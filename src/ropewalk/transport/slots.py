@@ -42,7 +42,7 @@ _READ_BYTES = 1600 * _RECORD.size
 _SMALL_BYTES = 1 << 10
 _FIRST_SLAB_BYTES = 64 << 10
 #: A slab is no larger, unless a single slot is.
-_SLAB_BYTES = 64 << 20
+_SLAB_BYTES = 16 << 20
 _MESSAGE, _RING = 0, 1
 
 
@@ -161,10 +161,22 @@ class SlotMemory:
             self.close()
 
     def _further(self, slot_bytes: int, slabs: list[_Slab]) -> _Slab:
-        """As many slots again as there are of this size."""
+        """As many slots again as there are of this size, or as many as there is memory for."""
         self._give_back_idle()
         there = sum(slab.num_slots for slab in slabs)
         num_slots = max(1, min(there or _FIRST_SLAB_BYTES // slot_bytes, _SLAB_BYTES // slot_bytes))
+        while True:
+            try:
+                slab = self._mapped(slot_bytes, num_slots)
+            except OSError:
+                if num_slots == 1:
+                    raise
+                num_slots //= 2
+            else:
+                slabs.append(slab)
+                return slab
+
+    def _mapped(self, slot_bytes: int, num_slots: int) -> _Slab:
         slots_at = -(-num_slots // ALIGN) * ALIGN
         size_bytes = -(-(slots_at + num_slots * slot_bytes) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         os.ftruncate(self._fd, self._end + size_bytes)
@@ -172,7 +184,6 @@ class SlotMemory:
         address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
         slab = _Slab(mapping, address, self._end, size_bytes, slots_at, slot_bytes, num_slots)
         self._end += size_bytes
-        slabs.append(slab)
         return slab
 
     def _give_back_idle(self) -> None:
