@@ -69,11 +69,9 @@ class Join(nn.Module):
 
 
 def trees() -> nn.Sequential:
-    """Dropout, batch normalisation of both kinds, a weight that two far layers share, and trees between."""
-    first, last = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
-    last.weight = first.weight
+    """Dropout, batch normalisation of both kinds, and trees between."""
     return nn.Sequential(
-        first,
+        nn.Linear(8, 8),
         nn.Dropout(0.2),
         Spread(),
         Mix(),
@@ -83,7 +81,7 @@ def trees() -> nn.Sequential:
         nn.Linear(8, 8),
         nn.Dropout(0.3),
         nn.BatchNorm1d(8, momentum=None),
-        last,
+        nn.Linear(8, 8, bias=False),
         nn.ReLU(),
         nn.Linear(8, 3),
     )
@@ -174,6 +172,11 @@ def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 OPTIMIZERS = {"sgd": sgd, "adam": adam}
 
+
+def falling(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 Recompute = Literal["never", "every_other", "always"]
@@ -186,21 +189,32 @@ class Case:
     schedule: str
     #: Groups of devices; stages are twice as many under schedules that want two for each.
     num_groups: int
-    replicas: int
+    #: Of each group, or of all alike.
+    replicas: int | tuple[int, ...]
     subject: str
     optimizer: str
     recompute: Recompute = "every_other"
     num_steps: int = 20
+    clip_norm: float | None = None
+    lr_schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
+    lr_scale: Literal["pipedream"] | None = None
+    #: Of the processes; the player takes none.
+    snapshot_every: int | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.schedule}, {self.num_groups} groups x {self.replicas}, {self.subject}, {self.optimizer}, "
-            f"recompute {self.recompute}"
-        )
+        what = [f"{self.num_groups} groups x {self.replicas}", self.subject, self.optimizer]
+        what += [f"recompute {self.recompute}"] if self.recompute != "every_other" else []
+        what += [f"norm at most {self.clip_norm}"] if self.clip_norm is not None else []
+        what += ["rates fall"] if self.lr_schedule is not None else []
+        what += [f"rates of {self.lr_scale}"] if self.lr_scale is not None else []
+        what += [f"snapshots every {self.snapshot_every} steps"] if self.snapshot_every is not None else []
+        return f"{self.schedule}, {', '.join(what)}"
 
     @property
     def micro_batches(self) -> int:
         """Four, or as few as the schedule takes."""
+        if not isinstance(self.replicas, int):
+            return 5
         workers = self.num_groups * self.replicas
         least = {"zb_v": 2 * workers, "zb_h2": 2 * workers - self.replicas, "interleaved": -(-4 // workers) * workers}
         return max(4, least.get(self.schedule, 0))

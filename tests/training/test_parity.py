@@ -18,9 +18,10 @@ from torch import Tensor
 import ropewalk as rw
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
-from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, graph_of
+from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, falling, graph_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,12 +49,13 @@ def compare(case: Case, session: rw.Session) -> None:
     """Train both ways; all that is learnt must be the same, and done in the order of the schedule, at once."""
     subject, plan, graph = SUBJECTS[case.subject], case.plan, graph_of(case.subject)
     optimizer, batches = OPTIMIZERS[case.optimizer], case.batches()
-    player = Player(graph, subject.loss_fn, optimizer, plan, seed=SEED, loss=subject.loss)
+    alike: Any = {"seed": SEED, "loss": subject.loss, "lr_schedule": case.lr_schedule, "lr_scale": case.lr_scale}
+    options = TrainingOptions(clip_norm=case.clip_norm)
+    player = Player(graph, subject.loss_fn, optimizer, plan, options=options, **alike)
     steps = [player.step(x, y) for x, y in batches]
     expected = player.state_dict()
-    with Trainer(
-        graph, subject.loss_fn, optimizer, plan, seed=SEED, loss=subject.loss, session=session, snapshot_every=None
-    ) as trainer:
+    own: Any = {"clip_norm": case.clip_norm, "snapshot_every": case.snapshot_every, "session": session}
+    with Trainer(graph, subject.loss_fn, optimizer, plan, **own, **alike) as trainer:
         handles = [trainer.step(x, y) for x, y in batches]
         found = trainer.state_dict()
         assert all(handle.done for handle in handles)
@@ -62,7 +64,7 @@ def compare(case: Case, session: rw.Session) -> None:
         records = trainer._run.records()
     assert differences(losses, [one.losses for one in steps], "losses") == []
     assert differences(found, expected) == []
-    executed_matches(player.plan, case.schedule, records, admitted=case.admitted)
+    executed_matches(player.plan, player.schedule, records, admitted=case.admitted)
     if len(plan.workers) > 1:
         assert overlap(records) > 0, "no two workers ever computed at once"
 
@@ -78,11 +80,11 @@ def compare_all(cases: Sequence[Case]) -> None:
                 raise
 
 
-#: Each schedule once, and each number of stages, width, model and optimizer with several of them.
+#: Each schedule once, and each number of stages, width, model, optimizer and option with one of them.
 QUICK = [
-    Case("gpipe", 2, 2, "trees", "sgd"),
-    Case("one_f_one_b", 3, 1, "skips", "adam"),
-    Case("pipedream", 2, 1, "trees", "adam"),
+    Case("gpipe", 2, 2, "skips", "sgd"),
+    Case("one_f_one_b", 3, 1, "trees", "adam", clip_norm=0.5, lr_schedule=falling),
+    Case("pipedream", 2, (2, 1), "trees", "adam", "never", lr_schedule=falling, lr_scale="pipedream"),
     Case("pipedream_2bw", 4, 1, "skips", "sgd", "always"),
     Case("interleaved", 2, 1, "trees", "sgd"),
     Case("zb_h1", 3, 1, "trees", "adam", "never"),
@@ -112,3 +114,24 @@ def test_processes_equal_the_player_in_every_combination(schedule: str, subject:
             for optimizer, recompute in HOW
         ]
     )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_processes_equal_the_player_with_replicas_of_unequal_width_and_every_option() -> None:
+    cases = [
+        Case(schedule, len(replicas), replicas, subject, "sgd", lr_schedule=falling)
+        for schedule in ("gpipe", "one_f_one_b", "pipedream")
+        for replicas in ((2, 1), (1, 2), (3, 1, 2), (1, 2, 4))
+        for subject in SUBJECTS
+        if (schedule, subject) != ("pipedream", "skips")  # which has a tie, and refuses
+    ]
+    cases += [
+        Case(schedule, 3, replicas, subject, "adam", clip_norm=0.3, lr_schedule=falling)
+        for schedule, kind in SCHEDULES.items()
+        for replicas in (1, 2)
+        for subject in SUBJECTS
+        if not kind.refuses_norm
+    ]
+    cases += [Case(schedule, 2, 1, "trees", "adam", snapshot_every=2) for schedule in SCHEDULES]
+    compare_all(cases)
