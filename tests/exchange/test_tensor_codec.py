@@ -168,6 +168,7 @@ def test_conjugated_and_negated_views_come_as_their_values() -> None:
     tensor = torch.rand(4, dtype=torch.complex64)
     assert tensor.conj().is_conj() and tensor.conj().imag.is_neg()
     assert_same(there_and_back((tensor.conj(), tensor.conj().imag)), (tensor.conj().resolve_conj(), -tensor.imag))
+    assert there_and_back(tensor.conj().requires_grad_()).requires_grad
 
 
 def test_decoded_tensors_lie_in_the_memory_and_are_aligned() -> None:

@@ -148,7 +148,9 @@ class TensorCodec:
             kind = _remember(self._kinds, key, _kind_of(key, tensors))
         for index in kind.sparse:
             facts = kind.tensors[index]
-            tensors[index] = torch.empty_strided(facts.shape, facts.stride, dtype=facts.dtype).copy_(tensors[index])
+            tensors[index] = torch.empty_strided(facts.shape, facts.stride, dtype=facts.dtype).copy_(
+                tensors[index].detach()
+            )
         pickled = _pickled(values) if values else b""
         head = _LENGTHS.pack(len(note), len(kind.encoded), len(pickled)) + note + kind.encoded + pickled
         body_at = -(-len(head) // ALIGN) * ALIGN
@@ -264,7 +266,7 @@ def _in_memory(tensor: Tensor) -> Tensor | None:
         return None
     if tensor.is_cpu and not (tensor.is_neg() or tensor.is_conj()):
         return tensor
-    return tensor.detach().resolve_conj().resolve_neg().cpu()
+    return tensor.detach().resolve_conj().resolve_neg().cpu().requires_grad_(tensor.requires_grad)
 
 
 # --- what is remembered -----------------------------------------------------------------------------------------------
