@@ -97,10 +97,10 @@ class Controller:
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
         #: By cut, who has brought a snapshot of it to its keeper, and how long it held him up.
         self._kept: dict[Cut, dict[Worker, float]] = {}
-        #: The newest cut of which all snapshots are kept, and the epoch that took them; None: training goes on from
-        #: `_origin`.
+        #: The newest cut of which all snapshots are kept, and the epochs that took them or went on from them; None:
+        #: training goes on from `_origin`.
         self._cut: Cut | None = None
-        self._cut_epoch = -1
+        self._cut_epochs: set[int] = set()
         self._cut_plan = plan
         self._done_at = 0.0
         self._num_deaths = 0
@@ -251,7 +251,7 @@ class Controller:
         assert newest is not None
         for _ in range(whole[-1] + 1):
             self._retained.popleft()
-        self._cut, self._cut_epoch, self._cut_plan = newest, self._epoch, self.plan
+        self._cut, self._cut_epochs, self._cut_plan = newest, {self._epoch}, self.plan
         self._pace.whole(max(self._kept[newest].values()))
         self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
 
@@ -261,6 +261,8 @@ class Controller:
         """Make the processes the workers of the plan, and admit again what is retained."""
         self._epoch += 1
         self._number = 0
+        if self.plan is self._cut_plan:  # who comes anew takes up his snapshot, and has it then
+            self._cut_epochs.add(self._epoch)
         self._losses.clear()
         self._kept.clear()
         self._done_at = 0.0
@@ -344,7 +346,7 @@ class Controller:
 
     def _places(self, lost: SeatsLost, cut: Cut, *, same_plan: bool) -> dict[Worker, int]:
         """The seats where the snapshots of the newest whole cut lie."""
-        found = places_of(self._fleet.kept(), self._cut_epoch, cut, self._seats)
+        found = places_of(self._fleet.kept(), self._cut_epochs, cut, self._seats)
         if missing := missing_groups(self._cut_plan, found, same_plan=same_plan):
             stages = ", ".join(str(stage) for group in missing for stage in self._cut_plan.groups[group])
             self._end(lost, f"the snapshot of stage {stages} was kept by processes that are gone as well")

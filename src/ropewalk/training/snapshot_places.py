@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.streams import Cut
@@ -11,12 +11,14 @@ from ropewalk.pipeline.schedules.streams import Cut
 Contents = Iterable[tuple[int, Worker, Cut]]
 
 
-def places_of(kept: Mapping[int, Contents], epoch: int, cut: Cut, own_seats: Mapping[Worker, int]) -> dict[Worker, int]:
+def places_of(
+    kept: Mapping[int, Contents], epochs: Collection[int], cut: Cut, own_seats: Mapping[Worker, int]
+) -> dict[Worker, int]:
     """For each worker a seat where its snapshot lies; its own if it is there.
 
     Args:
         kept: by seat, what lies there.
-        epoch: which took the snapshots.
+        epochs: which took the snapshots, or went on from them.
         cut: of which they are.
         own_seats: where workers sit now.
     """
@@ -24,7 +26,7 @@ def places_of(kept: Mapping[int, Contents], epoch: int, cut: Cut, own_seats: Map
     for seat, contents in kept.items():
         for of_epoch, worker, of_cut in contents:
             is_nearest = worker not in found or seat == own_seats.get(worker)
-            if (of_epoch, of_cut) == (epoch, cut) and is_nearest:
+            if of_epoch in epochs and of_cut == cut and is_nearest:
                 found[worker] = seat
     return found
 

@@ -57,7 +57,8 @@ class SnapshotShelf(Generic[S]):
                 snapshot.release()
                 return
             self._forget(worker, lambda of, one: (of, one.cut) == (epoch, snapshot.cut))
-            kept = [*self._kept.get(worker, []), (epoch, snapshot)]
+            # One that a later epoch goes on from is here already, as of the epoch that took it.
+            kept = [(of, one) for of, one in self._kept.get(worker, []) if one is not snapshot] + [(epoch, snapshot)]
             self._kept[worker] = kept
             if len(kept) > NUM_KEPT:
                 self._forget(worker, lambda of, one: one is kept[0][1])

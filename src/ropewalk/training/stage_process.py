@@ -244,7 +244,9 @@ class StageProcess:
             case FromTensors() | FromSource():
                 pass
             case FromSnapshots(cut, places, True):
-                crew.put(self._snapshot_at(places[assignment.worker], assignment.worker, cut))
+                snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut)
+                crew.put(snapshot)
+                self._shelf.put(assignment.epoch, snapshot)
             case FromSnapshots(cut, places, _):
                 self._give_back(crew, as_state([self._snapshot_at(seat, of, cut) for of, seat in places.items()]))
             case FromState(state):
