@@ -23,6 +23,8 @@ import tempfile
 from collections.abc import Iterator
 
 import emulated_rows
+import prediction_rows
+import recovery_rows
 import slope_rows
 import throughput_rows
 from pipeline_bench import Bench, Row, with_load
@@ -32,10 +34,10 @@ from steady_memory import VARIABLES
 from pool import kill_group, machine, markdown, show, verdict
 
 LIMIT_S = 2400
-GROUPS = (slope_rows, throughput_rows, emulated_rows)
+GROUPS = (slope_rows, throughput_rows, emulated_rows, prediction_rows, recovery_rows)
 ROWS: dict[str, Row] = {name: row for group in GROUPS for name, row in group.ROWS.items()}
 #: The columns of contenders, ours first; each line fills some of them.
-CONTENDERS = ("ropewalk", "torch", "single", "ideal", "load")
+CONTENDERS = ("ropewalk", "torch", "single", "ideal", "predicted", "without", "load")
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ from pipeline_jobs import RATE, Job, mean_loss
 from torch import Tensor, nn
 
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.player import Player
+from ropewalk.training.trainer import Trainer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -165,42 +165,56 @@ def pipelining(rank: int, size: int, folder: str, job: Job, loss_fn: Loss) -> Ge
 
 
 class Ours:
-    """`ropewalk.Trainer` on processes; the player in this process with `inline`, or as long as there is no trainer."""
+    """`ropewalk.Trainer`, on processes unless BENCHMARK_INLINE is set.
 
-    def __init__(self, job: Job, loss_fn: Loss = mean_loss, *, plan: Plan | None = None, **options: Any) -> None:
+    Args:
+        job: what to train.
+        loss_fn: of outputs and labels.
+        plan: None: the job's, with sizes measured in one pass.
+        optimizer: None: that of everybody.
+        options: further ones of the trainer.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        loss_fn: Loss = mean_loss,
+        *,
+        plan: Plan | None = None,
+        optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+        **options: Any,
+    ) -> None:
         torch.set_num_threads(1)
-        self.job = job
         model, self._x, self._y = job.built()
-        plan = plan or job.plan()
-        example = self._x[: len(self._x) // job.micro_batches]
-        if os.environ.get("BENCHMARK_INLINE"):
-            self.trainer: Any = contextlib.nullcontext()
-            self._player: Any = Player(model, loss_fn, sgd, plan, example_inputs=example)
-        else:
-            trainer_type = importlib.import_module("ropewalk.training.trainer").Trainer
-            self.trainer = trainer_type(model, loss_fn, sgd, plan, example_inputs=example, **options)
-            self._player = self.trainer
         self._open = contextlib.ExitStack()
-        self._open.enter_context(self.trainer)
+        self.trainer = self._open.enter_context(
+            Trainer(
+                model,
+                loss_fn,
+                optimizer or sgd,
+                plan or job.plan(),
+                example_inputs=self._x[: len(self._x) // job.micro_batches],
+                inline=bool(os.environ.get("BENCHMARK_INLINE")),
+                **options,
+            )
+        )
 
-    def steps(self, num: int) -> Took:
-        before = probes.cpu_s(probes.family())
+    def steps(self, num: int, before_last: Callable[[], object] = lambda: None) -> Took:
+        """Some steps, and something to be done before the last of them is admitted, when others are under way."""
+        family = probes.family()
+        before = probes.cpu_s(family)
         begun = time.perf_counter()
-        handle: Any = None
-        for _ in range(num):
-            handle = self._player.step(self._x, self._y)
-        loss = self._loss_of(handle)
+        for _ in range(num - 1):
+            self.trainer.step(self._x, self._y)
+        before_last()
+        handle = self.trainer.step(self._x, self._y)
+        loss = float(handle.metrics().loss)
         elapsed = time.perf_counter() - begun
-        return Took(elapsed, probes.cpu_s(probes.family()) - before, loss)
+        cpu_s = 0.0 if family != probes.family() else probes.cpu_s(family) - before  # of one that died nobody knows
+        return Took(elapsed, cpu_s, loss)
 
     def close(self) -> None:
         self._open.close()
-
-    def _loss_of(self, handle: Any) -> float:
-        if hasattr(handle, "metrics"):
-            return float(handle.metrics().loss)
-        self._player.drain()
-        return float(handle.loss)
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:

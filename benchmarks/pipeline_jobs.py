@@ -127,6 +127,11 @@ def transformer(
     return Job(make, tuple(cuts or (depth // 2,)), schedule, micro_batches, num_workers)
 
 
+def cnn(schedule: str = "one_f_one_b", *, width: int = 32, samples: int = 64, micro_batches: int = 8) -> Job:
+    """Four blocks of convolution, batch normalisation and ReLU, and four more at half of 32 x 32 pixels."""
+    return Job(functools.partial(_convolutions, width, samples), (5,), schedule, micro_batches, 2)
+
+
 def pointwise(schedule: str = "gpipe", *, depth: int = 8, micro_batches: int = 8) -> Job:
     """Layers that only read and write their activations of 4 MB, such as a transformer has between its products."""
     make = functools.partial(_pointwise, depth, 256 * micro_batches)
@@ -158,6 +163,17 @@ def _encoders(width: int, depth: int, samples: int, length: int) -> tuple[list[n
         nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True) for _ in range(depth)
     ]
     return layers, torch.randn(samples, length, width), torch.randn(samples, length, width)
+
+
+def _convolutions(width: int, samples: int) -> tuple[list[nn.Module], Tensor, Tensor]:
+    torch.manual_seed(0)
+
+    def block(before: int, after: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU())
+
+    layers = [block(3, width), *(block(width, width) for _ in range(3)), nn.MaxPool2d(2)]
+    layers += [block(width, 2 * width), *(block(2 * width, 2 * width) for _ in range(3))]
+    return layers, torch.randn(samples, 3, 32, 32), torch.randn(samples, 2 * width, 16, 16)
 
 
 def _pointwise(depth: int, batch: int) -> tuple[list[nn.Module], Tensor, Tensor]:
