@@ -18,7 +18,7 @@ from ropewalk.pipeline.schedules.endless_play import EndlessPlay
 from ropewalk.pipeline.schedules.streams import Cut, Stream
 from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
-from ropewalk.testing.schedule_conformance import sample_plan
+from ropewalk.testing.schedule_conformance import sample_plan, without_transfers
 
 Lists = dict[Worker, list[Action]]
 
@@ -42,11 +42,6 @@ def admitted(stream: Stream, portions: Sequence[int | str]) -> Lists:
     return found
 
 
-def computed(row: Sequence[Action]) -> list[Action]:
-    """Without transfers."""
-    return [action for action in row if action.kind not in (Kind.SEND, Kind.RECEIVE)]
-
-
 def check_resumes(schedule: Schedule, plan: Plan, before: Sequence[int | str], after: Sequence[int | str]) -> None:
     """Compare the run of all these admissions with one that is cut between `before` and `after`."""
     stream = schedule.stream(plan)
@@ -56,13 +51,13 @@ def check_resumes(schedule: Schedule, plan: Plan, before: Sequence[int | str], a
     whole = admitted(schedule.stream(plan), [*before, *after])
     resumed = admitted(schedule.stream(plan, start=cut), after)
     for worker, row in whole.items():
-        place = computed(row).index(last_step(plan, schedule, cut, worker)) + 1
-        left, right = computed(row)[:place], computed(row)[place:]
+        place = without_transfers(row).index(last_step(plan, schedule, cut, worker)) + 1
+        left, right = without_transfers(row)[:place], without_transfers(row)[place:]
         first = cut.next_micro_batch
         again = [a for a in left if a.kind is Kind.FORWARD and (a.micro_batch or 0) >= first and not schedule.flushes]
         backwards = [a for a in left if a.kind is not Kind.FORWARD and a.micro_batch is not None]
         assert schedule.flushes or all((a.micro_batch or 0) < first for a in backwards), "nothing is half done"
-        assert computed(resumed[worker]) == again + right, f"{schedule.name} {worker} {before} {after}"
+        assert without_transfers(resumed[worker]) == again + right, f"{schedule.name} {worker} {before} {after}"
         assert newest(plan, schedule, cut, row[-1].stage) == max((a.version or 0 for a in left), default=0)
         only = admitted(schedule.stream(plan, start=cut, only=worker), after)
         assert only[worker] == resumed[worker]

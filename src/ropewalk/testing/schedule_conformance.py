@@ -22,6 +22,7 @@ from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.grid import draw_grid, parse_actions, parse_grid, show_actions
 from ropewalk.pipeline.plans import Plan, Stage, Worker, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.resuming import can_cut, last_step, round_of
 from ropewalk.pipeline.schedules import Schedule
 from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
@@ -93,6 +94,39 @@ class ScheduleConformance:
             )
             again = joined([stream.admit(plan.micro_batches), stream.drain()])
             assert _counted_anew(schedule, plan, again) == whole, f"{schedule.name} goes on differently for {plan}"
+
+    def test_an_endless_order_repeats_itself(self) -> None:
+        """Without a flush: a long run in equal portions, most of which streams give from memory, is that in one."""
+        for schedule, plan in self._plans():
+            if schedule.flushes or plan.micro_batches > 4:
+                continue
+            stream = schedule.stream(plan)
+            lists = joined([*(stream.admit(plan.micro_batches) for _ in range(20)), stream.drain()])
+            stream = schedule.stream(plan)
+            whole = joined([stream.admit(20 * plan.micro_batches), stream.drain()])
+            assert without_receives(lists) == without_receives(whole), f"{schedule.name} does not repeat itself, {plan}"
+
+    def test_it_goes_on_from_a_cut(self) -> None:
+        """A run that begins at a cut forwards again what was in flight there, and then does the rest of the run."""
+        for schedule, plan in self._plans():
+            num = plan.micro_batches if schedule.flushes else 2 * round_of(plan, schedule)
+            stream = schedule.stream(plan)
+            before = [stream.admit(num)]
+            cut = stream.position
+            assert can_cut(plan, schedule, cut)
+            whole = joined([*before, stream.admit(plan.micro_batches), stream.drain()])
+            stream = schedule.stream(plan, start=cut)
+            resumed = joined([stream.admit(plan.micro_batches), stream.drain()])
+            for worker, row in whole.items():
+                computing = without_transfers(row)
+                place = computing.index(last_step(plan, schedule, cut, worker)) + 1
+                in_flight = [] if schedule.flushes else _beyond(cut.next_micro_batch, computing[:place])
+                assert all(action.kind is Kind.FORWARD for action in in_flight), (
+                    f"{schedule.name} goes backward for a later round before one has ended: {in_flight}, {plan}"
+                )
+                assert without_transfers(resumed[worker]) == in_flight + computing[place:], (
+                    f"{schedule.name} goes on differently from {cut} at worker {worker}, {plan}"
+                )
 
     def test_its_lists_and_grids_can_be_read_back(self) -> None:
         """What is printed says everything: full lists with versions, grids the order of computing."""
@@ -190,6 +224,11 @@ def without_receives(lists: Lists) -> Lists:
     return {worker: [action for action in row if action.kind is not Kind.RECEIVE] for worker, row in lists.items()}
 
 
+def without_transfers(row: Sequence[Action]) -> list[Action]:
+    """A list but for sends and receives."""
+    return [action for action in row if action.kind not in (Kind.SEND, Kind.RECEIVE)]
+
+
 def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
     """The most micro-batches that lie between F and B or I, between F and B or W, by stage, and the latter by group."""
     in_flight, held, together = [0] * len(plan.stages), [0] * len(plan.stages), [0] * len(plan.groups)
@@ -205,6 +244,11 @@ def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
             held[action.stage] = max(held[action.stage], open_until_w[action.stage])
             together[worker.group] = max(together[worker.group], open_until_w.total())
     return in_flight, held, together
+
+
+def _beyond(first: int, actions: Sequence[Action]) -> list[Action]:
+    """What is done for this micro-batch and those after it."""
+    return [action for action in actions if action.micro_batch is not None and action.micro_batch >= first]
 
 
 def _long_run(schedule: Schedule, plan: Plan) -> Lists:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
@@ -10,6 +11,7 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, Task, make_schedule, register_schedule
+from ropewalk.pipeline.schedules.pipedream import PipeDream
 from ropewalk.testing.schedule_conformance import ScheduleConformance
 
 
@@ -71,6 +73,42 @@ class Hasty(OneAtATime):
     def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
         return (Task(Kind.BACKWARD, stage, b) if kind is Kind.FORWARD else Task(Kind.FORWARD, stage, b)
                 for kind, stage, b in super().order(plan, worker))  # fmt: skip
+
+
+class Wavering(PipeDream):
+    """Once the first worker takes a backward before the forward that should come first."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+        tasks = super().order(plan, worker)
+        if worker.group == 0:
+            yield from islice(tasks, self.at)
+            yield from reversed(list(islice(tasks, 2)))
+        yield from tasks
+
+
+class OfWavering(ScheduleConformance):
+    replicas = ((1, 1),)
+    micro_batches = (4,)
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def make_schedule(self) -> Schedule:
+        return Wavering(self.at)
+
+
+def test_the_suite_finds_an_endless_order_that_does_not_repeat_itself() -> None:
+    with pytest.raises(AssertionError, match="pipedream does not repeat itself"):
+        OfWavering(at=31).test_an_endless_order_repeats_itself()
+
+
+def test_the_suite_finds_an_order_that_cannot_begin_between_two_rounds() -> None:
+    with pytest.raises(AssertionError, match=r"pipedream goes on differently from Cut\(.* at worker 0\.0"):
+        OfWavering(at=3).test_it_goes_on_from_a_cut()
 
 
 def test_the_suite_finds_a_bound_that_is_not_reached() -> None:
