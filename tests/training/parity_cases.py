@@ -26,16 +26,28 @@ from tests.pipeline.played_plans import even_cut, plan_of
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
+class Parts(NamedTuple):
+    """What `Spread` has found beside the numbers themselves."""
+
+    narrow: Tensor
+    places: Tensor
+    positive: Tensor
+
+
 class Spread(nn.Module):
     """Makes a tree of one tensor."""
 
     def forward(self, x: Tensor) -> dict[str, Any]:
         # As many columns as the numbers of this micro-batch say.
         width = 3 + int(x.detach().sum() > 0)
-        places = x.detach().argmax(1)
+        y = torch.tanh(x)
         return {
-            "x": torch.tanh(x),
-            "parts": [x[:, :width] * 2, (places, x.detach() > 0)],
+            "y": y,
+            "again": (y, y[:, ::2]),
+            "parts": [Parts(x[:, :width] * 2, x.detach().argmax(1), x.detach() > 0)],
+            "turned": x.t().sin().t(),
+            "short": x.detach().bfloat16(),
+            "empty": x[:, :0],
             "nothing": None,
             "width": width,
             "is_wide": width > 3,
@@ -53,10 +65,13 @@ class Mix(nn.Module):
         self.places = nn.Embedding(8, 8)
 
     def forward(self, tree: dict[str, Any]) -> tuple[Any, ...]:
-        narrow, (places, positive) = tree["parts"]
-        assert narrow.shape[1] == tree["width"] and tree["nothing"] is None and tree["kind"] == "spread"
-        x = self.layer(tree["x"]) * tree["half"] + self.places(places)
-        return x, narrow.sin(), ~positive, tree["is_wide"] is True, None, [tree["width"]]
+        (parts,) = tree["parts"]
+        assert isinstance(parts, Parts) and parts.narrow.shape[1] == tree["width"] and tree["empty"].shape[1] == 0
+        assert tree["nothing"] is None and tree["kind"] == "spread" and tree["short"].dtype is torch.bfloat16
+        whole, some = tree["again"]
+        y = self.layer(tree["y"]) * tree["half"] + whole.square() + functional.pad(some, (0, 4)) + tree["turned"]
+        y = y + self.places(parts.places) + tree["short"].float()
+        return y, parts.narrow.sin(), ~parts.positive, tree["is_wide"] is True, None, [tree["width"]]
 
 
 class Join(nn.Module):
@@ -198,6 +213,8 @@ class Case:
     clip_norm: float | None = None
     lr_schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
     lr_scale: Literal["pipedream"] | None = None
+    #: After so many steps the pipeline is emptied, and goes on.
+    drains_after: int = 8
     #: Of the processes; the player takes none.
     snapshot_every: int | None = None
 
@@ -254,11 +271,12 @@ class Case:
     def admitted(self) -> list[int | Literal["drain"]]:
         """What is admitted, as the records must show it."""
         found: list[int | Literal["drain"]] = []
-        for size in self.sizes:
+        for step, size in enumerate(self.sizes):
             found.append(min(size, self.micro_batches))
-            if size < self.micro_batches and not SCHEDULES[self.schedule].flushes:
+            if size < self.micro_batches or step + 1 == self.drains_after:
                 found.append("drain")
-        return [*found, "drain"]
+        found.append("drain")
+        return [one for one in found if one != "drain" or not SCHEDULES[self.schedule].flushes]
 
     def batches(self) -> list[tuple[Any, Any]]:
         """The same each time."""

@@ -8,6 +8,7 @@ processes are added in the same order.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,26 +46,36 @@ def differences(found: Any, expected: Any, path: str = "") -> list[str]:
     return [] if found == expected else [f"{path}: {found} in place of {expected}"]
 
 
+def trained(one: Any, case: Case) -> tuple[list[Any], dict[str, Any]]:
+    """What each step of a player or trainer gives, and the states in the middle and at the end."""
+    steps: list[Any] = []
+    states: dict[str, Any] = {}
+    for number, (x, y) in enumerate(case.batches(), 1):
+        steps.append(one.step(x, y))
+        if number == case.drains_after:
+            states["middle"] = copy.deepcopy(one.state_dict())
+    return steps, {**states, "end": one.state_dict()}
+
+
 def compare(case: Case, session: rw.Session) -> None:
     """Train both ways; all that is learnt must be the same, and done in the order of the schedule, at once."""
     subject, plan, graph = SUBJECTS[case.subject], case.plan, graph_of(case.subject)
-    optimizer, batches = OPTIMIZERS[case.optimizer], case.batches()
+    optimizer = OPTIMIZERS[case.optimizer]
     alike: Any = {"seed": SEED, "loss": subject.loss, "lr_schedule": case.lr_schedule, "lr_scale": case.lr_scale}
     options = TrainingOptions(clip_norm=case.clip_norm)
     player = Player(graph, subject.loss_fn, optimizer, plan, options=options, **alike)
-    steps = [player.step(x, y) for x, y in batches]
-    expected = player.state_dict()
+    steps, expected = trained(player, case)
     own: Any = {"clip_norm": case.clip_norm, "snapshot_every": case.snapshot_every, "session": session}
     with Trainer(graph, subject.loss_fn, optimizer, plan, **own, **alike) as trainer:
-        handles = [trainer.step(x, y) for x, y in batches]
-        found = trainer.state_dict()
+        handles, found = trained(trainer, case)
         assert all(handle.done for handle in handles)
         losses = [handle.metrics().losses for handle in handles]
         assert trainer._run is not None
-        records = trainer._run.records()
+        records, counters = trainer._run.records(), trainer._run.counters()
     assert differences(losses, [one.losses for one in steps], "losses") == []
     assert differences(found, expected) == []
     executed_matches(player.plan, player.schedule, records, admitted=case.admitted)
+    assert case.snapshot_every is None or any(one.num_snapshots for one in counters.values())
     if len(plan.workers) > 1:
         assert overlap(records) > 0, "no two workers ever computed at once"
 
@@ -93,6 +104,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.timeout(180)  # some seconds, and more where the cores are shared with others
 def test_processes_equal_the_player_under_every_schedule() -> None:
     assert {case.schedule for case in QUICK} == set(SCHEDULES)
     compare_all(QUICK)
