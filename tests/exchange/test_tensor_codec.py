@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from ropewalk.errors import NotPicklable
 from ropewalk.exchange import tensor_codec
 from ropewalk.exchange.tensor_codec import ALIGN, TensorCodec, note_of
+from ropewalk.transport.main_namespace import MainFacts, MainNamespace
+from tests.forked_process import ForkedProcess
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,13 @@ def test_remembering_kinds_of_trees_changes_nothing(many: list[Any], most: int) 
 
 def test_the_structure_of_trees_that_are_alike_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    dumps = tensor_codec.dumps
-    monkeypatch.setattr(tensor_codec, "dumps", lambda value, what: made.append(value) or dumps(value, what=what))
+    dumps = tensor_codec.dumps_with_code
+
+    def counted(value: Any, what: str) -> Any:
+        made.append(value)
+        return dumps(value, what=what)
+
+    monkeypatch.setattr(tensor_codec, "dumps_with_code", counted)
     codec = TensorCodec()
     for number in range(5):
         codec.encode({"x": (torch.full((3, 2), number), number), "y": None})
@@ -217,6 +225,24 @@ def test_leaves_of_odd_kinds_are_pickled() -> None:
 def test_large_leaves_of_odd_kinds_come_whole() -> None:
     found = there_and_back([defaultdict(None, a=torch.arange(10_000))])
     assert torch.equal(found[0]["a"], torch.arange(10_000))
+
+
+def test_classes_of_the_senders_script_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point(NamedTuple):
+        x: Any
+
+    Point.__module__, Point.__qualname__ = "__main__", "Point"
+    monkeypatch.setattr(sys.modules["__main__"], "Point", Point, raising=False)
+    blob = TensorCodec().encode((Point(torch.ones(2)), defaultdict(None, at=Point(3)))).to_tensor()
+
+    def decode_elsewhere() -> None:
+        MainNamespace(MainFacts())  # where Point is not known
+        point, table = TensorCodec().decode(memory_of(blob))
+        assert type(point) is type(table["at"]) is sys.modules["__main__"].__dict__["Point"]
+        assert torch.equal(point.x, torch.ones(2)) and table["at"].x == 3
+
+    with ForkedProcess(decode_elsewhere) as child:
+        child.wait_until_done()
 
 
 def test_what_cannot_be_sent_is_named() -> None:
