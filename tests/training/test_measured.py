@@ -224,6 +224,14 @@ def test_a_picture_of_what_was_measured_alone_has_one_row_each() -> None:
     assert "and 1 more workers" in measured.svg(max_workers=2)
 
 
+def test_what_is_not_the_plan_is_not_called_so() -> None:
+    measured = measured_as("one_f_one_b")
+    ideal = ideal_timeline(measured.plan, "one_f_one_b", measured)
+    assert "planned" not in planned_and_measured_svg(ideal, measured, called="ideal")
+    assert b"planned" not in planned_and_measured_trace(ideal, measured, called="ideal")
+    assert b'"ideal device 0: ' in planned_and_measured_trace(ideal, measured, called="ideal")
+
+
 def test_names_of_a_model_cannot_break_the_picture() -> None:
     timeline = simulated("gpipe")
     edge = replace(timeline.plan.edges[0], tensor='<a & "b">')

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,20 @@ def test_one_slow_step_does_not_count() -> None:
                 record.end_ns[place] += 10**10
     report = TrainingReport.of(timeline.plan, None, records, {})
     assert report.step_s == pytest.approx(usual)
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "pipedream"])
+def test_steps_that_the_ring_has_forgotten_are_counted(name: str) -> None:
+    timeline = simulated(name, 2, micro_batches=64 if name == "pipedream" else 4)
+    made = replace(timeline.plan, micro_batches=4)
+    num_steps = 1 if name == "pipedream" else 16
+    whole = as_if_real(timeline, num_steps)
+    cut = as_if_real(timeline, num_steps, capacity=len(whole[Worker(0, 0)]) // 2)
+    assert cut[Worker(0, 0)].num_forgotten
+    for records in (whole, cut):
+        report = TrainingReport.of(made, None, records, {}, schedule=name)
+        assert report.num_steps_of_run == pytest.approx(16, rel=0.05)
+    assert 5 <= report.num_steps <= 8
 
 
 def test_bytes_of_links_are_held_against_the_plan() -> None:

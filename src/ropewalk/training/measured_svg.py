@@ -35,13 +35,19 @@ _LEAST_LABEL = 13
 
 
 def measured_svg(
-    measured: MeasuredTimeline, planned: Timeline | None = None, *, width: int = 1400, max_workers: int = 64
+    measured: MeasuredTimeline,
+    planned: Timeline | None = None,
+    *,
+    called: str = "planned",
+    width: int = 1400,
+    max_workers: int = 64,
 ) -> str:
     """Draw what happened, and if it is given, what was planned.
 
     Args:
         measured: what happened.
         planned: the timeline to compare with.
+        called: what that is called.
         width: of the picture, in pixels.
         max_workers: rows at most; the headline tells of all of them.
     """
@@ -58,7 +64,7 @@ def measured_svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="11" fill="#0f172a">',
         '<rect width="100%" height="100%" fill="white"/>',
-        *_headlines(planned, measured),
+        *_headlines(planned, measured, called),
         *_legend(measured),
         *axis(length_s, x, _TOP, height - 28),
     ]
@@ -66,7 +72,7 @@ def measured_svg(
         y = _TOP + number * each
         parts += _label(measured, worker, y)
         if planned:
-            parts.append(f'<text x="{_LEFT - 8}" y="{y + 14}" text-anchor="end" fill="#475569">planned</text>')
+            parts.append(f'<text x="{_LEFT - 8}" y="{y + 14}" text-anchor="end" fill="#475569">{escape(called)}</text>')
             parts += (_box(span, x, y, COLOURS) for span in planned.spans(worker) if span.end_s > span.start_s)
             y += _BOX + 2
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 14}" text-anchor="end" fill="#475569">measured</text>')
@@ -78,12 +84,12 @@ def measured_svg(
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _headlines(planned: Timeline | None, measured: MeasuredTimeline) -> Iterator[str]:
+def _headlines(planned: Timeline | None, measured: MeasuredTimeline, called: str) -> Iterator[str]:
     lines = [f"measured: {timeline_headline(measured)}"]
     if planned and planned.step_s:
         more = measured.step_s / planned.step_s - 1
         lines.append(
-            f"planned: step {shown_duration(planned.step_s)}; measured takes {abs(100 * more):.1f} % "
+            f"{called}: step {shown_duration(planned.step_s)}; measured takes {abs(100 * more):.1f} % "
             f"{'longer' if more >= 0 else 'less'}"
         )
     for number, line in enumerate(lines):

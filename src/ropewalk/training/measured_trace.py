@@ -26,22 +26,22 @@ if TYPE_CHECKING:  # measured timelines draw themselves with this
 _WAITING = 99
 
 
-def measured_trace(measured: MeasuredTimeline, planned: Timeline | None = None) -> bytes:
+def measured_trace(measured: MeasuredTimeline, planned: Timeline | None = None, *, called: str = "planned") -> bytes:
     """The trace as JSON."""
-    events = [*(_planned(planned) if planned else ()), *_events(measured, doubled=planned is not None)]
+    events = [*(_planned(planned, called) if planned else ()), *_events(measured, doubled=planned is not None)]
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
-def _planned(planned: Timeline) -> Iterator[dict[str, Any]]:
+def _planned(planned: Timeline, called: str) -> Iterator[dict[str, Any]]:
     first = planned.topology.num_devices
     for event in timeline_events(planned):
         event["pid"] += first
         if event["name"] == "process_name":
-            event["args"]["name"] = f"planned {event['args']['name']}"
+            event["args"]["name"] = f"{called} {event['args']['name']}"
         if event["name"] == "process_sort_index":
             event["args"]["sort_index"] = 2 * (event["pid"] - first)
         if event.get("cat") == "transfer":
-            event["cat"] = "planned transfer"
+            event["cat"] = f"{called} transfer"
         yield event
 
 

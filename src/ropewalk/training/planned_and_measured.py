@@ -26,23 +26,35 @@ from ropewalk.training.recorder import Recorder
 _ROUNDS = 12
 
 
-def planned_and_measured_trace(planned: Timeline, measured: MeasuredTimeline) -> bytes:
-    """Both in one trace as JSON: for each device a process of the plan, and below it one of what happened."""
-    return measured_trace(measured, comparable(planned, measured))
+def planned_and_measured_trace(planned: Timeline, measured: MeasuredTimeline, *, called: str = "planned") -> bytes:
+    """Both in one trace as JSON: for each device a process of the plan, and below it one of what happened.
+
+    Args:
+        planned: one step; or of a schedule without a flush, a run long enough to see its rate.
+        measured: what happened.
+        called: what the first is called; "ideal" for an `ideal_timeline`.
+    """
+    return measured_trace(measured, comparable(planned, measured), called=called)
 
 
 def planned_and_measured_svg(
-    planned: Timeline, measured: MeasuredTimeline, *, width: int = 1400, max_workers: int = 32
+    planned: Timeline,
+    measured: MeasuredTimeline,
+    *,
+    called: str = "planned",
+    width: int = 1400,
+    max_workers: int = 32,
 ) -> str:
     """Both in one picture: for each worker a row of the plan, and below it one of what happened.
 
     Args:
         planned: one step; or of a schedule without a flush, a run long enough to see its rate.
         measured: what happened.
+        called: what the first is called; "ideal" for an `ideal_timeline`.
         width: of the picture, in pixels.
         max_workers: rows at most; the headline tells of all of them.
     """
-    return measured_svg(measured, comparable(planned, measured), width=width, max_workers=max_workers)
+    return measured_svg(measured, comparable(planned, measured), called=called, width=width, max_workers=max_workers)
 
 
 def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimeline) -> Timeline:

@@ -61,7 +61,7 @@ class WorkerReport:
     #: Copies of the weights that were made for updates, per update.
     copies_per_update: float
     num_snapshots: int
-    #: Share of the whole run in which snapshots kept it from computing.
+    #: Share of all steps in which snapshots kept it from computing.
     snapshots: float
     exchange: Report | None
     notes: tuple[str, ...]
@@ -104,7 +104,7 @@ class TrainingReport:
 
     schedule: str
     micro_batches: int
-    #: How many steps were looked at, and how many there were.
+    #: How many steps were looked at, and how many there were since the workers were last deployed.
     num_steps: float
     num_steps_of_run: float
     #: Seconds of a step: the median, or without a flush, by the rate at which micro-batches leave the last stage.
@@ -300,10 +300,12 @@ def _step_s(measured: MeasuredTimeline) -> float:
 
 
 def _num_steps(plan: Plan, schedule: Schedule, records: Mapping[Worker, WorkerRecord]) -> float:
-    """Steps of the run so far, of which the records may show the last only."""
-    actions = [action for record in records.values() for action in record.actions]
+    """Steps since the records began; of those that a ring has forgotten it is taken that they had as many actions."""
+    record = records[plan.workers[0]]
     if schedule.flushes:
-        return max((action.version or 0 for action in actions if action.kind is Kind.STEP), default=0)
-    return max((action.micro_batch + 1 for action in actions if action.micro_batch is not None), default=0) / (
-        plan.micro_batches
-    )
+        seen = len({action.version for action in record.actions if action.kind is Kind.STEP})
+    else:
+        forwards = {action.micro_batch for action in record.actions if action.kind is Kind.FORWARD}
+        seen = len(forwards) * plan.stages[0].replicas / plan.micro_batches
+    whole = seen * (len(record) + record.num_forgotten) / len(record)
+    return round(whole) if schedule.flushes else whole
