@@ -24,6 +24,7 @@ from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.checkpoint import Checkpoint
+from ropewalk.training.own_data import MakesData
 from ropewalk.training.replica_groups import MakesExchange
 
 
@@ -37,6 +38,10 @@ class Training:
     options: TrainingOptions
     #: How gradients of replicas are averaged; None: over the links of the stages, in the order of the replicas.
     exchange: MakesExchange | None = None
+    #: What gives mini-batches to those who need them; None: they come with admissions.
+    data: MakesData | None = None
+    #: Where the first parameters and buffers come from, if not from the launcher.
+    source: TensorSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,7 @@ class FromTensors:
 
 @dataclass(frozen=True, slots=True)
 class FromSource:
-    """It begins with parameters and buffers that each process makes or reads by itself."""
-
-    source: TensorSource
+    """It begins with what the source of the training gives, which each process makes or reads by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ class Admission:
     #: How many micro-batches are admitted.
     num: int
     given: tuple[Given, ...]
+    #: Which step of the run it is, for those who read data by themselves.
+    step: int
     #: Whether the pipeline is emptied after them.
     drains: bool = False
     #: Whether a snapshot is taken at the cut behind it.
@@ -144,5 +149,8 @@ class Outcome:
     micro_batches: tuple[int, ...]
     values: Tensor | None
     weights: tuple[float | None, ...]
+    #: The norm of all gradients of the last update, and whether it was left out; if somebody asked for the norm.
+    norm: Tensor | None = None
+    is_skipped: bool = False
     #: Snapshots that were brought away since the last outcome.
     kept: tuple[Kept, ...] = ()

@@ -51,6 +51,9 @@ AHEAD = 2
 class Retained:
     """Something that was admitted, kept until all have a snapshot behind it."""
 
+    step: int
+    #: How many micro-batches; those that stages read by themselves are not among the pieces.
+    num: int
     pieces: Sequence[Piece]
     metrics: StepMetrics | None
     drains: bool
@@ -129,13 +132,20 @@ class Controller:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def admit(self, pieces: Sequence[Piece], metrics: StepMetrics) -> None:
-        """Hand a mini-batch to the stages; waits only while too many are under way."""
+    def admit(self, step: int, num: int, pieces: Sequence[Piece], metrics: StepMetrics) -> None:
+        """Hand a mini-batch to the stages; waits only while too many are under way.
+
+        Args:
+            step: of the run.
+            num: how many micro-batches it has.
+            pieces: these; none if stages read them by themselves.
+            metrics: where losses go.
+        """
         self._check()
         # A short mini-batch must not share its update with the next one's pieces.
-        drains = not self.schedule.flushes and len(pieces) < self.plan.micro_batches
+        drains = not self.schedule.flushes and num < self.plan.micro_batches
         self._guarded(self._make_room)
-        one = Retained(pieces, metrics, drains)
+        one = Retained(step, num, pieces, metrics, drains)
         self._retained.append(one)
         self._guarded(lambda: self._send(one))
 
@@ -143,7 +153,7 @@ class Controller:
         """Finish all that was admitted."""
         self._check()
         if not is_empty(self._position):
-            one = Retained((), None, drains=True)
+            one = Retained(0, 0, (), None, drains=True)
             self._retained.append(one)
             self._guarded(lambda: self._send(one))
         self._guarded(lambda: self._finish(lambda: not self._under_way))
@@ -194,16 +204,14 @@ class Controller:
             return
         first = self._position.next_micro_batch
         given: dict[Worker, list[Given]] = {worker: [] for worker in self.plan.workers}
+        if not self.schedule.flushes and one.metrics is not None:
+            self._losses |= {first + index: (one.metrics, index) for index in range(one.num)}
         for index, piece in enumerate(one.pieces):
             number = first + index
-            if not self.schedule.flushes and one.metrics is not None:
-                self._losses[number] = one.metrics, index
             for stage, need in enumerate(self.needs):
                 if need.of_piece:
                     given[self.plan.worker_of(stage, number)].append(Given(stage, number, need.part_of(piece)))
-        one.position = self._position = behind(
-            self.plan, self.schedule, self._position, len(one.pieces), drains=one.drains
-        )
+        one.position = self._position = behind(self.plan, self.schedule, self._position, one.num, drains=one.drains)
         snapshot = self._pace is not None and self._pace.admitted(
             one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position)
         )
@@ -211,7 +219,7 @@ class Controller:
         one.futures = {}
         for worker in self.plan.workers:
             admission = Admission(
-                self._epoch, number, len(one.pieces), tuple(given[worker]), drains=one.drains, snapshot=snapshot
+                self._epoch, number, one.num, tuple(given[worker]), one.step, drains=one.drains, snapshot=snapshot
             )
             one.futures[worker] = self.client(worker).work.future(admission)
 
@@ -227,11 +235,13 @@ class Controller:
                     metrics, index = self._losses.pop(number, (one.metrics, number))
                     assert metrics is not None
                     metrics.put(index, value, weight)
+            if outcome.norm is not None and one.metrics is not None and self.schedule.flushes:
+                one.metrics.gradient_norm, one.metrics.is_skipped = outcome.norm, outcome.is_skipped
             for kept in outcome.kept:
                 self._kept.setdefault(kept.cut, {})[worker] = kept.took_s
         one.is_done, one.futures = True, {}
         self._done_at, before = time.monotonic(), self._done_at
-        if self._pace is not None and before and one.pieces:
+        if self._pace is not None and before and one.num:
             self._pace.step_took(self._done_at - before)
         self._num_deaths = 0
         self._forget()

@@ -33,6 +33,8 @@ from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
 from ropewalk.training.couriers import Courier
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
+from ropewalk.training.needs import needs_of
+from ropewalk.training.own_data import DataShard, OwnData
 from ropewalk.training.recorder import Recorder
 from ropewalk.training.replica_groups import Inboxes, exchanges_of
 from ropewalk.training.sources import Unset
@@ -95,6 +97,11 @@ class Crew:
         self._sums = ExchangeSums(LinkSums(self.links), exchanges)
         self._exchanges = {member.stage: bound.exchange for member, bound in exchanges.items()}
         self._worker = StageWorker(worker, self.plan, self.stages, self.links, self._sums)
+        self._needs = needs_of(self.plan, graph)
+        self._data: OwnData | None = None
+        if training.data is not None and any(self._needs[stage].of_piece for stage in self.stages):
+            shard = DataShard(worker.replica, plan.stages[next(iter(self.stages))].replicas, plan.micro_batches)
+            self._data = OwnData(training.data, graph, shard)
         self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
         self._taker = None
         if assignment.keeper is not None:
@@ -131,8 +138,8 @@ class Crew:
     def admit(self, admission: Admission, answer: Callable[[Outcome], object]) -> None:
         """Take on a step, or a drain; `answer` is called when all that it makes certain is done."""
         # When its turn has come, and not now: in the step before there are micro-batches of the same numbers.
-        self._to_do.append(lambda: self._hand_over(admission))
-        worker = self.assignment.worker
+        worker, first = self.assignment.worker, self._stream.position.next_micro_batch
+        self._to_do.append(lambda: self._hand_over(admission, first))
         if admission.num:
             self._to_do.extend(self._stream.admit(admission.num)[worker])
         if admission.drains:
@@ -198,9 +205,15 @@ class Crew:
         self._sums.close()
         self.links.close()
 
-    def _hand_over(self, admission: Admission) -> None:
+    def _hand_over(self, admission: Admission, first: int) -> None:
         for stage, micro_batch, piece in admission.given:
             self.stages[stage].admit(micro_batch, piece)
+        if self._data is None or not admission.num:
+            return
+        for index, piece in self._data.pieces(admission.step).items():
+            for id, stage in self.stages.items():
+                if self.plan.worker_of(id, first + index) == self.assignment.worker:
+                    stage.admit(first + index, self._needs[id].part_of(piece))
 
     def _take_snapshot(self, cut: Cut) -> None:
         assert self._taker is not None and self.assignment.keeper is not None
@@ -216,9 +229,12 @@ class Crew:
 
     def _outcome(self) -> Outcome:
         losses, self._losses = self._losses, []
+        verdict = self._worker.update.verdict
         return Outcome(
             tuple(number for number, _, _ in losses),
             torch.stack([value.detach().cpu() for _, value, _ in losses]) if losses else None,
             tuple(weight for _, _, weight in losses),
-            self._courier.delivered(),
+            norm=None if verdict is None else verdict.norm,
+            is_skipped=verdict is not None and verdict.skips,
+            kept=self._courier.delivered(),
         )

@@ -10,9 +10,9 @@ from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules.schedule import Schedule
-from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.training.checkpoint import read_manifest, save
 from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
+from ropewalk.training.own_data import DataShard, MakesData, OwnData
 from ropewalk.training.recorder import WorkerRecord, records_of
 from ropewalk.training.run import Begun
 from ropewalk.training.saving import Saving
@@ -23,10 +23,13 @@ class InlineRun:
 
     Args:
         player: which has done nothing yet.
+        data: for steps of own data.
     """
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: Player, data: MakesData | None) -> None:
         self._player = player
+        shard = DataShard(0, 1, player.plan.micro_batches)
+        self._data = None if data is None else OwnData(data, player.graph, shard)
         self.events: list[str] = []
 
     @property
@@ -42,9 +45,11 @@ class InlineRun:
         return self._player.schedule
 
     def step(self, x: Any, y: Any) -> Begun:
-        metrics = self._player.step(x, y)
-        num_samples = next(tensor.shape[0] for tensor in tensors_of(x) if tensor.dim())
-        return Begun(metrics, num_samples, self._player.drain)
+        return Begun(self._player.step(x, y), self._player.drain)
+
+    def step_of_own_data(self) -> Begun:
+        assert self._data is not None
+        return self.step(*self._data.batch(self.num_steps))
 
     def drain(self) -> None:
         self._player.drain()

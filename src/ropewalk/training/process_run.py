@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from ropewalk.errors import ServiceLost, StageLost
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import split
+from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
@@ -65,11 +65,17 @@ class ProcessRun:
         pieces = split(self._graph.bind(*args, **kwargs), y, controller.plan.micro_batches, step=self.num_steps)
         if controller.schedule.flushes:
             controller.schedule.check(replace(controller.plan, micro_batches=len(pieces)))
-        metrics = StepMetrics(len(pieces), self._loss)
-        controller.admit(pieces, metrics)
+        return self._admitted(len(pieces), pieces)
+
+    def step_of_own_data(self) -> Begun:
+        """A step whose mini-batch the stages read by themselves."""
+        return self._admitted(self.plan.micro_batches, ())
+
+    def _admitted(self, num: int, pieces: Sequence[Piece]) -> Begun:
+        controller, metrics = self._controller, StepMetrics(num, self._loss)
+        controller.admit(self.num_steps, num, pieces, metrics)
         self.num_steps += 1
-        num_samples = sum(one.num_samples for one in pieces)
-        return Begun(metrics, num_samples, lambda: controller.wait_until(lambda: metrics.done))
+        return Begun(metrics, lambda: controller.wait_until(lambda: metrics.done))
 
     def drain(self) -> None:
         self._controller.drain()

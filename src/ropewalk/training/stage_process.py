@@ -231,7 +231,7 @@ class StageProcess:
         if isinstance(origin, FromTensors):
             tensors = Given(origin.tensors)
         elif isinstance(origin, FromSource):
-            tensors = origin.source
+            tensors = self._training.source
         crew = Crew(
             self._training,
             assignment,

@@ -12,12 +12,10 @@ class StepHandle:
 
     Attributes:
         step: which step of the run this is, from 0.
-        num_samples: of its mini-batch.
     """
 
-    def __init__(self, step: int, num_samples: int, metrics: StepMetrics, wait: Callable[[], None]) -> None:
+    def __init__(self, step: int, metrics: StepMetrics, wait: Callable[[], None]) -> None:
         self.step = step
-        self.num_samples = num_samples
         self._metrics = metrics
         self._wait = wait
 

@@ -31,6 +31,7 @@ from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule
+from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
@@ -43,6 +44,7 @@ from ropewalk.training.building import build
 from ropewalk.training.controller import Controller
 from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
+from ropewalk.training.own_data import MakesData
 from ropewalk.training.patience import Patience
 from ropewalk.training.planned_and_measured import (
     ideal_timeline,
@@ -90,6 +92,10 @@ class Trainer:
         clip_norm: gradients are scaled so that the norm of all together is at most this.
         nan: what NaN or infinity in gradients does to an update: "pass", "raise" or "skip".
         autocast: forwards compute in this type where that is safe, `torch.bfloat16`.
+        data: gives mini-batches to the processes that need inputs or labels, so that they do not come by way of this
+            one: called there as `data(first_step)`, it gives pairs (x, y) from that step on, the same everywhere; with
+            an argument `shard` only the samples of that replica. `step` is then called with nothing, and
+            `example_inputs` must be given.
         weights: a safetensors file, or a folder or index of such files, with the first parameters and buffers.
         snapshot_every: steps between snapshots for recovery; "auto": so many that they cost 3 % of the time at most;
             None: none are taken, and after a death training begins again with step 0.
@@ -120,6 +126,7 @@ class Trainer:
         clip_norm: float | None = None,
         nan: NanPolicy = "pass",
         autocast: torch.dtype | None = None,
+        data: MakesData | None = None,
         weights: str | Path | None = None,
         snapshot_every: int | Literal["auto"] | None = "auto",
         engine: str | None = None,
@@ -145,6 +152,11 @@ class Trainer:
         self._loss = Loss(loss_fn, loss)
         self._optimizers = OptimizerMaker(optimizer, lr_schedule, lr_scale)
         self._options = TrainingOptions(clip_norm, nan, autocast)
+        if data is not None and example_inputs is None and not isinstance(model, ModelGraph):
+            raise ValueError(
+                "with data, give example_inputs too: the model must be seen before the first mini-batch is"
+            )
+        self._data = data
         self._weights = weights
         self._pace = None if snapshot_every is None else SnapshotPace(snapshot_every)
         self._patience = patience or Patience()
@@ -189,11 +201,12 @@ class Trainer:
         """Steps that were admitted, those of a loaded state included."""
         return 0 if self._run is None else self._run.num_steps
 
-    def step(self, x: Any, y: Any) -> StepHandle:
+    def step(self, x: Any = None, y: Any = None) -> StepHandle:
         """Train on one mini-batch; returns as soon as it is handed over, and waits only while too many are under way.
 
         Args:
-            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments.
+            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments. Nothing, if
+                the trainer was given `data`.
             y: labels, any tree of tensors; cut into micro-batches like the inputs.
 
         Raises:
@@ -202,11 +215,14 @@ class Trainer:
             TrainerFailed: it had failed before.
             ValueError: the mini-batch cannot be cut, or labels do not fit it.
         """
+        if x is None and self._data is not None:
+            run = self._under_way
+            number, begun = run.num_steps, run.step_of_own_data()
+            return StepHandle(number, begun.metrics, begun.wait)
         run = self._run or self._begin(x)
-        number = run.num_steps
-        begun = run.step(x, y)
-        self._num_samples = begun.num_samples
-        return StepHandle(number, begun.num_samples, begun.metrics, begun.wait)
+        number, begun = run.num_steps, run.step(x, y)
+        self._num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
+        return StepHandle(number, begun.metrics, begun.wait)
 
     def drain(self) -> None:
         """Finish all that was admitted, updates of partial rounds included."""
@@ -319,7 +335,7 @@ class Trainer:
             run.counters(),
             schedule=run.schedule,
             offsets=run.offsets(),
-            samples_per_micro_batch=self._num_samples / run.plan.micro_batches,
+            samples_per_micro_batch=self._num_samples / run.plan.micro_batches or None,
         )
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -337,14 +353,17 @@ class Trainer:
     def _begin(self, x: Any) -> Run:
         if self._has_ended:
             raise RuntimeError("this trainer was closed; make a new one, and load what the last one saved")
-        graph, origin = self._seen(x)
+        graph, source = self._seen(x)
         plan = self._planned(graph, x)
         order = self._options.schedule(plan.schedule if self._schedule is None else self._schedule)
         order.check(plan)
         if self._inline:
             self._run = self._inline_run(graph, plan, order)
             return self._run
-        training = Training(Blueprint.of(graph), self._loss, self._optimizers, self._options, self._exchange)
+        training = Training(
+            Blueprint.of(graph), self._loss, self._optimizers, self._options, self._exchange, self._data, source
+        )
+        origin: Origin = FromTensors({**graph.buffers, **graph.parameters}) if source is None else FromSource()
         num = len(plan.workers) if self._pace is None else max(2, len(plan.workers))
         fleet = StageFleet(self._name, training, num, patience=self._patience, **self._where)
         controller = Controller(
@@ -364,12 +383,10 @@ class Trainer:
             raise
         return self._run
 
-    def _seen(self, x: Any) -> tuple[ModelGraph, Origin]:
-        """The model's graph, and where its first numbers come from."""
+    def _seen(self, x: Any) -> tuple[ModelGraph, TensorSource | None]:
+        """The model's graph, and where its first numbers come from; None: from the model."""
         model = self._model
-        origin: Origin | None = None
-        if self._weights is not None:
-            origin = FromSource(SafetensorsFiles(self._weights))
+        source: TensorSource | None = None if self._weights is None else SafetensorsFiles(self._weights)
         if isinstance(model, ModelGraph):
             graph = model
         elif isinstance(model, nn.Module):
@@ -377,13 +394,13 @@ class Trainer:
         else:
             built = build(model, self._seed)
             graph = trace(built.model, x)
-            origin = origin or FromSource(Initialised(model, self._seed, built.numbers))
+            source = source or Initialised(model, self._seed, built.numbers)
         if not graph.model.training:
             raise ValueError(
                 f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
                 f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
             )
-        return graph, origin or FromTensors({**graph.buffers, **graph.parameters})
+        return graph, source
 
     def _planned(self, graph: ModelGraph, x: Any) -> Plan:
         plan = self._plan
@@ -407,7 +424,7 @@ class Trainer:
             options=self._options,
             exchange=self._exchange,
         )
-        return InlineRun(player)
+        return InlineRun(player, self._data)
 
     def _filled(self, model: nn.Module | None, state: Mapping[str, Any]) -> nn.Module:
         if model is None:

@@ -1,0 +1,113 @@
+"""Data that stage processes read by themselves, so that it does not come by way of the launcher.
+
+    data(first_step) ──▶ mini-batches (x, y), from that step on, the same in every process that asks
+    data(first_step, shard) ──▶ of each mini-batch only the samples of this replica's micro-batches
+
+A process that comes back, or goes back to a snapshot, calls it again with the step that is next.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.stages.micro_batches import Piece, split
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.model_inputs import as_arguments
+
+#: What a user gives: takes the first step that is wanted (or nothing: then those before it are skipped), and as an
+#: argument called `shard` perhaps who asks.
+MakesData = Callable[..., Iterable[tuple[Any, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DataShard:
+    """Which samples of each mini-batch a process needs: those of the micro-batches replica, replica + replicas, ..."""
+
+    replica: int
+    replicas: int
+    #: Micro-batches of a whole mini-batch.
+    micro_batches: int
+
+
+class OwnData:
+    """The mini-batches of one process, cut into micro-batches.
+
+    Args:
+        make: the user's function.
+        graph: of the model.
+        shard: who asks.
+
+    Raises:
+        PlanInvalid: the function wants shards, and micro-batches cannot be shared out evenly.
+    """
+
+    def __init__(self, make: MakesData, graph: ModelGraph, shard: DataShard) -> None:
+        self._make = make
+        self._graph = graph
+        self._shard = shard
+        parameters = inspect.signature(make).parameters
+        self._takes_shard = "shard" in parameters
+        self._takes_step = bool(set(parameters) - {"shard"})
+        if self._takes_shard and shard.micro_batches % shard.replicas:
+            raise PlanInvalid(
+                f"{shard.micro_batches} micro-batches cannot be shared out evenly among {shard.replicas} replicas that "
+                f"read shards; take a multiple of {shard.replicas}, or leave out the argument shard"
+            )
+        self._batches: Iterator[tuple[Any, Any]] = iter(())
+        self._next_step = -1
+
+    def batch(self, step: int) -> tuple[Any, Any]:
+        """The mini-batch of a step, or the part of it that is in the shard.
+
+        Raises:
+            ValueError: the data has ended, or is no pair.
+        """
+        if step != self._next_step:
+            self._begin(step)
+        self._next_step = step + 1
+        try:
+            pair: Any = next(self._batches)
+        except StopIteration:
+            raise ValueError(f"the data has ended before step {step}; make it endless, or take fewer steps") from None
+        if not (isinstance(pair, tuple | list) and len(cast("list[Any]", pair)) == 2):
+            raise ValueError(
+                f"data gives mini-batches that are pairs (x, y), but step {step} got {type(pair).__name__}"
+            )
+        return cast("tuple[Any, Any]", pair)
+
+    def pieces(self, step: int) -> dict[int, Piece]:
+        """The micro-batches of a step by their index in it; with shards only those of this replica.
+
+        Raises:
+            ValueError: the data has ended, or a mini-batch has too few samples.
+        """
+        x, y = self.batch(step)
+        shard = self._shard
+        indices = range(shard.replica if self._takes_shard else 0, shard.micro_batches, self._stride)
+        args, kwargs = as_arguments(x)
+        pieces = split(self._graph.bind(*args, **kwargs), y, len(indices), step=step)
+        if len(pieces) < len(indices):
+            raise ValueError(
+                f"the mini-batch of step {step} has {len(pieces)} samples, and is cut into {len(indices)} "
+                f"micro-batches; data that processes read by themselves has at least so many in each mini-batch"
+            )
+        return {
+            index: Piece(step, index, one.inputs, one.labels, one.num_samples)
+            for index, one in zip(indices, pieces, strict=True)
+        }
+
+    @property
+    def _stride(self) -> int:
+        return self._shard.replicas if self._takes_shard else 1
+
+    def _begin(self, step: int) -> None:
+        keywords = {"shard": self._shard} if self._takes_shard else {}
+        if self._takes_step:
+            self._batches = iter(self._make(step, **keywords))
+        else:
+            self._batches = islice(iter(self._make(**keywords)), step, None)
