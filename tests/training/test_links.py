@@ -420,9 +420,10 @@ def test_a_receiver_that_is_killed_holds_nobody_up(after: int) -> None:
 class Far:
     """Two workers on two hosts; calls are made by threads, in any order."""
 
-    def __init__(self, pool: ThreadPoolExecutor, slots: int | None = None) -> None:
+    def __init__(
+        self, pool: ThreadPoolExecutor, slots: int | None = None, hosts: tuple[str, str] = ("earth", "mars")
+    ) -> None:
         self.ends = [ProcessLinks(4, worker, PLAN, slots=slots) for worker in (FIRST, LEFT)]
-        hosts = ["earth", "mars"]
         endpoints = {end.me: replace(end.endpoint(), host=host) for end, host in zip(self.ends, hosts, strict=True)}
         for end, other, host in zip(self.ends, reversed(self.ends), hosts, strict=True):
             with pytest.MonkeyPatch.context() as patch:
@@ -457,6 +458,18 @@ def test_parcels_and_contributions_come_from_another_host(pool: ThreadPoolExecut
     while not (parts := left.contributions(SUM)):
         assert left.wait(deadline - time.monotonic())
     assert list(parts) == [Member(1, 1)]
+    far.close()
+
+
+def test_where_memory_cannot_be_shared_one_host_is_as_two(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.training.links.are_possible", lambda: False)
+    far = Far(pool, hosts=("earth", "earth"))
+    first, left = far.ends
+    assert first.endpoint().memory is None
+    first.send(Tag("a", 0, 1, 0), Parcel(torch.ones(3)))
+    assert torch.equal(received(left, Tag("a", 0, 1, 0)).tree, torch.ones(3))
     far.close()
 
 
