@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -26,15 +27,15 @@ from torch import Tensor, nn
 
 from ropewalk.errors import PlanInvalid, PlayerFailed, ScheduleInvalid
 from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.exchange_for import exchange_for
-from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.played_evaluation import evaluated
 from ropewalk.pipeline.schedules import Schedule
-from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange
+from ropewalk.pipeline.stages.evaluation import Evaluation
+from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange, exchanges_in_one_process
 from ropewalk.pipeline.stages.gradient_sums import InMemorySums, Member, Sums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
-from ropewalk.pipeline.stages.losses import Declared, Loss, kind_of
+from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
 from ropewalk.pipeline.stages.running_stage import RunningStage
@@ -45,6 +46,7 @@ from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.pipeline.step_metrics import StepMetrics
+from ropewalk.pipeline.taking_turns import take_turns
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
@@ -143,7 +145,9 @@ class Player:
         self._end_exchanges: Callable[[], object] = lambda: None
         sums: Sums = InMemorySums()
         if exchange is not None:
-            self.exchanges = _exchanges(self.plan, [one for own in stages.values() for one in own.values()], exchange)
+            self.exchanges = exchanges_in_one_process(
+                self.plan, [one for own in stages.values() for one in own.values()], exchange
+            )
             sums = ExchangeSums(sums, self.exchanges)
             self._end_exchanges = weakref.finalize(self, sums.close)
         for worker, own in stages.items():
@@ -209,27 +213,34 @@ class Player:
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """The loss over mini-batches of (x, y), in evaluation mode; drains first.
 
+        Each mini-batch is evaluated whole; several of them are in different stages at once.
+
         Raises:
             TypeError: a mini-batch is no pair.
+            StageFailed: the model or the loss raised.
             ValueError: there are none.
         """
-        module = self.to_module().eval()
-        found: list[tuple[Tensor, float | None]] = []
-        with torch.no_grad():
-            for pair in batches:
-                if not (isinstance(pair, tuple | list) and len(pair) == 2):
-                    raise TypeError(
-                        f"evaluate takes mini-batches that are pairs (x, y), as a DataLoader gives them, but one of "
-                        f"them is {kind_of(pair)}; for one mini-batch give [(x, y)]"
-                    )
-                x, y = pair
-                args, kwargs = as_arguments(x)
-                (piece,) = split(self.graph.bind(*args, **kwargs), y, 1)
-                loss = self._loss(module(*args, **kwargs), y, piece.num_samples)
-                found.append((loss.value, loss.weight))
+        self.drain()
+        results = evaluated(self.evaluation, self.workers, self._loss, batches, wants_loss=True)
+        found = [(one.value, one.weight) for one in results if one.value is not None]
         if not found:
             raise ValueError("there are no batches to evaluate on")
         return float(self._loss.over(found))
+
+    def predict(self, x: Any) -> Any:
+        """What the model gives for inputs in evaluation, without a graph; drains first.
+
+        Raises:
+            StageFailed: the model raised.
+        """
+        self.drain()
+        (result,) = evaluated(self.evaluation, self.workers, self._loss, [(x, None)], wants_loss=False)
+        return result.outputs
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """What stages run in evaluation; the graph of it is traced when it is first asked for."""
+        return Evaluation(self.graph, self.plan)
 
     # --- what was learnt ----------------------------------------------------------------------------------------------
 
@@ -358,13 +369,7 @@ class Player:
 
     def _play(self) -> None:
         """Perform one action of each worker in turn, as long as anybody can."""
-        progressed = True
-        while progressed:
-            progressed = False
-            for worker, queue in self._queues.items():
-                if queue and self.workers[worker].can_perform(queue[0]):
-                    self._perform(worker, queue.popleft())
-                    progressed = True
+        take_turns(self._queues, self.workers, self._perform)
 
     def _check_all_done(self) -> None:
         # Without a flush this holds only after a drain: an update may wait for replicas whose pieces come later.
@@ -392,21 +397,6 @@ class Player:
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         metrics, index = self._metrics.pop(micro_batch)
         metrics.put(index, value, weight)
-
-
-def _exchanges(
-    plan: Plan, stages: Sequence[RunningStage], make: Callable[[], Exchange] | str
-) -> dict[Member, ReplicaExchange]:
-    """Exchanges for all replicas of all stages; their groups are of this process."""
-    groups = {stage.id: ThreadGroup.make(stage.replicas) for stage in plan.stages if stage.replicas > 1}
-    found: dict[Member, ReplicaExchange] = {}
-    for stage in stages:
-        id, replica = stage.setup.id, stage.setup.replica
-        if id in groups:
-            exchange = exchange_for(make) if isinstance(make, str) else make()
-            if bound := ReplicaExchange.bind(exchange, stage, plan, groups[id][replica]):
-                found[Member(id, replica)] = bound
-    return found
 
 
 def _check(graph: ModelGraph, plan: Plan) -> None:

@@ -9,7 +9,7 @@ averages. Copies of tied parameters, norms and moments are summed as without one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import Exchange, StepRecord
+from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage
@@ -133,3 +135,18 @@ class ExchangeSums:
 
     def _bound(self, key: SumKey, member: Member) -> ReplicaExchange | None:
         return self.exchanges.get(member) if key.is_of_replicas else None
+
+
+def exchanges_in_one_process(
+    plan: Plan, stages: Sequence[RunningStage], make: Callable[[], Exchange] | str
+) -> dict[Member, ReplicaExchange]:
+    """Exchanges for all replicas of all stages; their groups are of this process."""
+    groups = {stage.id: ThreadGroup.make(stage.replicas) for stage in plan.stages if stage.replicas > 1}
+    found: dict[Member, ReplicaExchange] = {}
+    for stage in stages:
+        id, replica = stage.setup.id, stage.setup.replica
+        if id in groups:
+            exchange = exchange_for(make) if isinstance(make, str) else make()
+            if bound := ReplicaExchange.bind(exchange, stage, plan, groups[id][replica]):
+                found[Member(id, replica)] = bound
+    return found

@@ -127,7 +127,7 @@ class RunningStage:
         #: Micro-batches that were forwarded before a cut, and the buffers at their entry: their forwards count no more.
         self.again: dict[int, Mapping[str, Tensor]] = {}
         tensors = [*versions.parameters.values(), *buffers.values()]
-        self._device = tensors[0].device if tensors else torch.device("cpu")
+        self.device = tensors[0].device if tensors else torch.device("cpu")
         #: Whether the program is all there is to a forward.
         self._is_plain = not (
             program.is_random or program.batch_norms or setup.splits_backward or setup.options.autocast
@@ -285,9 +285,9 @@ class RunningStage:
         if self._is_plain:
             return self._compute(flight), None, self._loss_of(flight)
         with ExitStack() as around:
-            stretch = around.enter_context(Stretch(flight.state, self._device))
+            stretch = around.enter_context(Stretch(flight.state, self.device))
             if self.setup.options.autocast is not None:
-                around.enter_context(torch.autocast(self._device.type, self.setup.options.autocast))
+                around.enter_context(torch.autocast(self.device.type, self.setup.options.autocast))
             if self.program.batch_norms:
                 around.enter_context(computing.replaced(batch_norm=self._norm))
             if self.setup.splits_backward and torch.is_grad_enabled():
@@ -317,7 +317,7 @@ class RunningStage:
         if self.setup.state_comes_on is not None:
             return arrived[self.setup.state_comes_on].generator
         assert piece is not None
-        return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self._device)
+        return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self.device)
 
     def _detached(self, edge: Edge, value: Any, flight: InFlight) -> Any:
         """A value for another stage: leaves of a graph of its own."""

@@ -1,0 +1,31 @@
+"""Workers of one process perform their actions in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ropewalk.pipeline.actions import Action
+from ropewalk.pipeline.plans import Worker
+
+
+class Able(Protocol):
+    """Who performs actions."""
+
+    def can_perform(self, action: Action) -> bool: ...
+
+
+def take_turns(
+    queues: Mapping[Worker, deque[Action]],
+    workers: Mapping[Worker, Able],
+    perform: Callable[[Worker, Action], object],
+) -> None:
+    """Perform one action of each worker in turn, as long as anybody can."""
+    progressed = True
+    while progressed:
+        progressed = False
+        for worker, queue in queues.items():
+            if queue and workers[worker].can_perform(queue[0]):
+                perform(worker, queue.popleft())
+                progressed = True
