@@ -80,6 +80,8 @@ def unpacked(packed: Any, memory: Tensor) -> Any:
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
     """Those of the tensor, if it has no holes: gradients and optimizers give what is made from it the same."""
+    if tensor.is_contiguous():
+        return tensor.stride()
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     if tensor.numel() == reach:
         return tensor.stride()
