@@ -24,7 +24,10 @@ from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
 from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
 from ropewalk.training.far_links import FarMessage
 from ropewalk.training.links import Endpoint, ProcessLinks
+from ropewalk.transport.slots import are_possible
 from tests.forked_process import ForkedProcess
+
+pytestmark = pytest.mark.skipif(not are_possible(), reason="this system has no memory files that others find in /proc")
 
 #: Stages 0 and 2 share a worker; stage 1 has two replicas.
 PLAN = Plan(
