@@ -37,7 +37,7 @@ def evaluated(
     first, remaining = 0, iter(batches)
     while chunk := list(islice(remaining, 2 * len(plan.workers))):
         for number, pair in enumerate(chunk, first):
-            x, y = _checked(pair)
+            x, y = checked_pair(pair)
             args, kwargs = as_arguments(x)
             (piece,) = split(graph.bind(*args, **kwargs), y, 1)
             for stage in {*evaluation.input_stages, evaluation.output_stage}:
@@ -49,7 +49,12 @@ def evaluated(
         first += len(chunk)
 
 
-def _checked(pair: Any) -> tuple[Any, Any]:
+def checked_pair(pair: Any) -> tuple[Any, Any]:
+    """A mini-batch as it must be.
+
+    Raises:
+        TypeError: it is no pair.
+    """
     if isinstance(pair, tuple | list) and len(row := cast("Sequence[Any]", pair)) == 2:
         return row[0], row[1]
     raise TypeError(

@@ -132,6 +132,19 @@ class Admission:
     snapshot: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Mini-batches to evaluate, or to predict for, as one worker sees them; nothing is in flight."""
+
+    epoch: int
+    #: The number of the first one, and how many there are.
+    first: int
+    num: int
+    given: tuple[Given, ...]
+    #: Whether the loss is wanted, or what the model gives.
+    wants_loss: bool
+
+
 class Kept(NamedTuple):
     """A snapshot that lies with a peer."""
 

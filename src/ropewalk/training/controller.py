@@ -92,7 +92,8 @@ class Controller:
         self._origin = origin
         self._patience = patience
         self._pace = pace
-        self._epoch = -1
+        #: Counts deployments.
+        self.epoch = -1
         self._number = 0
         #: Behind all that was admitted.
         self._position = Cut.start(plan)
@@ -219,7 +220,7 @@ class Controller:
         one.futures = {}
         for worker in self.plan.workers:
             admission = Admission(
-                self._epoch, number, one.num, tuple(given[worker]), one.step, drains=one.drains, snapshot=snapshot
+                self.epoch, number, one.num, tuple(given[worker]), one.step, drains=one.drains, snapshot=snapshot
             )
             one.futures[worker] = self.client(worker).work.future(admission)
 
@@ -261,7 +262,7 @@ class Controller:
         assert newest is not None
         for _ in range(whole[-1] + 1):
             self._retained.popleft()
-        self._cut, self._cut_epochs, self._cut_plan = newest, {self._epoch}, self.plan
+        self._cut, self._cut_epochs, self._cut_plan = newest, {self.epoch}, self.plan
         self._pace.whole(max(self._kept[newest].values()))
         self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
 
@@ -269,10 +270,10 @@ class Controller:
 
     def _deploy(self, origin: Origin, start: Cut) -> None:
         """Make the processes the workers of the plan, and admit again what is retained."""
-        self._epoch += 1
+        self.epoch += 1
         self._number = 0
         if self.plan is self._cut_plan:  # who comes anew takes up his snapshot, and has it then
-            self._cut_epochs.add(self._epoch)
+            self._cut_epochs.add(self.epoch)
         self._losses.clear()
         self._kept.clear()
         self._done_at = 0.0
@@ -292,7 +293,7 @@ class Controller:
             worker: self.client(worker).assign.future(self._assigned(worker, origin, start)) for worker in workers
         }
         endpoints = self._fleet.answers(assigned, self._seats, "the deployment of the plan")
-        connected = {worker: self.client(worker).connect.future(self._epoch, endpoints) for worker in workers}
+        connected = {worker: self.client(worker).connect.future(self.epoch, endpoints) for worker in workers}
         self._fleet.answers(connected, self._seats, "the deployment of the plan")
         for one in self._retained:
             one.futures, one.is_done = None, False
@@ -310,7 +311,7 @@ class Controller:
             names = [name for stage in self.plan.groups[worker.group] for name in self.needs[stage].names]
             origin = origin.only(dict.fromkeys(names))
         return Assignment(
-            self._epoch,
+            self.epoch,
             self.plan,
             self.schedule,
             worker,
@@ -344,7 +345,7 @@ class Controller:
             self._note(f"{self._who(seat)} was lost: {cause}")
         if self._num_deaths > self._patience.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
-        self._fleet.abort(self._seats.values(), self._epoch)
+        self._fleet.abort(self._seats.values(), self.epoch)
         plan = self._plan_after(lost)
         if plan is not self.plan:
             self._note(f"training goes on with {len(plan.workers)} workers")

@@ -12,15 +12,17 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from ropewalk import injection
 from ropewalk.exchange.groups.link_group import Send
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation, EvalWorker
 from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Member
 from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
@@ -28,7 +30,7 @@ from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.wiring import wire
-from ropewalk.training.assignment import Admission, Assignment, Outcome, Training
+from ropewalk.training.assignment import Admission, Assignment, Examination, Outcome, Training
 from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
 from ropewalk.training.couriers import Courier
 from ropewalk.training.link_sums import LinkSums
@@ -97,6 +99,9 @@ class Crew:
         self._sums = ExchangeSums(LinkSums(self.links), exchanges)
         self._exchanges = {member.stage: bound.exchange for member, bound in exchanges.items()}
         self._worker = StageWorker(worker, self.plan, self.stages, self.links, self._sums)
+        self._performing: StageWorker | EvalWorker = self._worker
+        self._graph, self._loss = graph, training.loss
+        self._evaluation: Evaluation | None = None
         self._needs = needs_of(self.plan, graph)
         self._data: OwnData | None = None
         if training.data is not None and any(self._needs[stage].of_piece for stage in self.stages):
@@ -128,7 +133,7 @@ class Crew:
             return "it has nothing to do"
         if not isinstance(action, Action):
             return "it is answering"
-        lacks = self._worker.waits_for(action)
+        lacks = self._performing.waits_for(action)
         return f"at {action}" + (f", waits for {lacks}" if lacks else "")
 
     def put(self, snapshot: WorkerSnapshot) -> None:
@@ -150,18 +155,39 @@ class Crew:
                 self._cuts[last_step(self.plan, self.schedule, cut, worker)] = cut
         self._to_do.append(lambda: answer(self._outcome()))
 
+    def examine(self, asked: Examination, answer: Callable[[Mapping[int, Evaluated]], object]) -> None:
+        """Take on an evaluation; `answer` is called with what comes out here, by the numbers of mini-batches."""
+        if self._evaluation is None:
+            self._evaluation = Evaluation(self._graph, self.plan)
+        worker = self.assignment.worker
+        examiner = EvalWorker(worker, self._evaluation, self.stages, self.links, self._loss)
+
+        def begin() -> None:
+            for stage, number, piece in asked.given:
+                examiner.admit(stage, number, piece, wants_loss=asked.wants_loss)
+            self._performing = examiner
+
+        def end() -> None:
+            self._performing = self._worker
+            answer(examiner.results)
+
+        self._to_do.append(begin)
+        self._to_do.extend(self._evaluation.actions(asked.first, asked.num)[worker])
+        self._to_do.append(end)
+
     def go_on(self, is_wanted_elsewhere: Callable[[], bool]) -> None:
         """Do what there is to do, until it is done or somebody wants something else of this process.
 
         Raises:
             StageFailed: an action did.
         """
-        to_do, worker, links, record = self._to_do, self._worker, self.links, self.recorder.record
-        clock = time.monotonic_ns
+        to_do, links, worker = self._to_do, self.links, self._performing
+        record, clock, visit = self.recorder.record, time.monotonic_ns, injection.visit
         while to_do and not is_wanted_elsewhere():
             action = to_do[0]
             if not isinstance(action, Action):
                 to_do.popleft()()
+                worker = self._performing
                 continue
             waited_ns = 0
             if not worker.can_perform(action):
@@ -171,9 +197,12 @@ class Crew:
                     if is_wanted_elsewhere():
                         return
                 waited_ns = clock() - began
+            if visit:
+                visit("stage.before_action", str(action))
             start = clock()
             worker.perform(action)
-            record(action, start, clock(), waited_ns)
+            if worker is self._worker:  # evaluations are no part of what was planned
+                record(action, start, clock(), waited_ns)
             to_do.popleft()
             if self._cuts and action in self._cuts:
                 self._take_snapshot(self._cuts.pop(action))

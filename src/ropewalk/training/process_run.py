@@ -6,18 +6,23 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ropewalk.errors import ServiceLost, StageLost
 from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.played_evaluation import checked_pair
 from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
-from ropewalk.training.assignment import FromCheckpoint, FromState
+from ropewalk.training.assignment import Examination, FromCheckpoint, FromState, Given
 from ropewalk.training.checkpoint import read_manifest
 from ropewalk.training.checkpoint_files import Writing, begin
 from ropewalk.training.clocks import measured_offset
@@ -45,6 +50,7 @@ class ProcessRun:
         self._graph = graph
         self._loss = loss
         self._saving: Saving | None = None
+        self._num_examined = 0
         controller.start()
 
     @property
@@ -81,10 +87,44 @@ class ProcessRun:
         self._controller.drain()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        raise NotImplementedError
+        remaining = iter(batches)
+        found: list[tuple[Tensor, float | None]] = []
+        # So many are under way at once that all stages have something to do.
+        while chunk := list(islice(remaining, 2 * len(self.plan.workers))):
+            for one in self._examined([checked_pair(pair) for pair in chunk], wants_loss=True):
+                assert one.value is not None
+                found.append((one.value, one.weight))
+        if not found:
+            raise ValueError("there are no batches to evaluate on")
+        return float(self._loss.over(found))
 
     def predict(self, x: Any) -> Any:
-        raise NotImplementedError
+        (result,) = self._examined([(x, None)], wants_loss=False)
+        return result.outputs
+
+    def _examined(self, batches: Sequence[tuple[Any, Any]], *, wants_loss: bool) -> list[Evaluated]:
+        """What comes out for mini-batches, in their order."""
+        graph, first = self._graph.for_eval, self._num_examined
+        self._num_examined += len(batches)
+        pieces: list[Piece] = []
+        for x, y in batches:
+            args, kwargs = as_arguments(x)
+            pieces += split(graph.bind(*args, **kwargs), y, 1)
+
+        def ask(client: Any, worker: Worker) -> Future[Mapping[int, Evaluated]]:
+            evaluation = Evaluation(self._graph, self.plan)
+            given = [
+                Given(stage, number, piece)
+                for number, piece in enumerate(pieces, first)
+                for stage in {*evaluation.input_stages, evaluation.output_stage}
+                if self.plan.worker_of(stage, number) == worker
+            ]
+            asked = Examination(self._controller.epoch, first, len(pieces), tuple(given), wants_loss)
+            return client.examine.future(asked)
+
+        answers = self._controller.ask(ask, "an evaluation")
+        results = {number: one for found in answers.values() for number, one in found.items()}
+        return [results[number] for number in range(first, first + len(pieces))]
 
     # --- what was learnt ----------------------------------------------------------------------------------------------
 

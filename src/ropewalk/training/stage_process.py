@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ropewalk import injection
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent, method
 from ropewalk.errors import ExchangeAborted
@@ -24,6 +25,7 @@ from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import Send
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.evaluation import Evaluated
 from ropewalk.pipeline.stages.saved_training import give_back, taken
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
 from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
@@ -31,6 +33,7 @@ from ropewalk.program import node_context
 from ropewalk.training.assignment import (
     Admission,
     Assignment,
+    Examination,
     FromCheckpoint,
     FromSnapshots,
     FromSource,
@@ -73,7 +76,7 @@ class StageProcess:
         self._epoch = -1
         #: Admissions that came before their turn, and those whose answer is to come.
         self._early: dict[int, tuple[Admission, Future[Outcome]]] = {}
-        self._open: list[Future[Outcome]] = []
+        self._open: list[Future[Any]] = []
         self._next_number = 0
         self._shelf = SnapshotShelf()
         self._inboxes = Inboxes()
@@ -126,6 +129,13 @@ class StageProcess:
         return done.result()
 
     @concurrent(2)
+    def examine(self, asked: Examination) -> Mapping[int, Evaluated]:
+        """Evaluate mini-batches; answered with what comes out here."""
+        done: Future[Any] = Future()
+        self._submit(lambda: self._examine(asked, done))
+        return done.result()
+
+    @concurrent(2)
     def abort(self, epoch: int) -> None:
         """Drop what is being done in this epoch, and before."""
         crew = self._crew
@@ -160,6 +170,8 @@ class StageProcess:
     @concurrent(2)
     def save(self, folder: str, part: str) -> PartRecord:
         """Write what was copied."""
+        if injection.visit:
+            injection.visit("stage.before_saving", part)
         copied, self._copy = self._copy, {}
         return write_part(folder, part, copied)
 
@@ -223,6 +235,8 @@ class StageProcess:
             done.set_exception(error)
 
     def _assign(self, assignment: Assignment) -> Endpoint:
+        if injection.visit:
+            injection.visit("stage.before_assignment", str(assignment.epoch))
         self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
         self._epoch, self._next_number = assignment.epoch, 0
         origin = assignment.origin
@@ -284,6 +298,8 @@ class StageProcess:
 
     def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
         """Bring a snapshot of our own away; in the courier's thread."""
+        if injection.visit:
+            injection.visit("stage.before_keeping", str(epoch))
         self._shelf.put(epoch, snapshot)
         return self._peers[seat].keep.future(epoch, snapshot)
 
@@ -309,6 +325,18 @@ class StageProcess:
 
         self._open.append(done)
         crew.admit(admission, answer)
+
+    def _examine(self, asked: Examination, done: Future[Any]) -> None:
+        if asked.epoch != self._epoch or self._crew is None:
+            done.set_exception(ExchangeAborted(f"epoch {asked.epoch} was given up", epoch=asked.epoch))
+            return
+
+        def answer(results: Mapping[int, Evaluated]) -> None:
+            self._open.remove(done)
+            done.set_result(results)
+
+        self._open.append(done)
+        self._crew.examine(asked, answer)
 
     def _abort(self, epoch: int) -> None:
         if epoch >= self._epoch:
