@@ -19,6 +19,7 @@ from torch.nn import functional
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.stages.losses import Declared
+from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -213,6 +214,8 @@ class Case:
     clip_norm: float | None = None
     lr_schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
     lr_scale: Literal["pipedream"] | None = None
+    #: Some mini-batches have NaN, and no update follows from them.
+    skips_nan: bool = False
     #: After so many steps the pipeline is emptied, and goes on.
     drains_after: int = 8
     #: Of the processes; the player takes none.
@@ -221,6 +224,7 @@ class Case:
     def __str__(self) -> str:
         what = [f"{self.num_groups} groups x {self.replicas}", self.subject, self.optimizer]
         what += [f"recompute {self.recompute}"] if self.recompute != "every_other" else []
+        what += ["NaN skipped"] if self.skips_nan else []
         what += [f"norm at most {self.clip_norm}"] if self.clip_norm is not None else []
         what += ["rates fall"] if self.lr_schedule is not None else []
         what += [f"rates of {self.lr_scale}"] if self.lr_scale is not None else []
@@ -281,4 +285,7 @@ class Case:
     def batches(self) -> list[tuple[Any, Any]]:
         """The same each time."""
         generator = torch.Generator().manual_seed(3)
-        return [SUBJECTS[self.subject].batch(size, generator) for size in self.sizes]
+        found = [SUBJECTS[self.subject].batch(size, generator) for size in self.sizes]
+        for x, _ in found[4::6] if self.skips_nan else ():
+            next(one for one in tensors_of(x) if one.is_floating_point())[0] = torch.nan
+        return found
