@@ -26,8 +26,30 @@ class Piece:
     num_samples: int
 
 
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """A mini-batch, or what some stage needs of it, and how it is cut: to be sent whole, and cut where it is needed."""
+
+    step: int
+    inputs: Mapping[str, Any]
+    labels: Any
+    #: Samples of each micro-batch.
+    sizes: tuple[int, ...]
+
+    def pieces(self) -> list[Piece]:
+        """Its micro-batches; their tensors are views."""
+        inputs_of, labels_of = _cut(self.inputs, self.sizes), _cut(self.labels, self.sizes)
+        return [Piece(self.step, index, inputs_of[index], labels_of[index], size)
+                for index, size in enumerate(self.sizes)]  # fmt: skip
+
+
 def split(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int = 0) -> list[Piece]:
-    """Cut a mini-batch along the first dimension, into sizes that differ by at most one, the larger ones first.
+    """The micro-batches of a `mini_batch`."""
+    return mini_batch(inputs, labels, num_pieces, step=step).pieces()
+
+
+def mini_batch(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int = 0) -> MiniBatch:
+    """A mini-batch cut along the first dimension, into sizes that differ by at most one, the larger ones first.
 
     The number of samples is the length of the first tensor of the inputs. Tensors of that
     length are cut; others (a mask for all samples, a number) go whole to each micro-batch.
@@ -47,9 +69,7 @@ def split(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int 
         raise ValueError(f"there are {num_samples} samples, but labels for {labelled[0]}; both begin with the samples")
     num_pieces = min(num_pieces, num_samples)
     size, larger = divmod(num_samples, num_pieces)
-    sizes = [size + (index < larger) for index in range(num_pieces)]
-    inputs_of, labels_of = _cut(inputs, sizes), _cut(labels, sizes)
-    return [Piece(step, index, inputs_of[index], labels_of[index], sizes[index]) for index in range(num_pieces)]
+    return MiniBatch(step, inputs, labels, tuple(size + (index < larger) for index in range(num_pieces)))
 
 
 def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:
@@ -59,7 +79,7 @@ def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:
 
     def pieces_of(leaf: Any) -> Iterable[Any]:
         if isinstance(leaf, Tensor) and leaf.dim() and leaf.shape[0] == num_samples:
-            return cast("tuple[Tensor, ...]", leaf.split(sizes))  # pyright: ignore[reportUnknownMemberType]
+            return cast("tuple[Tensor, ...]", leaf.split(list(sizes)))  # pyright: ignore[reportUnknownMemberType]
         return repeat(leaf, len(sizes))
 
     if not leaves:
