@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.recorder import Recorder, WorkerRecord, records_of
 from tests.training.played_records import as_if_real, player_of, simulated, train
@@ -77,11 +78,34 @@ def test_what_a_ring_still_has_is_compared() -> None:
         executed_matches(timeline.plan, "one_f_one_b", records)
 
 
-def test_a_schedule_that_breaks_a_law_is_not_taken_as_the_measure() -> None:
+def test_another_version_of_the_weights_is_found() -> None:
     player = player_of("pipedream")
     train(player, 2)
+    records = records_of(player.recorded)
+    worker, record = player.plan.workers[0], records[player.plan.workers[0]]
+    place = next(n for n, action in enumerate(record.actions) if action.kind is Kind.BACKWARD and action.version)
+    actions = list(record.actions)
+    actions[place] = replace(actions[place], version=0)
+    with pytest.raises(ScheduleInvalid, match=f"as its action {place} "):
+        executed_matches(player.plan, "pipedream", {**records, worker: replace(record, actions=tuple(actions))})
+
+
+class Hasty(OneFOneB):
+    """Goes backward before it went forward."""
+
+    name = "hasty"
+
+    def actions(self, plan: Plan) -> dict[Worker, list[Action]]:
+        return {worker: [own[1], own[0], *own[2:]] for worker, own in super().actions(plan).items()}
+
+
+def test_a_schedule_that_breaks_a_law_is_not_taken_as_the_measure() -> None:
+    plan = simulated("one_f_one_b", 1, 2).plan
+    recorder = Recorder(plan.workers[0])
+    for action in Hasty().actions(plan)[plan.workers[0]]:
+        recorder.record(action, 0, 1)
     with pytest.raises(ScheduleInvalid):
-        executed_matches(player.plan, "one_f_one_b", records_of(player.recorded))
+        executed_matches(plan, Hasty(), {plan.workers[0]: recorder.take()})
 
 
 def test_computing_at_once_is_added_up_by_one_clock() -> None:
