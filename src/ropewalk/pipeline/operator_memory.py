@@ -20,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ropewalk.pipeline.operator_runs import OperatorRuns, tensors_of
 from ropewalk.pipeline.profiles import Saved
+from ropewalk.pipeline.tracing.aliasing import storage_of
 
 
 @dataclass(slots=True)
@@ -95,5 +96,4 @@ def _own(owners: dict[int, str], id: str, value: Any) -> None:
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
     """Bytes of each storage behind these tensors, by its address."""
-    storages = (tensor.untyped_storage() for tensor in tensors)
-    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -71,27 +71,41 @@ class OperatorRuns:
         graph: the model.
         inputs: the values of its input operators.
         clock: what seconds are.
+        only: ids of the operators to run, if not all; then `inputs` are the values that these read.
+        tensors: parameters and buffers by name; None: those of the model.
     """
 
     def __init__(
-        self, graph: ModelGraph, inputs: Mapping[str, Any], clock: Callable[[], float] = time.perf_counter
+        self,
+        graph: ModelGraph,
+        inputs: Mapping[str, Any],
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        only: Collection[str] | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.graph = graph
         self.inputs = inputs
         self.programs: dict[str, StageProgram] = {
-            one.id: graph.stage_program([one.id]) for one in graph.operators if not one.is_input
+            one.id: graph.stage_program([one.id])
+            for one in graph.operators
+            if not one.is_input and (only is None or one.id in only)
         }
+        held = {**graph.buffers, **graph.parameters} if tensors is None else tensors
         self.parameters = {
-            name: tensor.detach().requires_grad_(tensor.requires_grad) for name, tensor in graph.parameters.items()
+            name: held[name].detach().requires_grad_(own.requires_grad)
+            for name, own in graph.parameters.items()
+            if name in held
         }
-        self.buffers = {name: tensor.clone() for name, tensor in graph.buffers.items()}
+        self.buffers = {name: held[name].clone() for name in graph.buffers if name in held}
         self.clock = _synchronised(clock, {tensor.device for tensor in tensors_of(list(inputs.values()))})
         self.times = {id: Times() for id in self.programs}
         #: Of calls with nothing in them.
         self.empty = Times()
         self._last_reader = {source: id for id, program in self.programs.items() for source in program.inputs}
         self._first_gradients: dict[str, list[Tensor]] = {}
-        self._empty_program = graph.stage_program([next(iter(inputs))])
+        self._empty_program = graph.stage_program([graph.model_inputs.ids[0]])
+        self._empty_inputs = {id: inputs.get(id) for id in self._empty_program.inputs}
         self._nothing = Nothing.on(tensors_of(list(inputs.values()))[0].device)
 
     def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, Sample]:
@@ -157,7 +171,9 @@ class OperatorRuns:
                 gradients[id] = [*self._gradients_of(id, value)]
             if not split:
                 kept[0][id].forward.append(sample)
-                kept[1].forward.append(self._timed(self._empty_program, self.inputs, self.parameters, self.buffers)[1])
+                kept[1].forward.append(
+                    self._timed(self._empty_program, self._empty_inputs, self.parameters, self.buffers)[1]
+                )
             for source in self.programs[id].inputs:
                 if self._last_reader[source] == id:
                     del values[source]

@@ -3,7 +3,8 @@
 After PipeDream (SOSP'19, section 3.1), whose profiler times the leaf modules of a patched
 torch; here the operators of the traced graph are run one by one (`operator_runs`), their
 saved tensors counted (`operator_memory`), with ties, skips and real dtypes. Times are
-medians; predictions are sums of them, without a factor.
+medians; predictions are sums of them, without a factor. A model on meta is measured operator
+by operator on tensors made up for it (`operators_apart`).
 
 Forward and whole backward are of the same pass. I and W are of passes of their own, with
 a split backward, since they may cost more than the whole.
@@ -27,7 +28,9 @@ from torch import Tensor, nn
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
 from ropewalk.pipeline.operator_runs import OperatorRuns, Sample, Times, tensors_of
+from ropewalk.pipeline.operators_apart import Taken, measure_apart
 from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
@@ -53,7 +56,8 @@ def profile(
     is set to; a stage should run with as many.
 
     Args:
-        model: or its graph, from `trace`.
+        model: or its graph, from `trace`. Its parameters may be on meta: then no more memory is taken than its largest
+            operator needs.
         example_inputs: one micro-batch, as the model takes it: a tuple of positional arguments, a dictionary of
             keyword arguments, or one tensor. The first dimension of the first tensor is taken as the samples.
         repeats: how often each time is taken; it is the median of those with the fewest page faults.
@@ -70,15 +74,21 @@ def profile(
     report = report or (lambda _: None)
     with _undisturbed():
         graph, inputs = _prepared(model, example_inputs, device, report)
-        runs = OperatorRuns(graph, inputs, clock)
-        if not runs.programs:
+        if all(one.is_input for one in graph.operators):
             raise ProfileInvalid(
                 f"a profile needs at least one operator, and {type(graph.model).__name__} has none: is it empty?"
             )
         report("counting bytes")
-        bytes_of = measure_bytes(runs)
-        _measure_times(runs, repeats, report)
-    return _profile(runs, bytes_of)
+        if is_numberless(graph.model):
+            taken, bytes_of = measure_apart(
+                graph, inputs, warm_up=_WARM_UP, repeats=repeats, clock=clock, report=report
+            )
+        else:
+            runs = OperatorRuns(graph, inputs, clock)
+            bytes_of = measure_bytes(runs)
+            _measure_times(runs, repeats, report)
+            taken = {id: Taken(times, runs.empty) for id, times in runs.times.items()}
+    return _profile(graph, inputs, taken, bytes_of)
 
 
 def _prepared(
@@ -114,13 +124,16 @@ def _measure_times(runs: OperatorRuns, repeats: int, report: Callable[[str], Non
         runs.measure(split=True, keep=number >= 0)
 
 
-def _profile(runs: OperatorRuns, bytes_of: Mapping[str, Bytes]) -> Profile:
-    skeleton = runs.graph.to_profile_skeleton()
-    first = tensors_of(list(runs.inputs.values()))[0]
+def _profile(
+    graph: ModelGraph, inputs: Mapping[str, Any], taken: Mapping[str, Taken], bytes_of: Mapping[str, Bytes]
+) -> Profile:
+    skeleton = graph.to_profile_skeleton()
+    first = tensors_of(list(inputs.values()))[0]
+    nothing = Taken(Times(), Times())
     return replace(
         skeleton,
         operators=tuple(
-            _operator(operator, runs.times.get(operator.id, Times()), runs.empty, bytes_of[operator.id])
+            _operator(operator, *taken.get(operator.id, nothing), bytes_of[operator.id])
             for operator in skeleton.operators
         ),
         num_samples=first.shape[0] if first.dim() else 1,

@@ -65,12 +65,7 @@ class BoundModule:
 
     def __call__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         """Bind these tensors, in the order of `self.parameters` and `self.buffers`, and run it."""
-        for table, name, index in self._parameter_places:
-            table[name] = parameters[index]
-        for table, name, index in self._buffer_places:
-            table[name] = buffers[index]
-        for recurrent in self._recurrent:  # it keeps a list of its weights beside
-            recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
+        self.bind(parameters, buffers)
         result = self.shell(*args, **kwargs)
         for table, name, index in self._buffer_places:
             if (new := table[name]) is not buffers[
@@ -78,6 +73,15 @@ class BoundModule:
             ] and new is not None:  # self.average = 0.9 * self.average + ...
                 buffers[index].copy_(new.detach())
         return result
+
+    def bind(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
+        """Let the shell hold these tensors, until others are bound."""
+        for table, name, index in self._parameter_places:
+            table[name] = parameters[index]
+        for table, name, index in self._buffer_places:
+            table[name] = buffers[index]
+        for recurrent in self._recurrent:  # it keeps a list of its weights beside
+            recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
 
     def bound_tensors(self) -> Iterator[Tensor]:
         """The parameters and buffers that its shell holds now: the model's own, or those of the last call."""

@@ -37,6 +37,32 @@ def is_fake(tensor: Tensor) -> bool:
     return isinstance(tensor, FakeTensor)
 
 
+class Fakes:
+    """Stand-ins for tensors, one for each.
+
+    Attributes:
+        mode: the context in which what is computed with them is fake as well.
+    """
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+        #: With the tensors themselves, whose ids must stay theirs.
+        self._made: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The stand-in for a tensor; on the CPU for one that is on meta."""
+        if id(tensor) not in self._made:
+            device = "cpu" if tensor.is_meta else tensor.device
+            with self.mode:
+                empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+                if isinstance(tensor, nn.Parameter):
+                    empty = nn.Parameter(empty, tensor.requires_grad)
+                elif tensor.requires_grad:
+                    empty.requires_grad_()
+            self._made[id(tensor)] = tensor, empty
+        return self._made[id(tensor)][1]
+
+
 @contextmanager
 def stand_ins(model: nn.Module, inputs: ModelInputs) -> Generator[FakeTensorMode]:
     """Let fake tensors be in the place of all parameters, buffers and example inputs.
@@ -44,42 +70,31 @@ def stand_ins(model: nn.Module, inputs: ModelInputs) -> Generator[FakeTensorMode
     Yields:
         The context in which what is computed with them is fake as well.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-    fakes: dict[int, Tensor] = {}
+    fakes = Fakes()
     kept: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
     example = inputs.example
-
-    def fake(tensor: Tensor) -> Tensor:
-        if id(tensor) not in fakes:
-            device = "cpu" if tensor.is_meta else tensor.device
-            with mode:
-                empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-                if isinstance(tensor, nn.Parameter):
-                    empty = nn.Parameter(empty, tensor.requires_grad)
-            fakes[id(tensor)] = empty
-        return fakes[id(tensor)]
-
     for module in model.modules():
         for table in (table_of(module, "_parameters"), table_of(module, "_buffers")):
             kept += [(table, name, tensor) for name, tensor in table.items() if tensor is not None]
     try:
         for table, name, tensor in kept:
-            table[name] = fake(tensor)
-        for recurrent in (one for one in model.modules() if isinstance(one, nn.RNNBase)):
-            _gather_weights(recurrent)
-        inputs.example = tuple(map(fake, example))
-        yield mode
+            table[name] = fakes.of(tensor)
+        _gather_weights(model)
+        inputs.example = tuple(map(fakes.of, example))
+        yield fakes.mode
     finally:
         inputs.example = example
         for table, name, tensor in kept:
             table[name] = tensor
-        for recurrent in (one for one in model.modules() if isinstance(one, nn.RNNBase)):
-            _gather_weights(recurrent)
+        _gather_weights(model)
 
 
-def _gather_weights(recurrent: Any) -> None:
-    """It keeps a list of its weights beside."""
-    recurrent._flat_weights = [getattr(recurrent, name, None) for name in recurrent._flat_weights_names]
+def _gather_weights(model: nn.Module) -> None:
+    """Recurrent layers keep lists of their weights beside."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            recurrent: Any = module
+            recurrent._flat_weights = [getattr(recurrent, name, None) for name in recurrent._flat_weights_names]
 
 
 def check_constants(model: nn.Module, captured: Captured) -> None:
@@ -99,4 +114,4 @@ def check_constants(model: nn.Module, captured: Captured) -> None:
             )
 
 
-__all__ = ["check_constants", "is_fake", "is_numberless", "stand_ins"]
+__all__ = ["Fakes", "check_constants", "is_fake", "is_numberless", "stand_ins"]
