@@ -293,7 +293,7 @@ class ProgramInvalid(RopewalkError, ValueError):
 
 
 class CheckpointCorrupt(RopewalkError):
-    """The saved state of a service is damaged, and so is the one before it.
+    """The saved state of a service, or of a training, is damaged, and so is what could serve in its place.
 
     Attributes:
         path: the newest of the files.

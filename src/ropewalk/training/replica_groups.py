@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 
@@ -10,6 +11,7 @@ from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.inbox import Inbox, Packet
 from ropewalk.exchange.groups.link_group import LinkGroup, Send
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Member
@@ -46,6 +48,12 @@ def check_exchange(exchange: object) -> None:
         raise ExchangeInvalid(
             f"every replica makes an exchange of its own, so give a function that does, such as "
             f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
+        )
+    made: object = exchange.func if isinstance(exchange, functools.partial) else exchange
+    if isinstance(made, type) and issubclass(made, ParameterServer):
+        raise ExchangeInvalid(
+            "the replicas of a stage go back to a snapshot after a death, and a parameter server does not go with "
+            "them; use AllReduce or AllGather, or train with ropewalk.exchange.data_parallel(..., servers=2)"
         )
     if isinstance(exchange, str):
         exchange_for(exchange).close()  # a name that means nothing is told here, and not by each stage

@@ -13,7 +13,9 @@ hands it to a run: on processes (`process_run`), or in this thread (`inline_run`
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.planning import plan as make_plan
@@ -37,6 +40,7 @@ from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.session import Session
 from ropewalk.training.assignment import FromSource, FromTensors, Origin, Training
 from ropewalk.training.blueprint import Blueprint
@@ -52,6 +56,7 @@ from ropewalk.training.planned_and_measured import (
     planned_and_measured_trace,
 )
 from ropewalk.training.process_run import ProcessRun
+from ropewalk.training.progress import ProgressLine
 from ropewalk.training.replica_groups import MakesExchange, check_exchange
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import Run
@@ -91,6 +96,7 @@ class Trainer:
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
         clip_norm: gradients are scaled so that the norm of all together is at most this.
         nan: what NaN or infinity in gradients does to an update: "pass", "raise" or "skip".
+        accumulate: an update ends only every so many steps, and averages over all their samples.
         autocast: forwards compute in this type where that is safe, `torch.bfloat16`.
         data: gives mini-batches to the processes that need inputs or labels, so that they do not come by way of this
             one: called there as `data(first_step)`, it gives pairs (x, y) from that step on, the same everywhere; with
@@ -105,6 +111,7 @@ class Trainer:
         environment: variables for the processes.
         patience: how long what is waited for, and how many deaths are too many.
         name: of the program that the processes are; shown in `ropewalk ps`.
+        progress: print a line each second: step, loss, rates.
     """
 
     def __init__(
@@ -126,6 +133,7 @@ class Trainer:
         clip_norm: float | None = None,
         nan: NanPolicy = "pass",
         autocast: torch.dtype | None = None,
+        accumulate: int = 1,
         data: MakesData | None = None,
         weights: str | Path | None = None,
         snapshot_every: int | Literal["auto"] | None = "auto",
@@ -135,6 +143,7 @@ class Trainer:
         environment: Mapping[str, str] | None = None,
         patience: Patience | None = None,
         name: str = "trainer",
+        progress: bool = False,
     ) -> None:
         if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
             raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
@@ -151,7 +160,7 @@ class Trainer:
         self._seed = seed
         self._loss = Loss(loss_fn, loss)
         self._optimizers = OptimizerMaker(optimizer, lr_schedule, lr_scale)
-        self._options = TrainingOptions(clip_norm, nan, autocast)
+        self._options = TrainingOptions(clip_norm, nan, autocast, accumulate)
         if data is not None and example_inputs is None and not isinstance(model, ModelGraph):
             raise ValueError(
                 "with data, give example_inputs too: the model must be seen before the first mini-batch is"
@@ -169,6 +178,8 @@ class Trainer:
         self._name = name
         self._run: Run | None = None
         self._num_samples = 0
+        self._progress = ProgressLine() if progress else None
+        self._watched: deque[StepHandle] = deque()
         self._has_ended = False
 
     def __enter__(self) -> Trainer:
@@ -218,11 +229,20 @@ class Trainer:
         if x is None and self._data is not None:
             run = self._under_way
             number, begun = run.num_steps, run.step_of_own_data()
-            return StepHandle(number, begun.metrics, begun.wait)
-        run = self._run or self._begin(x)
-        number, begun = run.num_steps, run.step(x, y)
-        self._num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
-        return StepHandle(number, begun.metrics, begun.wait)
+        else:
+            run = self._run or self._begin(x)
+            number, begun = run.num_steps, run.step(x, y)
+            self._num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
+        handle = StepHandle(number, begun.metrics, begun.wait)
+        if self._progress is not None:
+            self._watched.append(handle)
+            self._show_progress(self._progress)
+        return handle
+
+    def _show_progress(self, line: ProgressLine) -> None:
+        while self._watched and self._watched[0].done:
+            handle = self._watched.popleft()
+            line.put(handle.step, float(handle.metrics().loss), self._num_samples)
 
     def drain(self) -> None:
         """Finish all that was admitted, updates of partial rounds included."""
@@ -406,7 +426,8 @@ class Trainer:
         plan = self._plan
         if isinstance(plan, int):
             num = self._micro_batches or 4 * plan
-            profile = make_profile(graph, _micro_batch(x, num))
+            with _as_many_threads(self._where["resources"]):
+                profile = make_profile(graph, _micro_batch(x, num))
             return make_plan(profile, devices=plan, schedule=self._schedule, micro_batches=num, num_stages=plan)
         return plan if self._micro_batches is None else replace(plan, micro_batches=self._micro_batches)
 
@@ -436,6 +457,19 @@ class Trainer:
                     if name in state[kind]:
                         tensor.copy_(state[kind][name])
         return model
+
+
+@contextmanager
+def _as_many_threads(resources: Resources | None) -> Generator[None]:
+    """Let torch compute with as many threads as a stage process will."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(
+        max(1, int(default_resources(settings.current()).cpus if resources is None else resources.cpus))
+    )
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _micro_batch(x: Any, num: int) -> Any:
