@@ -172,7 +172,7 @@ def test_raising_names_the_parameters_before_anybody_has_updated() -> None:
 
 
 def test_schedules_that_cannot_wait_for_a_norm_refuse_it_and_say_why() -> None:
-    for name in ("pipedream", "zb_h2", "zb_v"):
+    for name in ("pipedream", "pipedream_2bw", "zb_h2", "zb_v"):
         with pytest.raises(ScheduleInvalid, match=f"clip_norm=1 cannot be had: {name} lets workers step at different"):
             TrainingOptions(clip_norm=1.0).schedule(name)
     with pytest.raises(ScheduleInvalid, match="nan='skip' needs a schedule with norm=True"):
