@@ -61,6 +61,8 @@ class Retained:
     position: Cut | None = None
     futures: dict[Worker, Future[Outcome]] | None = None
     is_done: bool = False
+    #: Whether it was done at least once, in this epoch or before.
+    was_done: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -244,7 +246,8 @@ class Controller:
         self._done_at, before = time.monotonic(), self._done_at
         if self._pace is not None and before and one.num:
             self._pace.step_took(self._done_at - before)
-        self._num_deaths = 0
+        if not one.was_done:  # what is only done again is no progress, if the death comes behind it each time
+            self._num_deaths, one.was_done = 0, True
         self._forget()
 
     def _forget(self) -> None:

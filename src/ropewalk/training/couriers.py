@@ -25,7 +25,7 @@ class Courier:
     def __init__(self, keep: Callable[[int, int, WorkerSnapshot], Future[Any]]) -> None:
         self._keep = keep
         self._errands: queue.SimpleQueue[_Errand | None] = queue.SimpleQueue()
-        self._delivered: queue.SimpleQueue[Kept] = queue.SimpleQueue()
+        self._delivered: queue.SimpleQueue[tuple[int, Kept]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def bring(self, seat: int, epoch: int, snapshot: WorkerSnapshot, took_s: float) -> None:
@@ -35,11 +35,13 @@ class Courier:
             self._thread.start()
         self._errands.put((seat, epoch, snapshot, took_s))
 
-    def delivered(self) -> tuple[Kept, ...]:
-        """What has arrived since this was last asked."""
+    def delivered(self, epoch: int) -> tuple[Kept, ...]:
+        """What has arrived since this was last asked; not what an epoch before sent, whose keepers let go of it."""
         found: list[Kept] = []
         while not self._delivered.empty():
-            found.append(self._delivered.get())
+            of_epoch, kept = self._delivered.get()
+            if of_epoch == epoch:
+                found.append(kept)
         return tuple(found)
 
     def close(self) -> None:
@@ -51,6 +53,6 @@ class Courier:
             seat, epoch, snapshot, took_s = errand
             try:
                 self._keep(seat, epoch, snapshot).result()
-                self._delivered.put(Kept(snapshot.cut, took_s, snapshot.size_bytes))
+                self._delivered.put((epoch, Kept(snapshot.cut, took_s, snapshot.size_bytes)))
             except Exception:  # the keeper is gone: the controller hears of it in its own way, and makes another one
                 pass

@@ -265,5 +265,5 @@ class Crew:
             tuple(weight for _, _, weight in losses),
             norm=None if verdict is None else verdict.norm,
             is_skipped=verdict is not None and verdict.skips,
-            kept=self._courier.delivered(),
+            kept=self._courier.delivered(self.assignment.epoch),
         )

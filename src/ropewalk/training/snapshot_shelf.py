@@ -42,7 +42,9 @@ class SnapshotShelf(Generic[S]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: The epoch that was begun last, and the cut that it went on from.
         self._epoch = 0
+        self._cut: Cut | None = None
         #: Of each worker, oldest first, the epochs in which they were taken and the snapshots.
         self._kept: dict[Worker, list[tuple[int, S]]] = {}
 
@@ -56,14 +58,14 @@ class SnapshotShelf(Generic[S]):
             if epoch < self._epoch:
                 snapshot.release()
                 return
-            self._forget(worker, lambda of, one: (of, one.cut) == (epoch, snapshot.cut))
-            # One that a later epoch goes on from is here already, as of the epoch that took it.
+            # One that a later epoch goes on from is here already perhaps, as of the epoch that took it.
+            self._forget(worker, lambda _, one: one is not snapshot and one.cut == snapshot.cut)
             kept = [(of, one) for of, one in self._kept.get(worker, []) if one is not snapshot] + [(epoch, snapshot)]
             self._kept[worker] = kept
             if len(kept) > NUM_KEPT:
                 self._forget(worker, lambda of, one: one is kept[0][1])
-            if [of for of, _ in kept[-NUM_KEPT:]] == [epoch] * NUM_KEPT:
-                # There is a second one of this epoch, so all have the first, and nothing older is wanted.
+            if [of for of, one in kept[-NUM_KEPT:] if one.cut != self._cut] == [epoch] * NUM_KEPT:
+                # There is a second one that this epoch took, so all have the first, and nothing older is wanted.
                 for other in list(self._kept):
                     self._forget(other, lambda of, one: of < epoch)
 
@@ -92,7 +94,7 @@ class SnapshotShelf(Generic[S]):
         Without it a cut that never became whole would take the place of this one when the next comes.
         """
         with self._lock:
-            self._epoch = epoch
+            self._epoch, self._cut = epoch, cut
             for worker in list(self._kept):
                 self._forget(worker, lambda of, one: one.cut != cut)
 

@@ -261,6 +261,8 @@ class StageProcess:
                 snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut)
                 crew.put(snapshot)
                 self._shelf.put(assignment.epoch, snapshot)
+                if assignment.keeper is not None:  # who may be new, and then nobody else has it
+                    self._courier.bring(assignment.keeper, assignment.epoch, snapshot, 0.0)
             case FromSnapshots(cut, places, _):
                 self._give_back(crew, as_state([self._snapshot_at(seat, of, cut) for of, seat in places.items()]))
             case FromState(state):
