@@ -1,0 +1,45 @@
+"""Copies of a model with other numbers in its parameters and buffers; the model may be on meta."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.pipeline.tracing.named_tensors import tensors_of
+
+
+def filled(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of a model that holds these numbers.
+
+    Args:
+        model: is not changed. What it has on meta is on the CPU in the copy.
+        tensors: parameters and buffers by name (the first, of one that has several); they are copied. The others keep
+            what the model has.
+
+    Raises:
+        ValueError: one is not given, and the model has it on meta.
+    """
+    parameters, buffers, _ = tensors_of(model)
+    own = {**parameters, **buffers}
+    if missing := [name for name, tensor in own.items() if tensor.is_meta and name not in tensors]:
+        raise ValueError(
+            f"there are no numbers for {missing[0]!r}{f' and {len(missing) - 1} others' if missing[1:] else ''}: "
+            f"{type(model).__name__} has them on the device 'meta', and they are not given"
+        )
+    # What deepcopy takes for those on meta, wherever the model holds them: ties stay, lists of weights too.
+    made = {id(tensor): _empty(tensor) for tensor in own.values() if tensor.is_meta}
+    copied = copy.deepcopy(model, dict[int, object](made))
+    parameters, buffers, _ = tensors_of(copied)
+    with torch.no_grad():
+        for name, tensor in {**parameters, **buffers}.items():
+            if name in tensors:
+                tensor.copy_(tensors[name])
+    return copied
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    empty = torch.empty_like(tensor, device="cpu", requires_grad=False)
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
