@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import ropewalk as rw
+from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
-from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, falling, graph_of
+from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, adam, falling, graph_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,3 +153,50 @@ def test_processes_equal_the_player_with_replicas_of_unequal_width_and_every_opt
     ]
     cases += [Case(schedule, 2, 1, "trees", "adam", snapshot_every=2) for schedule in SCHEDULES]
     compare_all(cases)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_states_checkpoints_and_new_widths_go_on_as_in_the_player(tmp_path: Path) -> None:
+    """Under another plan and schedule, from memory and from files, evaluated in between, and in half precision."""
+    graph, subject = graph_of("trees"), SUBJECTS["trees"]
+    first = Case("pipedream", 2, 1, "trees", "adam")
+    batches = first.batches()
+    alike: Any = {"seed": SEED, "lr_schedule": falling}
+    options: Any = {"autocast": torch.bfloat16}
+    with rw.Session() as session:
+
+        def both(plan: Plan) -> tuple[Player, Trainer]:
+            player = Player(graph, subject.loss_fn, adam, plan, options=TrainingOptions(**options), **alike)
+            return player, Trainer(graph, subject.loss_fn, adam, plan, session=session, **options, **alike)
+
+        player, trainer = both(first.plan)
+        with trainer:
+            train((player, trainer), batches[:7])
+            assert trainer.evaluate(batches[7:9]) == player.evaluate(batches[7:9])
+            state = copy.deepcopy(trainer.state_dict())
+            trainer.save(tmp_path).wait()
+        for plan in (Case("zb_v", 2, 1, "trees", "adam").plan, Case("one_f_one_b", 3, 1, "trees", "adam").plan):
+            player, trainer = both(plan)
+            with trainer:
+                player.load_state_dict(copy.deepcopy(state))
+                trainer.load_state_dict(state)
+                train((player, trainer), batches[7:12])
+                assert differences(trainer.state_dict(), player.state_dict()) == []
+                trainer.load(tmp_path)
+                train((trainer,), batches[7:12])
+                assert differences(trainer.state_dict(), player.state_dict()) == []
+        wide, _ = both(replace(Case("one_f_one_b", 3, (1, 2, 1), "trees", "adam").plan, micro_batches=4))
+        player, trainer = both(Case("one_f_one_b", 3, 1, "trees", "adam").plan)
+        with trainer:
+            train((player, trainer), batches[:5])
+            trainer.resize(1, 2)
+            wide.load_state_dict(copy.deepcopy(player.state_dict()))
+            train((wide, trainer), batches[5:10])
+            assert differences(trainer.state_dict(), wide.state_dict()) == []
+
+
+def train(both: Sequence[Any], batches: Sequence[tuple[Any, Any]]) -> None:
+    for x, y in batches:
+        for one in both:
+            one.step(x, y)
