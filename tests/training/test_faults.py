@@ -1,0 +1,321 @@
+"""Whatever goes wrong in a training, it comes to what it would have come to, or says what went wrong.
+
+Stages are killed at chosen actions, stopped, and made to raise; who hosts them and who launched them is killed, too.
+All share one session, so that processes are forked from one that has imported torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ropewalk as rw
+from ropewalk.errors import StageFailed, StageLost, StageStalled, TrainerFailed
+from ropewalk.testing import faults
+from ropewalk.training.checkpoint import read_manifest
+from ropewalk.training.patience import Patience
+from tests import conftest
+from tests.training.faulty_training import (
+    InBackward,
+    InForward,
+    InLoss,
+    InStep,
+    Job,
+    Learnt,
+    Once,
+    assert_near,
+    assert_same,
+    batch,
+    go_through,
+    go_wrong,
+    hang,
+    nothing_left,
+    pids,
+    sgd,
+    undisturbed,
+    use_all_memory,
+)
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """In place of the one for every test, which would end the session that all share: at the end of this module."""
+    before = conftest.Snapshot.take()
+    yield
+    conftest._end_sessions()
+    left = conftest._wait_until_gone(before)
+    assert not left, left.describe()
+
+
+@pytest.fixture(scope="module")
+def shared(_nothing_is_left: None) -> Generator[rw.Session]:
+    with rw.Session() as session:
+        trainer = Job(num_steps=1).trainer(session)
+        with trainer:  # the first one starts what forks processes, which stays
+            trainer.step(*batch(0))
+        yield session
+
+
+@pytest.fixture
+def session(shared: rw.Session) -> Generator[rw.Session]:
+    """After each test no stage process, descriptor or shared memory is left."""
+    with nothing_left(shared):
+        yield shared
+
+
+def at_action(pattern: str, action: faults.Action | None = None, **when: Any) -> Any:
+    return faults.at("stage.before_action", action or faults.kill(), detail=pattern, **when)
+
+
+@contextmanager
+def all_of(patterns: list[tuple[str, int]]) -> Generator[list[faults.Injected]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(at_action(pattern, after=after)) for pattern, after in patterns]
+
+
+# --- deaths -----------------------------------------------------------------------------------------------------------
+
+#: Of a schedule, what is killed in one run: the action, and how many like it each process does first.
+KILLED_AT = {
+    "one_f_one_b": [("F0:*v1", 2), ("R1:*", 14), ("B1:2v3", 0), ("A0v5/norm", 0), ("S0:1>*", 4), ("U1v6", 0)],
+    "pipedream": [("F0:5*", 0), ("S1:*", 7), ("B0:12*", 0), ("U1v18", 0), ("F1:23*", 0), ("R0:*", 5)],
+    "zb_h1": [("I0:1v1", 0), ("W1:3v2", 0), ("W0:0v3", 0), ("I1:2v5", 0)],
+}
+
+
+@pytest.mark.parametrize("schedule", KILLED_AT)
+def test_stages_that_are_killed_at_any_kind_of_action_change_nothing(session: rw.Session, schedule: str) -> None:
+    job = Job(schedule, clip_norm=0.5 if schedule == "one_f_one_b" else None)
+    with all_of(KILLED_AT[schedule]) as injected, job.trainer(session) as trainer:
+        found = go_through(trainer, job)
+        assert len(trainer.events) == len(injected)
+        assert all("was lost" in event for event in trainer.events)
+    assert [one.num_fired for one in injected] == [1] * len(injected)
+    assert_same(found, undisturbed(job))
+
+
+def test_a_stage_that_stops_answering_is_killed_and_replaced(session: rw.Session) -> None:
+    job = Job(num_steps=5)
+    patience = Patience(quiet_s=0.3, silent_s=1.0, max_deaths=8)
+    with at_action("B0:1v3", faults.stop()) as fault, job.trainer(session, patience=patience) as trainer:
+        found = go_through(trainer, job)
+        assert any("it has not answered for 1 s" in event for event in trainer.events)
+    assert fault.num_fired == 1
+    assert_same(found, undisturbed(job))
+
+
+def test_a_lost_replica_is_dropped_and_its_samples_are_redone_and_one_may_join_again(session: rw.Session) -> None:
+    job = Job(replicas=(1, 2), optimizer=sgd, num_steps=8)
+    # The first stage's only process must stay. Where it stands in the step the other replica shares is all the same.
+    with at_action("F1:3v2") as fault, job.trainer(session) as trainer:
+        handles = [trainer.step(*batch(step)) for step in range(4)]
+        trainer.drain()
+        assert [stage.replicas for stage in trainer.plan.stages] == [1, 1]
+        trainer.resize(1, 2)
+        assert [stage.replicas for stage in trainer.plan.stages] == [1, 2]
+        found = go_through(trainer, job, first=4)
+        found.losses[:0] = [[float(loss) for loss in handle.metrics().losses] for handle in handles]
+        assert [event.partition(":")[0] for event in trainer.events] == [
+            "the process of stage 1 was lost",
+            "training goes on with 2 workers",
+        ]
+    assert fault.num_fired == 1
+    assert_near(found, undisturbed(job))
+
+
+def test_with_fewer_processes_than_before_neighbours_take_over_stages(session: rw.Session) -> None:
+    job = Job(num_groups=3, num_steps=6)
+    patience = Patience(replace_s=0.3, max_restarts=0)
+    with at_action("B1:2v3") as fault, job.trainer(session, patience=patience) as trainer:
+        found = go_through(trainer, job)
+        assert len(trainer.plan.stages) == 2
+    assert fault.num_fired == 1
+    assert_same(found, undisturbed(job))
+
+
+def test_a_worker_and_its_keeper_who_die_at_once_are_lost_and_the_training_says_so(session: rw.Session) -> None:
+    job = Job(num_steps=6)
+    with job.trainer(session) as trainer:
+        for step in range(5):
+            trainer.step(*batch(step)).metrics()
+        for pid in pids(trainer):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(
+            StageLost, match=r"the snapshot of stage .* was kept by processes that are gone as well"
+        ) as lost:
+            trainer.step(*batch(5)).metrics()
+        assert "SIGKILL" in lost.value.cause
+        with pytest.raises(TrainerFailed, match="StageLost"):
+            trainer.step(*batch(5))
+
+
+def test_deaths_before_any_snapshot_and_amid_recovery_change_nothing(session: rw.Session) -> None:
+    job = Job("pipedream", num_steps=4)
+    with ExitStack() as stack:
+        injected = [
+            stack.enter_context(at_action("F1:1v*")),
+            stack.enter_context(faults.at("stage.before_assignment", faults.kill(), detail="1")),
+            stack.enter_context(at_action("B1:0v*")),
+            stack.enter_context(faults.at("stage.before_keeping", faults.kill(), detail="3")),
+        ]
+        with job.trainer(session) as trainer:
+            found = go_through(trainer, job)
+    assert [one.num_fired for one in injected] == [1, 1, 1, 1]
+    assert_same(found, undisturbed(job))
+
+
+def test_a_stage_that_dies_at_the_same_step_each_time_ends_the_training(session: rw.Session) -> None:
+    job = Job(num_steps=6)
+    # Steps 0 to 3 are done, those behind the snapshot again after each death.
+    with at_action("F1:0v5", times=0) as fault, job.trainer(session, patience=Patience(max_deaths=2)) as trainer:
+        with pytest.raises(StageLost, match=r"3 losses came in a row without a step done between them") as lost:
+            go_through(trainer, job)
+    assert fault.num_fired == 3
+    assert lost.value.stages == (1,)
+    assert "SIGKILL" in lost.value.cause
+
+
+# --- mistakes of the user ---------------------------------------------------------------------------------------------
+
+
+def with_layer(layer: Callable[[Any], nn.Module], once: Callable[[], None]) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), layer(once), nn.Linear(6, 6), nn.Linear(6, 3))
+
+
+def stepping(once: Callable[[], None], parameters: Any) -> torch.optim.Optimizer:
+    return InStep(parameters, once)
+
+
+def wrong_in(place: str, once: Callable[[], None]) -> Job:
+    match place:
+        case "forward":
+            return Job(model=functools.partial(with_layer, InForward, once), num_steps=6)
+        case "backward":
+            return Job(model=functools.partial(with_layer, InBackward, once), num_steps=6)
+        case "loss":
+            return Job(loss_fn=InLoss(once), num_steps=6)
+        case _:
+            return Job(optimizer=functools.partial(stepping, once), num_steps=6)
+
+
+@pytest.mark.parametrize("place", ["forward", "backward", "loss", "optimizer"])
+def test_what_a_user_raises_in_a_stage_arrives_with_where_it_was(
+    session: rw.Session, tmp_path: Path, place: str
+) -> None:
+    job = wrong_in(place, Once(tmp_path, go_wrong, at=3 if place == "optimizer" else 6))
+    with job.trainer(session) as trainer:
+        with pytest.raises(StageFailed) as failed:
+            go_through(trainer, job)
+        with pytest.raises(TrainerFailed, match="StageFailed"):
+            trainer.step(*batch(0))
+        with pytest.raises(TrainerFailed, match="StageFailed"):
+            trainer.state_dict()
+    error = failed.value
+    assert error.stage == {"optimizer": error.stage}.get(place, 1)
+    assert error.micro_batch == (None if place == "optimizer" else 1)
+    assert error.operator == ("3:0" if place == "forward" else error.operator)
+    shown = "".join(traceback.format_exception(error))
+    assert "go_wrong" in shown
+    assert "seven is not even" in shown
+
+
+def test_a_stage_that_is_out_of_memory_says_so(session: rw.Session, tmp_path: Path) -> None:
+    job = wrong_in("forward", Once(tmp_path, use_all_memory))
+    with job.trainer(session) as trainer, pytest.raises(StageFailed, match="allocate") as failed:
+        go_through(trainer, job)
+    assert failed.value.stage == 1
+
+
+def test_a_stage_that_answers_but_does_not_go_on_is_named(session: rw.Session, tmp_path: Path) -> None:
+    job = wrong_in("loss", Once(tmp_path, hang))
+    patience = Patience(quiet_s=0.2, silent_s=5.0, stalled_s=1.5)
+    with job.trainer(session, patience=patience) as trainer, pytest.raises(StageStalled) as stalled:
+        go_through(trainer, job)
+    assert "at F1:1" in str(stalled.value)
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_death_while_a_checkpoint_is_written_leaves_the_one_before(session: rw.Session, tmp_path: Path) -> None:
+    job = Job(num_steps=6)
+    with faults.at("stage.before_saving", faults.kill(), after=1) as fault, job.trainer(session) as trainer:
+        trainer.step(*batch(0))
+        first = trainer.save(tmp_path).wait()
+        trainer.step(*batch(1))
+        with pytest.raises(StageLost, match="checkpoints before it are whole"):
+            trainer.save(tmp_path).wait()
+        assert fault.num_fired == 1
+        assert read_manifest(tmp_path).path == first
+        assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [first.name]
+        trainer.step(*batch(2))
+        third = trainer.save(tmp_path).wait()
+        read_manifest(tmp_path).verify()
+        for step in (3, 4, 5):
+            trainer.step(*batch(step))
+        trainer.load(third)
+        found = go_through(trainer, job, first=3)
+    assert_same(Learnt(undisturbed(job).losses[:3] + found.losses, found.state), undisturbed(job))
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupt_when(has_come: Callable[[], bool]) -> Generator[None]:
+    """Ctrl-C as soon as something has come; whatever waits then is ended by it."""
+
+    def strike() -> None:
+        due = time.monotonic() + 30
+        while not has_come() and time.monotonic() < due:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("where", ["step", "metrics", "recovery"])
+def test_an_interrupt_arrives_and_the_block_ends_all_processes(session: rw.Session, where: str) -> None:
+    job = Job(num_steps=8)
+    with ExitStack() as stack:
+        slow = stack.enter_context(
+            faults.at("stage.before_assignment", faults.delay(60), detail="1")
+            if where == "recovery"
+            else at_action("B1:0v3", faults.delay(60))
+        )
+        if where == "recovery":
+            stack.enter_context(at_action("B1:0v3"))
+        trainer = stack.enter_context(job.trainer(session))
+        handle = trainer.step(*batch(0))
+        with interrupt_when(lambda: slow.num_fired > 0):
+            for step in range(1, 4 if where == "metrics" else 8):
+                handle = trainer.step(*batch(step))
+            handle.metrics()
+        with pytest.raises(TrainerFailed, match="KeyboardInterrupt"):
+            trainer.step(*batch(0))
+        began = time.monotonic()
+        trainer.close(0.5)
+        assert time.monotonic() - began < 10
