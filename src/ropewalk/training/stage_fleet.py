@@ -10,6 +10,7 @@ gone, and one that does not even answer to its name is killed, so that it is gon
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -134,8 +135,7 @@ class StageFleet:
         """Wait until processes sit there; gives those where none came in time, with what is known."""
         missing = [seat for seat in seats if seat not in self.present]
         asked = {seat: self.client(seat).hello.future() for seat in missing}
-        for future in asked.values():
-            future.add_done_callback(lambda _: self._bell.ring())
+        self._ring_when_done(asked)
         due = time.monotonic() + timeout_s
         failed: dict[int, str] = {}
         while asked and time.monotonic() < due:
@@ -196,8 +196,7 @@ class StageFleet:
         silence = Silence(self._patience.quiet_s, self._patience.silent_s)
         began = time.monotonic()
         silence.went_on(began)
-        for future in futures.values():
-            future.add_done_callback(lambda _: self._bell.ring())
+        self._ring_when_done(futures)
         while True:
             self._bell.wait_until(lambda: self._is_settled(futures, seats), _LOOK_S)
             if self._is_settled(futures, seats):
@@ -209,8 +208,7 @@ class StageFleet:
     def abort(self, seats: Iterable[int], epoch: int) -> None:
         """Have those that live drop what they do in an epoch; who cannot is given up."""
         asked = {seat: self.client(seat).abort.future(epoch) for seat in seats if seat in self.present}
-        for future in asked.values():
-            future.add_done_callback(lambda _: self._bell.ring())
+        self._ring_when_done(asked)
         self._bell.wait_until(
             lambda: all(future.done() or seat not in self.present for seat, future in asked.items()),
             self._patience.silent_s,
@@ -261,14 +259,7 @@ class StageFleet:
         now = time.monotonic()
         names = {str(seat): seat for seat in awaited}
         for name in silence.to_ask(names, now):
-            answered = self.client(names[name]).ping.future()
-            answered.add_done_callback(
-                lambda future, name=name: (
-                    silence.answered(name, time.monotonic())
-                    if not future.cancelled() and future.exception() is None
-                    else None
-                )
-            )
+            self.client(names[name]).ping.future().add_done_callback(functools.partial(_answered, silence, name))
         for name in silence.overdue(now):
             silence.forget(name)
             self.give_up(names[name], f"it has not answered for {self._patience.silent_s:g} s")
@@ -278,6 +269,13 @@ class StageFleet:
                 f"that is what it takes. Where they stand:\n{self._where(awaited)}",
                 waited_s=self._patience.stalled_s,
             )
+
+    def _ring_when_done(self, futures: Mapping[Any, Future[Any]]) -> None:
+        for future in futures.values():
+            future.add_done_callback(self._ring)
+
+    def _ring(self, _: Future[Any]) -> None:
+        self._bell.ring()
 
     def give_up(self, seat: int, why: str) -> None:
         """Kill a process that is of no use any more."""
@@ -297,6 +295,11 @@ class StageFleet:
             except Exception as error:
                 lines.append(f"  {self.present.get(seat, seat)}: {type(error).__name__}: {error}")
         return "\n".join(lines)
+
+
+def _answered(silence: Silence, name: str, future: Future[Any]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        silence.answered(name, time.monotonic())
 
 
 def _cause_of(error: BaseException) -> str:

@@ -33,11 +33,10 @@ from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
-from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
 from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
-from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.processes.fleet import default_resources
@@ -80,7 +79,8 @@ class Trainer:
         model: in train mode. Or its graph, from `ropewalk.pipeline.trace`. Or a function without arguments that makes
             it: then no process, not even this one, ever holds more of it than its own stages.
         loss_fn: of the model's outputs and the labels of a micro-batch; runs in the last stage.
-        optimizer: makes the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`.
+        optimizer: makes the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`;
+            a function with an argument called `named_parameters` gets pairs of name and parameter, for groups.
         plan: from `ropewalk.pipeline.plan`; or how many devices there are: the model is then profiled with the first
             micro-batch, and planned for that many processes of this kind. None: one process.
         schedule: by name, or an object; None: the plan's.
@@ -118,7 +118,7 @@ class Trainer:
         self,
         model: nn.Module | ModelGraph | Callable[[], nn.Module],
         loss_fn: Callable[[Any, Any], Any],
-        optimizer: OptimizerFactory,
+        optimizer: StageOptimizer,
         plan: Plan | int | None = None,
         *,
         schedule: str | Schedule | None = None,
@@ -338,9 +338,9 @@ class Trainer:
         for path in map(Path, paths):
             planned = ideal_timeline(run.plan, run.schedule, measured)
             if path.suffix == ".json":
-                path.write_bytes(planned_and_measured_trace(planned, measured))
+                path.write_bytes(planned_and_measured_trace(planned, measured, called="ideal"))
             elif path.suffix == ".svg":
-                path.write_text(planned_and_measured_svg(planned, measured))
+                path.write_text(planned_and_measured_svg(planned, measured, called="ideal"))
             else:
                 raise ValueError(f"a timeline is written to .json (for Perfetto) or .svg (a picture), not to {path}")
         return measured
