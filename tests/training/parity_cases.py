@@ -237,7 +237,12 @@ class Case:
         if not isinstance(self.replicas, int):
             return 5
         workers = self.num_groups * self.replicas
-        least = {"zb_v": 2 * workers, "zb_h2": 2 * workers - self.replicas, "interleaved": -(-4 // workers) * workers}
+        least = {
+            "pipedream_2bw": workers,
+            "interleaved": -(-4 // workers) * workers,
+            "zb_h2": 2 * workers - self.replicas,
+            "zb_v": 2 * workers,
+        }
         return max(4, least.get(self.schedule, 0))
 
     @property
