@@ -1,10 +1,10 @@
 """A layer that computes nothing and takes its time: a stage of such layers is an emulated device.
 
 Forward, input gradient and weight gradient sleep for their seconds, apart. The weight is a real one, in a small linear
-call, so that a split backward leaves it to W; there a hook of it sleeps. The copy of the activation, the only work, is
-within the time of the forward.
+call, so that a split backward leaves it to W; there a hook of it sleeps. Activations and gradients are as large as
+asked for, and nobody writes them anew: a device would do that, not the cores that are shared here.
 
-    y = x, but y[0, 0] = x[0, 0] (1 + w)        gradients are true but for that x[0, 0] is a constant in the product
+    y = 0, but y[0, 0] = x[0, 0] (1 + w)        gradients are true but for that x[0, 0] is a constant in the product
 
 `time.sleep` comes back late: by 50 µs for the timer's slack, which is switched off here, and by some 30 to 100 µs until
 a sleeping core is awake. Each process aims so much earlier as it came late before (a running mean, at most 150 µs), so
@@ -48,12 +48,11 @@ class _Sleeper:
 
 
 _SLEEPER = _Sleeper()
-#: Seconds that sleeps took beyond what was asked, the newest ones; for the tests of this file.
 sleep_until = _SLEEPER.until
 
 
 class Sleeping(nn.Module):
-    """One layer of an emulated device; its inputs have two dimensions.
+    """One layer of an emulated device; its inputs have two dimensions, and only their first element counts.
 
     Args:
         forward_s: of a micro-batch, like the others.
@@ -70,7 +69,7 @@ class Sleeping(nn.Module):
         begun_s = time.perf_counter()
         forward_s, input_gradient_s, weight_gradient_s = self.seconds
         _sleep_in_gradient(self.weight, weight_gradient_s)
-        shift = functional.linear(x.detach()[:1, :1], self.weight)
+        shift = functional.linear(x.detach()[:1, :1].clone(), self.weight)
         y = cast("Tensor", cast("Any", _Passing).apply(x, shift, input_gradient_s))
         sleep_until(begun_s + forward_s)
         return y
@@ -80,14 +79,29 @@ class _Passing(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shift: Tensor, seconds: float) -> Tensor:
         ctx.seconds = seconds
-        y = x.clone()
-        y[:1, :1] += shift
-        return y
+        return _with_first(x, x[:1, :1] + shift)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        sleep_until(time.perf_counter() + ctx.seconds)
-        return gradient, gradient[:1, :1].clone(), None
+        begun_s = time.perf_counter()
+        first = gradient[:1, :1].clone()
+        in_x = _with_first(gradient, first)
+        sleep_until(begun_s + ctx.seconds)
+        return in_x, first, None
+
+
+#: What lies in the device's memory, so to say: zeros that nobody has to write again.
+_ZEROS: list[Tensor] = []
+_NUM_ZEROS = 16
+
+
+def _with_first(like: Tensor, first: Tensor) -> Tensor:
+    """Zeros but for the first element, in memory that is used again: what is sent is copied long before."""
+    if not _ZEROS or _ZEROS[0].shape != like.shape:
+        _ZEROS[:] = [torch.zeros_like(like) for _ in range(_NUM_ZEROS)]
+    _ZEROS.append(_ZEROS.pop(0))
+    _ZEROS[-1][:1, :1] = first
+    return _ZEROS[-1].detach()
 
 
 def _sleep_in_gradient(weight: Tensor, seconds: float) -> None:
