@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, cast
 
 from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.stages.losses import kind_of
 from ropewalk.pipeline.stages.micro_batches import Piece, split
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
@@ -76,7 +77,7 @@ class OwnData:
             raise ValueError(f"the data has ended before step {step}; make it endless, or take fewer steps") from None
         if not (isinstance(pair, tuple | list) and len(cast("list[Any]", pair)) == 2):
             raise ValueError(
-                f"data gives mini-batches that are pairs (x, y), but step {step} got {type(pair).__name__}"
+                f"data gives mini-batches that are pairs (x, y), but in step {step} it gave {kind_of(pair)}"
             )
         return cast("tuple[Any, Any]", pair)
 
