@@ -147,7 +147,7 @@ class ProcessRun:
     def save(self, folder: Path, keep: int | None) -> Saving:
         """Copies are taken before this returns; files are written while training goes on."""
         if self._saving is not None:
-            self._saving.wait()
+            self._saving.settle()
         self.drain()
         writing = begin(folder, self.num_steps, keep=keep)
         facts = {"num_steps": self.num_steps, "seed": self._controller.seed, "schedule": self.schedule.name}
@@ -195,7 +195,7 @@ class ProcessRun:
     def close(self, grace_s: float | None = None) -> None:
         try:
             if self._saving is not None and grace_s is None:
-                self._saving.wait()
+                self._saving.settle()
         finally:
             self._controller.close(grace_s)
 

@@ -17,6 +17,7 @@ class Saving:
 
     def __init__(self, result: Future[Path]) -> None:
         self._result = result
+        self._is_told = False
 
     @classmethod
     def done_at(cls, path: Path) -> Saving:
@@ -58,4 +59,12 @@ class Saving:
             StageLost: a process died while it was written; the checkpoint before is untouched.
             OSError: it cannot be written there.
         """
-        return self._result.result(timeout_s)
+        try:
+            return self._result.result(timeout_s)
+        finally:
+            self._is_told = self._result.done()
+
+    def settle(self) -> None:
+        """Wait until it is over; raises what `wait` would, if nobody has heard that yet."""
+        if not self._is_told:
+            self.wait()

@@ -210,13 +210,13 @@ class StageProcess:
                     self._commands.get()()
                 while not self._commands.empty():
                     self._commands.get()()
-                if self._crew is not None:
+                if self._crew is not None and not self._is_stopping:
                     self._compute(self._crew)
         finally:
             self._has_ended.set()
             self._courier.close()
-            if self._crew is not None:
-                self._crew.close()
+            # Calls that wait for steps would hold up the end of the process.
+            self._give_up(ExchangeAborted("this process ends", epoch=self._epoch))
 
     def _compute(self, crew: Crew) -> None:
         try:
