@@ -45,6 +45,7 @@ def test_a_model_on_meta_has_the_bytes_of_the_model_and_times_of_their_size(name
         assert len(measured) < 0.8 * sum(not one.is_input for one in found.operators), "layers are alike"
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("one_thread")
 def test_no_more_than_one_operator_is_in_memory() -> None:
     def profiled(*widths: int) -> None:  # all different: each layer is measured
