@@ -23,10 +23,13 @@ from torch import nn
 
 import ropewalk as rw
 from ropewalk.errors import StageFailed, StageLost, StageStalled, TrainerFailed
+from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.testing import faults
 from ropewalk.training.checkpoint import read_manifest
 from ropewalk.training.patience import Patience
 from tests import conftest
+from tests.scenarios.launchers import launcher, wait_until_gone
 from tests.training.faulty_training import (
     InBackward,
     InForward,
@@ -35,6 +38,7 @@ from tests.training.faulty_training import (
     Job,
     Learnt,
     Once,
+    adam,
     assert_near,
     assert_same,
     batch,
@@ -106,6 +110,39 @@ def test_stages_that_are_killed_at_any_kind_of_action_change_nothing(session: rw
         assert all("was lost" in event for event in trainer.events)
     assert [one.num_fired for one in injected] == [1] * len(injected)
     assert_same(found, undisturbed(job))
+
+
+def kinds_of(job: Job) -> dict[str, int]:
+    """By kind and stage, such as "F0:", how often a worker does it in a step."""
+    plan = job.plan_of(job.graph)
+    options = TrainingOptions(clip_norm=job.clip_norm)
+    stream = options.schedule(job.schedule).stream(plan)
+    stream.admit(plan.micro_batches)
+    lists = stream.admit(plan.micro_batches).values()
+    codes = [f"{action.kind.value}{action.stage}" for actions in lists for action in actions]
+    return {code: -(-codes.count(code) // plan.stages[int(code[1:])].replicas) for code in codes}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_stage_killed_at_every_kind_of_action_of_every_schedule(
+    shared: rw.Session, schedule: str, replicas: int
+) -> None:
+    clip_norm = None if SCHEDULES[schedule].refuses_norm else 0.5
+    job = Job(schedule, replicas=replicas, num_steps=7, clip_norm=clip_norm, optimizer=adam if replicas == 1 else sgd)
+    for number, (code, per_step) in enumerate(kinds_of(job).items()):
+        after = per_step * (number % 5) + number % per_step
+        with at_action(f"{code}[:v]*", after=after) as fault, nothing_left(shared), job.trainer(shared) as trainer:
+            found = go_through(trainer, job)
+            assert len(trainer.events) >= 1, code
+            same_plan = trainer.plan.workers == job.plan_of(job.graph).workers
+        assert fault.num_fired == 1
+        if same_plan:
+            assert_same(found, undisturbed(job))
+        elif SCHEDULES[schedule].flushes:
+            assert_near(found, undisturbed(job))
 
 
 def test_a_stage_that_stops_answering_is_killed_and_replaced(session: rw.Session) -> None:
@@ -295,6 +332,35 @@ def interrupt_when(has_come: Callable[[], bool]) -> Generator[None]:
     finally:
         thread.join()
         signal.signal(signal.SIGINT, before)
+
+
+LAUNCHED = """
+    import torch
+    import ropewalk as rw
+    from tests.training.faulty_training import Job, batch, pids
+
+    if __name__ == "__main__":
+        torch.set_num_threads(1)
+        with rw.Session() as session, Job(num_steps=1).trainer(session) as trainer:
+            trainer.step(*batch(0)).metrics()
+            say(*tree())
+            step = 1
+            while True:
+                trainer.step(*batch(step))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_runs_on_without_the_launcher(session: rw.Session, tmp_path: Path, number: signal.Signals) -> None:
+    path = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[2])))
+    with launcher(LAUNCHED, tmp_path, PYTHONPATH=path.strip(os.pathsep), OMP_NUM_THREADS="1") as script:
+        children = [int(pid) for pid in script.line().split()]
+        assert len(children) >= 3
+        script.signal(number)
+        wait_until_gone(children, 10.0)
+        code, _, errors = script.end()
+    assert code == -number or (code, number) == (1, signal.SIGINT), errors
+    assert number == signal.SIGKILL or "KeyboardInterrupt" in errors
 
 
 @pytest.mark.parametrize("where", ["step", "metrics", "recovery"])
