@@ -70,7 +70,7 @@ bench: $(STAMPS)/bench
 	@$(BIN)/python benchmarks/pool.py; first=$$?; $(BIN)/python benchmarks/calls.py && exit $$first
 
 soak: $(STAMPS)/test
-	$(BIN)/python -m pytest -m soak --timeout 3600
+	$(BIN)/python -m pytest -m soak --timeout 3600 -o faulthandler_timeout=0
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -74,8 +74,7 @@ def compare(case: Case, session: rw.Session) -> None:
         handles, found = trained(trainer, case)
         assert all(handle.done for handle in handles)
         metrics = [handle.metrics() for handle in handles]
-        assert trainer._run is not None
-        records, counters = trainer._run.records(), trainer._run.counters()
+        records, counters = trainer.records(), trainer._run.counters()
     for told in ("losses", "gradient_norm", "is_skipped"):
         assert differences([getattr(one, told) for one in metrics], [getattr(one, told) for one in steps], told) == []
     assert any(one.is_skipped for one in steps) == case.skips_nan

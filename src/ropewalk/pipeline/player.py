@@ -12,7 +12,6 @@ model stops everything, and every exception has its whole traceback.
 
 from __future__ import annotations
 
-import copy
 import time
 import weakref
 from collections import deque
@@ -22,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import PlanInvalid, PlayerFailed, ScheduleInvalid
@@ -47,6 +45,7 @@ from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.taking_turns import take_turns
+from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
@@ -247,13 +246,7 @@ class Player:
     def to_module(self) -> nn.Module:
         """A copy of the model with the newest weights and buffers; drains first."""
         state = self.state_dict()
-        module = copy.deepcopy(self.graph.model)
-        with torch.no_grad():
-            for kind, named in (("parameters", module.named_parameters()), ("buffers", module.named_buffers())):
-                for name, tensor in named:
-                    if name in state[kind]:
-                        tensor.copy_(state[kind][name])
-        return module
+        return filled(self.graph.model, {**state["parameters"], **state["buffers"]})
 
     def state_dict(self) -> dict[str, Any]:
         """All that a new player needs to go on from here, by the names of the user's model; drains first.

@@ -12,7 +12,6 @@ hands it to a run: on processes (`process_run`), or in this thread (`inline_run`
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -28,15 +27,16 @@ from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.planning import plan as make_plan
-from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
-from ropewalk.pipeline.stages.tensor_source import TensorSource
+from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
+from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.processes.fleet import default_resources
@@ -56,6 +56,7 @@ from ropewalk.training.planned_and_measured import (
 )
 from ropewalk.training.process_run import ProcessRun
 from ropewalk.training.progress import ProgressLine
+from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import MakesExchange, check_exchange
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import Run
@@ -177,6 +178,7 @@ class Trainer:
         }
         self._name = name
         self._run: Run | None = None
+        self._graph: ModelGraph | None = None
         self._num_samples = 0
         self._progress = ProgressLine() if progress else None
         self._watched: deque[StepHandle] = deque()
@@ -292,13 +294,11 @@ class Trainer:
         """
         self._under_way.load(Path(folder))
 
-    def to_module(self, model: nn.Module | None = None) -> nn.Module:
-        """The model with the newest weights and buffers; drains first.
-
-        Args:
-            model: is filled, and returned; None: a copy of the model that was given, or a new one of its factory.
-        """
-        return self._filled(model, self.state_dict())
+    def to_module(self) -> nn.Module:
+        """A copy of the model with the newest weights and buffers; drains first."""
+        state = self._under_way.state_dict()
+        assert self._graph is not None
+        return filled(self._graph.model, {**state["parameters"], **state["buffers"]})
 
     # --- changing it --------------------------------------------------------------------------------------------------
 
@@ -322,6 +322,10 @@ class Trainer:
     def events(self) -> tuple[str, ...]:
         """What happened that a person should know, such as deaths, oldest first."""
         return tuple(self._under_way.events)
+
+    def records(self) -> Mapping[Worker, WorkerRecord]:
+        """What each worker did of late, action by action, for an evaluation of your own; drains first."""
+        return self._under_way.records()
 
     def timeline(self, *paths: str | Path, num_steps: int = 1) -> MeasuredTimeline:
         """What each worker did in the last steps, and when; drains first.
@@ -374,6 +378,7 @@ class Trainer:
         if self._has_ended:
             raise RuntimeError("this trainer was closed; make a new one, and load what the last one saved")
         graph, source = self._seen(x)
+        self._graph = graph
         plan = self._planned(graph, x)
         order = self._options.schedule(plan.schedule if self._schedule is None else self._schedule)
         order.check(plan)
@@ -406,7 +411,7 @@ class Trainer:
     def _seen(self, x: Any) -> tuple[ModelGraph, TensorSource | None]:
         """The model's graph, and where its first numbers come from; None: from the model."""
         model = self._model
-        source: TensorSource | None = None if self._weights is None else SafetensorsFiles(self._weights)
+        source: TensorSource | None = None
         if isinstance(model, ModelGraph):
             graph = model
         elif isinstance(model, nn.Module):
@@ -414,7 +419,9 @@ class Trainer:
         else:
             built = build(model, self._seed)
             graph = trace(built.model, x)
-            source = source or Initialised(model, self._seed, built.numbers)
+            source = Initialised(model, self._seed, built.numbers)
+        if self._weights is not None:
+            source = SafetensorsFiles(self._weights, otherwise=Given(graph.buffers))
         if not graph.model.training:
             raise ValueError(
                 f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
@@ -446,17 +453,6 @@ class Trainer:
             exchange=self._exchange,
         )
         return InlineRun(player, self._data)
-
-    def _filled(self, model: nn.Module | None, state: Mapping[str, Any]) -> nn.Module:
-        if model is None:
-            given = self._model.model if isinstance(self._model, ModelGraph) else self._model
-            model = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
-        with torch.no_grad():
-            for kind, named in (("parameters", model.named_parameters()), ("buffers", model.named_buffers())):
-                for name, tensor in named:
-                    if name in state[kind]:
-                        tensor.copy_(state[kind][name])
-        return model
 
 
 @contextmanager

@@ -1,0 +1,82 @@
+"""Replicas of a stage that average by an exchange of `ropewalk.exchange`, on processes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import ropewalk as rw
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange import GDSEC, AllGather, AllReduce, Exchange, ParameterServer
+from ropewalk.pipeline.tracing.tracer import trace
+from tests.pipeline.played_plans import plan_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STEPS = 12
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(10, 24), nn.Tanh(), nn.Linear(24, 12), nn.Tanh(), nn.Linear(12, 4))
+
+
+def batches() -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(STEPS, 16, 10, generator=generator)
+    return [(one, one[:, :4].argmax(1)) for one in x]
+
+
+def test_replicas_average_by_an_exchange_as_in_one_thread() -> None:
+    with rw.Session() as session:
+        _compare(session, functools.partial(AllReduce, "none"), "one_f_one_b", 1e-6)
+        _compare(session, functools.partial(AllGather, GDSEC(c=5.0, beta=0.01), mode="sparse"), "pipedream", 0.0)
+
+
+def _compare(session: rw.Session, make: Callable[[], Exchange], schedule: str, nearness: float) -> None:
+    graph = trace(network(), (torch.randn(4, 10),))
+    ids = [one.id for one in graph.operators]
+    plan = plan_of(graph, [ids[:3], ids[3:]], schedule=schedule, micro_batches=4, replicas=2)
+
+    def trainer(*, inline: bool) -> rw.Trainer:
+        return rw.Trainer(
+            graph,
+            functional.cross_entropy,
+            lambda parameters: torch.optim.SGD(parameters, 0.2),
+            plan,
+            exchange=make,
+            inline=inline,
+            session=None if inline else session,
+            snapshot_every=2,
+        )
+
+    with trainer(inline=True) as alone, trainer(inline=False) as spread:
+        for x, y in batches():
+            alone.step(x, y)
+            spread.step(x, y)
+        wanted, found = alone.state_dict()["parameters"], spread.state_dict()["parameters"]
+        start = dict(graph.model.named_parameters())
+        errors = {name: float((found[name] - one).detach().abs().max()) for name, one in wanted.items()}
+        assert {name: error for name, error in errors.items() if error > nearness} == {}
+        assert all(not torch.allclose(one, start[name], atol=1e-3) for name, one in wanted.items()), "it has learnt"
+        report = spread.report()
+        assert any(worker.exchange is not None for worker in report.workers)
+
+
+def test_what_cannot_average_replicas_is_refused_by_name() -> None:
+    def trainer(exchange: object) -> rw.Trainer:
+        return rw.Trainer(network(), nn.CrossEntropyLoss(), torch.optim.SGD, 1, exchange=exchange)  # type: ignore[arg-type]
+
+    with pytest.raises(ExchangeInvalid, match="a parameter server does not go with them; use AllReduce or AllGather"):
+        trainer(functools.partial(ParameterServer, None))
+    with pytest.raises(
+        ExchangeInvalid, match=r"give a function that does, such as functools.partial\(AllReduce, ...\)"
+    ):
+        trainer(AllReduce())
+    with pytest.raises(ExchangeInvalid, match="gd_sec"):
+        trainer("gd_sek")
