@@ -103,7 +103,9 @@ class StageFleet:
 
     def start(self) -> None:
         """Start all processes; returns before they are up."""
-        self._running = self._program.launch(engine=self._engine, session=self._session)
+        # Never threads, whatever the mode of programs is: torch has one random generator for all threads of a process,
+        # and one number of threads. For a debugger there is `inline`.
+        self._running = self._program.launch("processes", self._engine, session=self._session)
         self._clients = self._running.client(STAGES)
 
     def close(self, grace_s: float | None = None) -> None:
