@@ -74,6 +74,7 @@ def compare(case: Case, session: rw.Session) -> None:
         handles, found = trained(trainer, case)
         assert all(handle.done for handle in handles)
         metrics = [handle.metrics() for handle in handles]
+        assert trainer._run is not None
         records, counters = trainer.records(), trainer._run.counters()
     for told in ("losses", "gradient_norm", "is_skipped"):
         assert differences([getattr(one, told) for one in metrics], [getattr(one, told) for one in steps], told) == []
