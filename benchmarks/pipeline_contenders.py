@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol
@@ -172,6 +173,7 @@ class Ours:
         loss_fn: of outputs and labels.
         plan: None: the job's, with sizes measured in one pass.
         optimizer: None: that of everybody.
+        own_data: stages read inputs and labels by themselves, as the ranks of the other contenders do.
         options: further ones of the trainer.
     """
 
@@ -182,10 +184,12 @@ class Ours:
         *,
         plan: Plan | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+        own_data: bool = False,
         **options: Any,
     ) -> None:
         torch.set_num_threads(1)
-        model, self._x, self._y = job.built()
+        model, x, y = job.built()
+        self._batch = () if own_data else (x, y)
         self._open = contextlib.ExitStack()
         self.trainer = self._open.enter_context(
             Trainer(
@@ -193,7 +197,8 @@ class Ours:
                 loss_fn,
                 optimizer or sgd,
                 plan or job.plan(),
-                example_inputs=self._x[: len(self._x) // job.micro_batches],
+                example_inputs=x[: len(x) // job.micro_batches],
+                data=functools.partial(_mini_batches, job) if own_data else None,
                 inline=bool(os.environ.get("BENCHMARK_INLINE")),
                 **options,
             )
@@ -205,9 +210,9 @@ class Ours:
         before = probes.cpu_s(family)
         begun = time.perf_counter()
         for _ in range(num - 1):
-            self.trainer.step(self._x, self._y)
+            self.trainer.step(*self._batch)
         before_last()
-        handle = self.trainer.step(self._x, self._y)
+        handle = self.trainer.step(*self._batch)
         loss = float(handle.metrics().loss)
         elapsed = time.perf_counter() - begun
         cpu_s = 0.0 if family != probes.family() else probes.cpu_s(family) - before  # of one that died nobody knows
@@ -215,6 +220,12 @@ class Ours:
 
     def close(self) -> None:
         self._open.close()
+
+
+def _mini_batches(job: Job, first_step: int) -> Iterator[tuple[Tensor, Tensor]]:
+    _, x, y = job.built()
+    while True:
+        yield x, y
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
@@ -226,6 +237,7 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 
 OPENERS: dict[str, Callable[[Job, Loss], Contender]] = {
     "ropewalk": lambda job, loss_fn: Ours(job, loss_fn),
+    "own data": lambda job, loss_fn: Ours(job, loss_fn, own_data=True),
     "torch": lambda job, loss_fn: Children(pipelining, job.num_workers, job, loss_fn),
     "single": lambda job, loss_fn: Children(single, 1, job, loss_fn),
 }

@@ -1,4 +1,7 @@
-"""Real models on two processes: against what a pipeline can reach at all, and against torch.distributed.pipelining."""
+"""Real models on two processes: against what a pipeline can reach at all, and against torch.distributed.pipelining.
+
+Everybody's processes have inputs and labels already: ours are given `data=`, and the launcher sends no tensors.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,17 @@ from pipeline_contenders import opened
 from pipeline_jobs import Job, mlp, pointwise, transformer
 from pool_rows import Line
 
+OURS_AND_TORCHS = {"ropewalk": "own data", "torch": "torch"}
+
 
 def realistic(what: str, job: Job) -> Row:
     """Equal stages: the bound is the single process's time, split evenly, and the time to fill and drain."""
 
     def row(bench: Bench) -> Iterator[Line]:
         jobs = {
-            f"{kind} {schedule}": (kind, replace(job, schedule=schedule))
+            f"{name} {schedule}": (kind, replace(job, schedule=schedule))
             for schedule in ("gpipe", "one_f_one_b")
-            for kind in ("ropewalk", "torch")
+            for name, kind in OURS_AND_TORCHS.items()
         }
         with opened({**jobs, "single": ("single", job)}) as contenders:
             steps = bench.steps(contenders, rounds=min(3, bench.rounds))
@@ -45,7 +50,9 @@ def with_room(what: str, make: Callable[[], Job]) -> Row:
 
     def row(bench: Bench) -> Iterator[Line]:
         job = make()
-        with opened({kind: (kind, job) for kind in ("ropewalk", "torch", "single")}) as contenders:
+        with opened(
+            {name: (kind, job) for name, kind in [*OURS_AND_TORCHS.items(), ("single", "single")]}
+        ) as contenders:
             steps = bench.steps(contenders)
         yield from against_torch(what, steps, 1.15)
 
