@@ -69,6 +69,8 @@ class FromSnapshots:
     places: Mapping[Worker, int]
     #: Whether the plan is the one of that epoch, so that all versions of the weights are taken up again.
     same_plan: bool
+    #: Which took the snapshots, or went on from them. Under another plan the same numbers are another place.
+    epochs: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

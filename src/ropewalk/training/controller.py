@@ -285,7 +285,9 @@ class Controller:
         self._position = start
         missing: dict[int, str] = {}
         if len(self._fleet.present) < len(self.plan.workers):  # new ones are on their way
-            missing = self._fleet.take_seats(range(self._fleet.num), self._patience.replace_s)
+            missing = self._fleet.take_seats(
+                range(self._fleet.num), self._patience.replace_s, enough=len(self.plan.workers)
+            )
         seats = sorted(self._fleet.present)
         if len(seats) < len(self.plan.workers):
             raise SeatsLost(missing)
@@ -322,8 +324,13 @@ class Controller:
             self._seats,
             origin,
             start,
-            None if self._pace is None else (self._seats[worker] + 1) % self._fleet.num,
+            None if self._pace is None else self._keeper_of(self._seats[worker]),
         )
+
+    def _keeper_of(self, seat: int) -> int:
+        """The next one who is there; a process that is up again, but was not needed, is not asked for what it keeps."""
+        seats = sorted(self._fleet.present)
+        return seats[(seats.index(seat) + 1) % len(seats)] if seat in seats else seat
 
     def _guarded(self, do: Callable[[], object]) -> None:
         """Do something, and if processes die in it, recover and do it again; other failures end the training."""
@@ -355,7 +362,8 @@ class Controller:
             self.plan = plan
         same_plan = plan is self._cut_plan
         if self._cut is not None:
-            self._origin = FromSnapshots(self._cut, self._places(lost, self._cut, same_plan=same_plan), same_plan)
+            places = self._places(lost, self._cut, same_plan=same_plan)
+            self._origin = FromSnapshots(self._cut, places, same_plan, frozenset(self._cut_epochs))
         self._deploy(self._origin, self._cut if self._cut is not None and same_plan else Cut.start(plan))
 
     def _places(self, lost: SeatsLost, cut: Cut, *, same_plan: bool) -> dict[Worker, int]:
@@ -379,7 +387,9 @@ class Controller:
         fewer = without_workers(self.plan, gone)
         if fewer is not None and self._can_run(fewer):
             return fewer
-        missing = self._fleet.take_seats(range(self._fleet.num), self._patience.replace_s)
+        missing = self._fleet.take_seats(
+            range(self._fleet.num), self._patience.replace_s, enough=len(self.plan.workers)
+        )
         if len(self._fleet.present) >= len(self.plan.workers):
             return self.plan
         plan = fewer or self.plan

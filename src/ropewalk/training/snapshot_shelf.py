@@ -12,7 +12,7 @@ The own shelf has it too: when the keeper dies, its worker is far beyond the cut
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, Protocol, TypeVar
 
 from ropewalk.pipeline.plans import Worker
@@ -58,8 +58,8 @@ class SnapshotShelf(Generic[S]):
             if epoch < self._epoch:
                 snapshot.release()
                 return
-            # One that a later epoch goes on from is here already perhaps, as of the epoch that took it.
-            self._forget(worker, lambda _, one: one is not snapshot and one.cut == snapshot.cut)
+            self._forget(worker, lambda of, one: one is not snapshot and (of, one.cut) == (epoch, snapshot.cut))
+            # One that a later epoch goes on from is here already, as of the epoch that took it.
             kept = [(of, one) for of, one in self._kept.get(worker, []) if one is not snapshot] + [(epoch, snapshot)]
             self._kept[worker] = kept
             if len(kept) > NUM_KEPT:
@@ -74,29 +74,31 @@ class SnapshotShelf(Generic[S]):
         with self._lock:
             return [(epoch, worker, one.cut) for worker, kept in self._kept.items() for epoch, one in kept]
 
-    def get(self, worker: Worker, cut: Cut) -> S:
-        """The snapshot of a worker at a cut, of the newest epoch that has one.
+    def get(self, worker: Worker, cut: Cut, epochs: Collection[int] | None = None) -> S:
+        """The snapshot of a worker at a cut, of the newest of these epochs that has one; None: of all.
 
         Raises:
             KeyError: it is not here; says what is.
         """
         with self._lock:
             kept = self._kept.get(worker, [])
-            for _, one in reversed(kept):
-                if one.cut == cut:
+            for of, one in reversed(kept):
+                if one.cut == cut and (epochs is None or of in epochs):
                     return one
         there = ", ".join(str(one.cut) for _, one in kept) or "none"
         raise KeyError(f"of worker {worker} there is no snapshot at {cut} here; there are: {there}")
 
-    def begin(self, epoch: int, cut: Cut | None) -> None:
+    def begin(self, epoch: int, cut: Cut | None, epochs: Collection[int] | None = None) -> None:
         """A new epoch goes on from this cut, or not from snapshots: let go of all others, of former workers too.
+
+        Other plans count from 0 again, so the cut is the one of these epochs; None: of all.
 
         Without it a cut that never became whole would take the place of this one when the next comes.
         """
         with self._lock:
             self._epoch, self._cut = epoch, cut
             for worker in list(self._kept):
-                self._forget(worker, lambda of, one: one.cut != cut)
+                self._forget(worker, lambda of, one: one.cut != cut or not (epochs is None or of in epochs))
 
     def _forget(self, worker: Worker, is_unwanted: Callable[[int, S], bool]) -> None:
         left: list[tuple[int, S]] = []

@@ -133,14 +133,14 @@ class StageFleet:
                     raise
                 time.sleep(0.01)
 
-    def take_seats(self, seats: Collection[int], timeout_s: float) -> dict[int, str]:
-        """Wait until processes sit there; gives those where none came in time, with what is known."""
+    def take_seats(self, seats: Collection[int], timeout_s: float, *, enough: int | None = None) -> dict[int, str]:
+        """Wait until processes sit there, or until so many are enough; gives those where none came in time, and why."""
         missing = [seat for seat in seats if seat not in self.present]
         asked = {seat: self.client(seat).hello.future() for seat in missing}
         self._ring_when_done(asked)
         due = time.monotonic() + timeout_s
         failed: dict[int, str] = {}
-        while asked and time.monotonic() < due:
+        while asked and time.monotonic() < due and (enough is None or len(self.present) < enough):
             self._bell.wait_until(
                 lambda: any(future.done() for future in asked.values()), min(_LOOK_S, due - time.monotonic())
             )
@@ -208,16 +208,19 @@ class StageFleet:
         return {key: future.result() for key, future in futures.items()}
 
     def abort(self, seats: Iterable[int], epoch: int) -> None:
-        """Have those that live drop what they do in an epoch; who cannot is given up."""
+        """Have those that live drop what they do in an epoch, when they are through with what they are just at.
+
+        Who does not even answer to its name is given up, or who does not come to its end at all.
+        """
         asked = {seat: self.client(seat).abort.future(epoch) for seat in seats if seat in self.present}
-        self._ring_when_done(asked)
-        self._bell.wait_until(
-            lambda: all(future.done() or seat not in self.present for seat, future in asked.items()),
-            self._patience.silent_s,
-        )
-        for seat, future in asked.items():
-            if not future.done() and seat in self.present:
-                self.give_up(seat, f"it did not drop its work within {self._patience.silent_s:g} s")
+        while waiting := [seat for seat, future in asked.items() if seat in self.present and not future.done()]:
+            try:
+                self.answers({seat: asked[seat] for seat in waiting}, {seat: seat for seat in waiting}, "stopping")
+            except SeatsLost:
+                continue
+            except StageStalled:
+                for seat in waiting:
+                    self.give_up(seat, f"it did not drop its work within {self._patience.stalled_s:g} s")
 
     def kept(self) -> dict[int, Any]:
         """By seat, the snapshots that living processes keep for others."""

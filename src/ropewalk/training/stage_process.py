@@ -195,9 +195,9 @@ class StageProcess:
         return self._shelf.contents()
 
     @concurrent(16)
-    def snapshot(self, worker: Worker, cut: Cut) -> WorkerSnapshot:
-        """A snapshot that is kept here."""
-        return self._shelf.get(worker, cut)
+    def snapshot(self, worker: Worker, cut: Cut, epochs: Collection[int]) -> WorkerSnapshot:
+        """A snapshot that is kept here, of one of these epochs."""
+        return self._shelf.get(worker, cut, epochs)
 
     # --- the main thread ----------------------------------------------------------------------------------------------
 
@@ -240,7 +240,10 @@ class StageProcess:
         self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
         self._epoch, self._next_number = assignment.epoch, 0
         origin = assignment.origin
-        self._shelf.begin(assignment.epoch, origin.cut if isinstance(origin, FromSnapshots) else None)
+        if isinstance(origin, FromSnapshots):
+            self._shelf.begin(assignment.epoch, origin.cut, origin.epochs)
+        else:
+            self._shelf.begin(assignment.epoch, None)
         tensors: TensorSource | None = None
         if isinstance(origin, FromTensors):
             tensors = Given(origin.tensors)
@@ -257,14 +260,15 @@ class StageProcess:
         match origin:
             case FromTensors() | FromSource():
                 pass
-            case FromSnapshots(cut, places, True):
-                snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut)
+            case FromSnapshots(cut, places, True, epochs):
+                snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut, epochs)
                 crew.put(snapshot)
                 self._shelf.put(assignment.epoch, snapshot)
                 if assignment.keeper is not None:  # who may be new, and then nobody else has it
                     self._courier.bring(assignment.keeper, assignment.epoch, snapshot, 0.0)
-            case FromSnapshots(cut, places, _):
-                self._give_back(crew, as_state([self._snapshot_at(seat, of, cut) for of, seat in places.items()]))
+            case FromSnapshots(cut, places, _, epochs):
+                snapshots = [self._snapshot_at(seat, of, cut, epochs) for of, seat in places.items()]
+                self._give_back(crew, as_state(snapshots))
             case FromState(state):
                 self._give_back(crew, state)
             case FromCheckpoint(checkpoint):
@@ -294,9 +298,9 @@ class StageProcess:
         calls = [self._peers[assignment.seats[Worker(group, replica)]].deliver_packet for replica in replicas]
         return [lambda packet, call=call: call.future(stage, packet) for call in calls]
 
-    def _snapshot_at(self, seat: int, worker: Worker, cut: Cut) -> WorkerSnapshot:
+    def _snapshot_at(self, seat: int, worker: Worker, cut: Cut, epochs: Collection[int]) -> WorkerSnapshot:
         is_here = seat == node_context.current_node().replica
-        return self._shelf.get(worker, cut) if is_here else self._peers[seat].snapshot(worker, cut)
+        return self._shelf.get(worker, cut, epochs) if is_here else self._peers[seat].snapshot(worker, cut, epochs)
 
     def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
         """Bring a snapshot of our own away; in the courier's thread."""
