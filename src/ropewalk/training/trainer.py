@@ -30,6 +30,7 @@ from ropewalk.pipeline.planning import plan as make_plan
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.profiler import profile as make_profile
+from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
@@ -179,9 +180,10 @@ class Trainer:
         self._name = name
         self._run: Run | None = None
         self._graph: ModelGraph | None = None
-        self._num_samples = 0
+        #: Of the steps that were counted.
+        self._num_samples = self._num_counted = 0
         self._progress = ProgressLine() if progress else None
-        self._watched: deque[StepHandle] = deque()
+        self._watched: deque[tuple[StepHandle, int]] = deque()
         self._has_ended = False
 
     def __enter__(self) -> Trainer:
@@ -234,17 +236,19 @@ class Trainer:
         else:
             run = self._run or self._begin(x)
             number, begun = run.num_steps, run.step(x, y)
-            self._num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
         handle = StepHandle(number, begun.metrics, begun.wait)
+        num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
+        self._num_samples += num_samples
+        self._num_counted += 1
         if self._progress is not None:
-            self._watched.append(handle)
+            self._watched.append((handle, num_samples))
             self._show_progress(self._progress)
         return handle
 
     def _show_progress(self, line: ProgressLine) -> None:
-        while self._watched and self._watched[0].done:
-            handle = self._watched.popleft()
-            line.put(handle.step, float(handle.metrics().loss), self._num_samples)
+        while self._watched and self._watched[0][0].done:
+            handle, num_samples = self._watched.popleft()
+            line.put(handle.step, float(handle.metrics().loss), num_samples)
 
     def drain(self) -> None:
         """Finish all that was admitted, updates of partial rounds included."""
@@ -359,7 +363,7 @@ class Trainer:
             run.counters(),
             schedule=run.schedule,
             offsets=run.offsets(),
-            samples_per_micro_batch=self._num_samples / run.plan.micro_batches or None,
+            samples_per_micro_batch=self._num_samples / max(1, self._num_counted) / run.plan.micro_batches or None,
         )
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -435,7 +439,9 @@ class Trainer:
             num = self._micro_batches or 4 * plan
             with _as_many_threads(self._where["resources"]):
                 profile = make_profile(graph, _micro_batch(x, num))
-            return make_plan(profile, devices=plan, schedule=self._schedule, micro_batches=num, num_stages=plan)
+            # As many stages as the schedule has for so many devices; replicas are for plans that say so.
+            each = make_schedule(self._schedule).stages_per_worker if self._schedule is not None else 1
+            return make_plan(profile, devices=plan, schedule=self._schedule, micro_batches=num, num_stages=each * plan)
         return plan if self._micro_batches is None else replace(plan, micro_batches=self._micro_batches)
 
     def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
