@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ropewalk
 from ropewalk.engines import ENGINES
 from ropewalk.exchange.compressors import COMPRESSORS
 from ropewalk.pipeline.partitioners import PARTITIONERS
@@ -38,6 +40,7 @@ def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
         "CONTRIBUTING.md",
         "docs/engines.md",
         "docs/exchange.md",
+        "docs/training.md",
         "docs/multiprocessing.md",
         "docs/pipeline.md",
     ],
@@ -79,6 +82,23 @@ def test_the_programs_of_the_page_on_exchanges_run(number: int, says: str, tmp_p
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(says, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(("number", "says"), [(0, "one_f_one_b on 2 workers, 4 mi"), (1, "^2 replicas, loss 0")])
+def test_the_programs_of_the_page_on_training_run(number: int, says: str, tmp_path: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "training.md").read_text(), re.DOTALL)
+    assert len(programs) == 2
+    (tmp_path / "program.py").write_text(programs[number])
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(says, done.stdout), done.stdout
+
+
+def test_the_page_on_training_names_every_schedule_and_argument() -> None:
+    text = (ROOT / "docs" / "training.md").read_text()
+    missing = [name for name in (*SCHEDULES, *inspect.signature(ropewalk.Trainer.__init__).parameters)
+               if f"`{name}" not in text and name not in ("self",)]  # fmt: skip
+    assert not missing, f"docs/training.md says nothing of {missing}"
 
 
 def test_the_page_on_exchanges_names_every_compressor() -> None:
