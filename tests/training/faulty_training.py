@@ -35,8 +35,10 @@ from ropewalk.training.trainer import Trainer
 from tests.pipeline.played_plans import even_cut, plan_of
 
 SEED = 5
-#: Of a mini-batch; divides into all numbers of micro-batches here but leaves uneven ones.
+#: Of a mini-batch: its micro-batches are not of one size, and have two samples at least.
 SAMPLES = 22
+#: Numbers of a sample: 64 bytes, so that micro-batches lie alike in memory, cut or sent. Sums depend on that.
+WIDTH = 16
 #: Long enough for a busy machine, short enough that a test does not wait for long.
 PATIENCE = Patience(start_s=60, quiet_s=0.5, silent_s=5.0, stalled_s=40.0, replace_s=30.0, max_deaths=8)
 
@@ -47,7 +49,7 @@ def layers(num_stages: int) -> nn.Sequential:
     """At least a layer with parameters for each of so many stages."""
     made: list[nn.Module] = []
     for number in range(num_stages):
-        made += [nn.Linear(6, 6), nn.Dropout(0.1), nn.Tanh()]
+        made += [nn.Linear(6 if made else WIDTH, 6), nn.Dropout(0.1), nn.Tanh()]
         if number % 2:
             made.append(nn.BatchNorm1d(6))
     return nn.Sequential(*made, nn.Linear(6, 3))
@@ -68,17 +70,17 @@ def graph_of(num_stages: int) -> ModelGraph:
 
 
 def traced(make: Callable[[], nn.Module]) -> ModelGraph:
-    """The graph of a model of six numbers, whose weights are always the same."""
+    """The graph of a model whose weights are always the same."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = make()
-    return trace(model, torch.zeros(4, 6))
+    return trace(model, torch.zeros(4, WIDTH))
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
     """A mini-batch, the same for a step each time."""
     generator = torch.Generator().manual_seed(step)
-    return torch.randn(SAMPLES, 6, generator=generator), torch.randint(3, (SAMPLES,), generator=generator)
+    return torch.randn(SAMPLES, WIDTH, generator=generator), torch.randint(3, (SAMPLES,), generator=generator)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Job:
             graph,
             even_cut(graph, self.num_stages),
             schedule=self.schedule,
-            micro_batches=4,
+            micro_batches=8 if self.replicas == 2 else 4,  # as many as all schedules need
             replicas=self.replicas,
             devices=[schedule.group_of(stage, self.num_groups) for stage in range(self.num_stages)],
         )

@@ -31,6 +31,7 @@ from ropewalk.training.patience import Patience
 from tests import conftest
 from tests.scenarios.launchers import launcher, wait_until_gone
 from tests.training.faulty_training import (
+    WIDTH,
     InBackward,
     InForward,
     InLoss,
@@ -175,12 +176,24 @@ def test_a_lost_replica_is_dropped_and_its_samples_are_redone_and_one_may_join_a
 
 
 def test_with_fewer_processes_than_before_neighbours_take_over_stages(session: rw.Session) -> None:
-    job = Job(num_groups=3, num_steps=6)
+    job = Job(num_groups=3, num_steps=10)
     patience = Patience(replace_s=0.3, max_restarts=0)
-    with at_action("B1:2v3") as fault, job.trainer(session, patience=patience) as trainer:
+    # The plan that follows counts its micro-batches and versions from the snapshot on.
+    with all_of([("B1:2v3", 0), ("B0:1*", 7)]) as injected, job.trainer(session, patience=patience) as trainer:
         found = go_through(trainer, job)
-        assert len(trainer.plan.stages) == 2
-    assert fault.num_fired == 1
+        assert len(trainer.plan.stages) == 1
+    assert [one.num_fired for one in injected] == [1, 1]
+    assert_same(found, undisturbed(job))
+
+
+def test_a_stage_that_is_slow_is_waited_for_when_another_one_dies(session: rw.Session) -> None:
+    job = Job(num_steps=5)
+    patience = Patience(quiet_s=0.2, silent_s=0.8, max_deaths=8)
+    with at_action("F0:3v3", faults.delay(2.0)) as slow, at_action("F1:1v3") as fault:
+        with job.trainer(session, patience=patience) as trainer:
+            found = go_through(trainer, job)
+            assert [event.partition(":")[0] for event in trainer.events] == ["the process of stage 1 was lost"]
+    assert (slow.num_fired, fault.num_fired) == (1, 1)
     assert_same(found, undisturbed(job))
 
 
@@ -230,7 +243,7 @@ def test_a_stage_that_dies_at_the_same_step_each_time_ends_the_training(session:
 
 
 def with_layer(layer: Callable[[Any], nn.Module], once: Callable[[], None]) -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), layer(once), nn.Linear(6, 6), nn.Linear(6, 3))
+    return nn.Sequential(nn.Linear(WIDTH, 6), nn.Tanh(), nn.Linear(6, 6), layer(once), nn.Linear(6, 6), nn.Linear(6, 3))
 
 
 def stepping(once: Callable[[], None], parameters: Any) -> torch.optim.Optimizer:
@@ -350,7 +363,7 @@ LAUNCHED = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_nothing_runs_on_without_the_launcher(session: rw.Session, tmp_path: Path, number: signal.Signals) -> None:
     path = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[2])))
     with launcher(LAUNCHED, tmp_path, PYTHONPATH=path.strip(os.pathsep), OMP_NUM_THREADS="1") as script:

@@ -65,6 +65,31 @@ def test_a_snapshot_that_comes_again_is_replaced() -> None:
     assert shelf.get(ONE, cut(2)).note == "d", "of the newest epoch"
 
 
+def test_equal_cuts_of_two_plans_are_two_places() -> None:
+    # Found by reading: a plan that follows another one counts from 0 again, and its snapshots were taken for those of
+    # the plan before when somebody died before all of them were there.
+    shelf: SnapshotShelf[Kept] = SnapshotShelf()
+    shelf.put(0, Kept(ONE, cut(2), note="of the first plan"))
+    shelf.begin(1, cut(2), {0})
+    shelf.put(1, Kept(ONE, cut(2), note="of the second plan"))
+    assert [shelf.get(ONE, cut(2), {epoch}).note for epoch in (0, 1)] == ["of the first plan", "of the second plan"]
+    shelf.begin(2, cut(2), {0})
+    assert shelf.contents() == [(0, ONE, cut(2))]
+
+
+def test_the_snapshot_that_an_epoch_goes_on_from_is_not_the_first_that_it_took() -> None:
+    # Two deaths one after the other were too many: those of others were forgotten when there was one new cut.
+    shelf: SnapshotShelf[Kept] = SnapshotShelf()
+    own, others = Kept(ONE, cut(4)), Kept(OTHER, cut(4))
+    for snapshot in (own, others):
+        shelf.put(0, snapshot)
+    shelf.begin(1, cut(4), {0})
+    shelf.put(1, own)
+    shelf.put(1, Kept(ONE, cut(6)))
+    assert shelf.get(OTHER, cut(4)) is others
+    assert not own.is_released
+
+
 def test_what_an_old_epoch_sends_late_drives_out_nothing_newer() -> None:
     shelf: SnapshotShelf[Kept] = SnapshotShelf()
     for num in (10, 20, 30):
