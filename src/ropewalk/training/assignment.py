@@ -18,7 +18,7 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import TrainingOptions
@@ -125,6 +125,9 @@ class Admission:
     number: int
     #: How many micro-batches are admitted.
     num: int
+    #: For stages without replicas, that need something of all micro-batches: cutting one tensor there costs a tenth of
+    #: sending so many.
+    whole: tuple[tuple[int, MiniBatch], ...]
     given: tuple[Given, ...]
     #: Which step of the run it is, for those who read data by themselves.
     step: int

@@ -26,7 +26,7 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.resuming import can_cut
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
-from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.micro_batches import MiniBatch
 from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -52,9 +52,10 @@ class Retained:
     """Something that was admitted, kept until all have a snapshot behind it."""
 
     step: int
-    #: How many micro-batches; those that stages read by themselves are not among the pieces.
+    #: How many micro-batches.
     num: int
-    pieces: Sequence[Piece]
+    #: None: there is none, or the stages read it by themselves.
+    batch: MiniBatch | None
     metrics: StepMetrics | None
     drains: bool
     #: Where the pipeline is behind it; of the present plan.
@@ -67,7 +68,9 @@ class Retained:
     @property
     def size_bytes(self) -> int:
         """Of its tensors."""
-        return sum(tensor.nbytes for one in self.pieces for tensor in tensors_of((dict(one.inputs), one.labels)))
+        if self.batch is None:
+            return 0
+        return sum(tensor.nbytes for tensor in tensors_of((dict(self.batch.inputs), self.batch.labels)))
 
 
 class Controller:
@@ -135,20 +138,20 @@ class Controller:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def admit(self, step: int, num: int, pieces: Sequence[Piece], metrics: StepMetrics) -> None:
+    def admit(self, step: int, num: int, batch: MiniBatch | None, metrics: StepMetrics) -> None:
         """Hand a mini-batch to the stages; waits only while too many are under way.
 
         Args:
             step: of the run.
             num: how many micro-batches it has.
-            pieces: these; none if stages read them by themselves.
+            batch: all of them; None if stages read it by themselves.
             metrics: where losses go.
         """
         self._check()
         # A short mini-batch must not share its update with the next one's pieces.
         drains = not self.schedule.flushes and num < self.plan.micro_batches
         self._guarded(self._make_room)
-        one = Retained(step, num, pieces, metrics, drains)
+        one = Retained(step, num, batch, metrics, drains)
         self._retained.append(one)
         self._guarded(lambda: self._send(one))
 
@@ -156,7 +159,7 @@ class Controller:
         """Finish all that was admitted."""
         self._check()
         if not is_empty(self._position):
-            one = Retained(0, 0, (), None, drains=True)
+            one = Retained(0, 0, None, None, drains=True)
             self._retained.append(one)
             self._guarded(lambda: self._send(one))
         self._guarded(lambda: self._finish(lambda: not self._under_way))
@@ -209,11 +212,16 @@ class Controller:
         given: dict[Worker, list[Given]] = {worker: [] for worker in self.plan.workers}
         if not self.schedule.flushes and one.metrics is not None:
             self._losses |= {first + index: (one.metrics, index) for index in range(one.num)}
-        for index, piece in enumerate(one.pieces):
-            number = first + index
-            for stage, need in enumerate(self.needs):
-                if need.of_piece:
-                    given[self.plan.worker_of(stage, number)].append(Given(stage, number, need.part_of(piece)))
+        whole: dict[Worker, list[tuple[int, MiniBatch]]] = {worker: [] for worker in self.plan.workers}
+        for stage, need in enumerate(self.needs):
+            if one.batch is None or not need.of_piece:
+                continue
+            part = need.whole_of(one.batch)
+            if self.plan.stages[stage].replicas == 1:
+                whole[self.plan.worker_of(stage, first)].append((stage, part))
+            else:
+                for number, piece in enumerate(part.pieces(), first):
+                    given[self.plan.worker_of(stage, number)].append(Given(stage, number, piece))
         one.position = self._position = behind(self.plan, self.schedule, self._position, one.num, drains=one.drains)
         snapshot = self._pace is not None and self._pace.admitted(
             one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position)
@@ -222,7 +230,14 @@ class Controller:
         one.futures = {}
         for worker in self.plan.workers:
             admission = Admission(
-                self.epoch, number, one.num, tuple(given[worker]), one.step, drains=one.drains, snapshot=snapshot
+                self.epoch,
+                number,
+                one.num,
+                tuple(whole[worker]),
+                tuple(given[worker]),
+                one.step,
+                drains=one.drains,
+                snapshot=snapshot,
             )
             one.futures[worker] = self.client(worker).work.future(admission)
 

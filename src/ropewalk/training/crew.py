@@ -235,6 +235,9 @@ class Crew:
         self.links.close()
 
     def _hand_over(self, admission: Admission, first: int) -> None:
+        for stage, batch in admission.whole:
+            for number, piece in enumerate(batch.pieces(), first):
+                self.stages[stage].admit(number, piece)
         for stage, micro_batch, piece in admission.given:
             self.stages[stage].admit(micro_batch, piece)
         if self._data is None or not admission.num:

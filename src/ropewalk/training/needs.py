@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 
 
@@ -31,6 +31,11 @@ class Need:
         """A micro-batch with only what the stage needs."""
         inputs = {id: piece.inputs[id] for id in self.inputs}
         return Piece(piece.step, piece.index, inputs, piece.labels if self.labels else None, piece.num_samples)
+
+    def whole_of(self, batch: MiniBatch) -> MiniBatch:
+        """A mini-batch with only what the stage needs."""
+        inputs = {id: batch.inputs[id] for id in self.inputs}
+        return MiniBatch(batch.step, inputs, batch.labels if self.labels else None, batch.sizes)
 
 
 def needs_of(plan: Plan, graph: ModelGraph) -> tuple[Need, ...]:

@@ -18,7 +18,7 @@ from ropewalk.pipeline.played_evaluation import checked_pair
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import Piece, split
+from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece, mini_batch, split
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
@@ -68,18 +68,20 @@ class ProcessRun:
     def step(self, x: Any, y: Any) -> Begun:
         args, kwargs = as_arguments(x)
         controller = self._controller
-        pieces = split(self._graph.bind(*args, **kwargs), y, controller.plan.micro_batches, step=self.num_steps)
-        if controller.schedule.flushes:
-            controller.schedule.check(replace(controller.plan, micro_batches=len(pieces)))
-        return self._admitted(len(pieces), pieces)
+        plan = controller.plan
+        batch = mini_batch(self._graph.bind(*args, **kwargs), y, plan.micro_batches, step=self.num_steps)
+        num = len(batch.sizes)
+        if controller.schedule.flushes and num != plan.micro_batches:
+            controller.schedule.check(replace(plan, micro_batches=num))
+        return self._admitted(num, batch)
 
     def step_of_own_data(self) -> Begun:
         """A step whose mini-batch the stages read by themselves."""
-        return self._admitted(self.plan.micro_batches, ())
+        return self._admitted(self.plan.micro_batches, None)
 
-    def _admitted(self, num: int, pieces: Sequence[Piece]) -> Begun:
+    def _admitted(self, num: int, batch: MiniBatch | None) -> Begun:
         controller, metrics = self._controller, StepMetrics(num, self._loss)
-        controller.admit(self.num_steps, num, pieces, metrics)
+        controller.admit(self.num_steps, num, batch, metrics)
         self.num_steps += 1
         return Begun(metrics, lambda: controller.wait_until(lambda: metrics.done))
 
