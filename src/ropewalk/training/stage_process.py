@@ -78,7 +78,7 @@ class StageProcess:
         self._early: dict[int, tuple[Admission, Future[Outcome]]] = {}
         self._open: list[Future[Any]] = []
         self._next_number = 0
-        self._shelf = SnapshotShelf()
+        self._shelf: SnapshotShelf[WorkerSnapshot] = SnapshotShelf()
         self._inboxes = Inboxes()
         self._courier = Courier(self._keep_here_and_there)
         self._copy: dict[str, Any] = {}
