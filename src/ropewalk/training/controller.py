@@ -88,7 +88,8 @@ class Controller:
         patience: Patience,
         pace: SnapshotPace | None,
     ) -> None:
-        self.plan, self.schedule = plan, schedule
+        self.plan: Plan = plan
+        self.schedule = schedule
         self.seed = seed
         #: What happened that a person should know, oldest first.
         self.events: list[str] = []
