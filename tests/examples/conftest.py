@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.conftest import one_thread
+
+__all__ = ["load_example", "mode", "one_thread"]
+
 FOLDER = Path(__file__).parents[2] / "examples"
 
 
