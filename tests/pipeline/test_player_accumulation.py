@@ -91,6 +91,19 @@ def test_short_steps_and_a_drain_before_the_last_one_count_all_samples_alike() -
         assert {stage.versions.newest for stage in player.stages()} == {1}
 
 
+def test_what_was_decided_about_an_update_is_given_out_once() -> None:
+    player = player_of(model_of(), "interleaved", accumulate=2, clip_norm=1e9)
+    updates = [worker.update for worker in player.workers.values()]
+    found: list[list[bool]] = []
+    for step in range(5):
+        assert (player.step(*batch(8, step)).gradient_norm is None) == (step % 2 == 0)
+        found.append([update.take_verdict() is not None for update in updates])
+    assert found == [[False, step % 2 == 1] for step in range(5)]  # the player has taken that of the first
+    player.drain()
+    assert all(update.take_verdict() is not None for update in updates)
+    assert all(update.take_verdict() is None for update in updates)
+
+
 def test_a_run_can_be_cut_only_where_nothing_is_accumulated() -> None:
     schedule = make_schedule("gpipe", accumulate=2)
     graph = trace(model_of(), (torch.randn(4, 6),))

@@ -123,8 +123,8 @@ class Player:
         options = TrainingOptions() if options is None else options
         self.schedule = options.schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss(loss_fn, loss)
+        check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
-        _check(self.graph, plan)
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
         #: The plan with all edges that are played.
         self.plan = wiring.plan
@@ -191,7 +191,7 @@ class Player:
             self._play()
             if self.schedule.flushes:
                 self._check_all_done()
-                verdict = self.workers[self.plan.workers[0]].update.verdict
+                verdict = self.workers[self.plan.workers[0]].update.take_verdict()
                 if verdict is not None and self.stream.position.versions != before.versions:
                     metrics.gradient_norm, metrics.is_skipped = verdict.norm, verdict.skips
         self.num_steps += 1
@@ -392,10 +392,23 @@ class Player:
         metrics.put(index, value, weight)
 
 
-def _check(graph: ModelGraph, plan: Plan) -> None:
+def check_plan(graph: ModelGraph, plan: Plan) -> None:
+    """Whether a plan is one for this model.
+
+    Raises:
+        PlanInvalid: it lacks operators or edges of the model, or has operators that the model does not have.
+    """
     stage_of = {id: stage.id for stage in plan.stages for id in stage.operators}
+    if strange := [id for id in stage_of if id not in graph.by_id]:
+        raise PlanInvalid(
+            f"{len(strange)} operators of the plan are not in {type(graph.model).__name__}, the first is "
+            f"{strange[0]!r}; make the plan from this model's profile"
+        )
     if missing := [one.id for one in graph.operators if one.id not in stage_of]:
-        raise PlanInvalid(f"{len(missing)} operators of the model are in no stage, the first is {missing[0]!r}")
+        raise PlanInvalid(
+            f"{len(missing)} operators of the model are in no stage, the first is {missing[0]!r}; make the plan from "
+            f"this model's profile"
+        )
     known = {(edge.tensor, target) for edge in plan.edges for target in edge.targets}
     for source, target in graph.edges:
         if stage_of[source] != stage_of[target] and (source, stage_of[target]) not in known:

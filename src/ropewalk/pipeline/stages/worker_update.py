@@ -42,7 +42,9 @@ class WorkerUpdate:
         self._norm: SumKey | None = None
         #: What the norm was taken of, until the steps.
         self._averaged: dict[int, Contribution] = {}
-        #: About the newest update, if there is a norm; and what became of all of them.
+        #: About the update that is under way, if there is a norm.
+        self._verdict: Verdict | None = None
+        #: About the newest update, until it is taken with `take_verdict`; and what became of all of them.
         self.verdict: Verdict | None = None
         self.num_skipped = 0
         self.num_clipped = 0
@@ -52,6 +54,11 @@ class WorkerUpdate:
         """What a person should know of the updates so far."""
         counts = ((self.num_skipped, "left out: gradients were NaN or infinite"), (self.num_clipped, "clipped"))
         return tuple(f"{num} update{'s' * (num > 1)} {what}" for num, what in counts if num)
+
+    def take_verdict(self) -> Verdict | None:
+        """What was decided about the newest update, once; None if there was no update since the last call."""
+        verdict, self.verdict = self.verdict, None
+        return verdict
 
     def lacks(self, action: Action) -> tuple[SumKey, Sequence[Member]] | None:
         """A sum that a reduction or step needs and is not complete, and who is missing."""
@@ -83,7 +90,7 @@ class WorkerUpdate:
             self._averaged = {id: stage.averaged(self._total(id)) for id, stage in self._stages.items()}
             members = tuple(Member(self._plan.groups[group][0], replica) for group, replica in self._plan.workers)
             self._norm = SumKey("norm", members, action.version)
-            self.verdict = None
+            self._verdict = None
             self._sums.contribute(self._norm, self._me, Contribution({}, norms=self._own_norms()))
 
     def step(self, action: Action) -> None:
@@ -147,8 +154,9 @@ class WorkerUpdate:
             norms = self._sums.take(self._norm, self._me).norms
             self._norm = None
             assert norms is not None
-            self.verdict = judge(norms, stage.setup.options, tuple(stage.setup.positions), action.version)
-            self.num_skipped += self.verdict.skips
-            self.num_clipped += self.verdict.clips
-        assert self.verdict is not None
-        return self.verdict
+            self._verdict = judge(norms, stage.setup.options, tuple(stage.setup.positions), action.version)
+            self.verdict = self._verdict
+            self.num_skipped += self._verdict.skips
+            self.num_clipped += self._verdict.clips
+        assert self._verdict is not None
+        return self._verdict
