@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import random
+import struct
 import weakref
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,62 @@ def test_files_give_the_slices_that_are_asked_for(tmp_path: Path) -> None:
         SafetensorsFiles(tmp_path, rename="model.{}".format).take(["nowhere"])
     with pytest.raises(PlanInvalid, match=r"float64 of shape .* and torch.bfloat16"):
         taken_like(SafetensorsFiles(tmp_path / "a.safetensors", rename="model.{}".format), names[:1], parameters)
+
+
+def write_crafted(path: Path, head: bytes | dict[str, Any], *, length: int | None = None, data: bytes = b"") -> Path:
+    content = head if isinstance(head, bytes) else json.dumps(head).encode()
+    path.write_bytes(struct.pack("<Q", len(content) if length is None else length) + content + data)
+    return path
+
+
+def entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, Any]:
+    return {"w": {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}}
+
+
+@pytest.mark.parametrize(
+    ("head", "length", "message"),
+    [
+        (b"{}", 1 << 62, "its head would have 4611686018427387904 bytes"),
+        (b"{}", 11, "its head would have 11 bytes, and the file has 18"),
+        (b"\xff\xfe", None, "its head cannot be read"),
+        (b"[1]", None, "its head cannot be read"),
+        (b'{"w": 3}', None, "its head cannot be read"),
+        (entry([2], 0, 16), None, "at the bytes 0 to 16 of its data, of which there are 8"),
+        (entry([2], -8, 0), None, "at the bytes -8 to 0"),
+        (entry([2], 8, 0), None, "at the bytes 8 to 0"),
+        (entry([1], 0, 8), None, r"the shape \(1,\) of F32, and 8 bytes"),
+        (entry([1 << 40], 0, 8), None, "and 8 bytes, which do not fit"),
+        (entry([-1, -2], 0, 8), None, "and 8 bytes, which do not fit"),
+        (entry([2], 0, 8, "Q9"), None, "a tensor of the type 'Q9'"),
+    ],
+)
+def test_a_file_that_says_what_cannot_be_is_refused_by_name(
+    tmp_path: Path, head: bytes | dict[str, Any], length: int | None, message: str
+) -> None:
+    path = write_crafted(tmp_path / "crafted.safetensors", head, length=length, data=bytes(8))
+    with pytest.raises(PlanInvalid, match=rf"crafted\.safetensors .*{message}"):
+        SafetensorsFiles(path).take(["w"])
+
+
+def test_a_file_too_short_for_the_length_of_a_head_is_refused_and_empty_tensors_are_not(tmp_path: Path) -> None:
+    (tmp_path / "short.safetensors").write_bytes(b"abc")
+    with pytest.raises(PlanInvalid, match=r"short\.safetensors is no safetensors file: it has 3 bytes"):
+        SafetensorsFiles(tmp_path / "short.safetensors").take(["w"])
+    path = write_crafted(tmp_path / "fine.safetensors", {"__metadata__": {"format": "pt"}, **entry([0, 3], 0, 0)})
+    assert SafetensorsFiles(path).take(["w"])["w"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "a/../../secret.safetensors", "{root}/secret.safetensors"])
+def test_an_index_names_only_files_in_its_folder(tmp_path: Path, name: str) -> None:
+    write_crafted(tmp_path / "secret.safetensors", entry([2], 0, 8), data=bytes(8))
+    (tmp_path / "model").mkdir()
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": name.format(root=tmp_path)}}))
+    with pytest.raises(PlanInvalid, match=r"index\.json names the file .*secret\.safetensors', which is not in its"):
+        SafetensorsFiles(index.parent).take(["w"])
+    index.write_text("[]")
+    with pytest.raises(PlanInvalid, match=r"index\.json is no index"):
+        SafetensorsFiles(index.parent).take(["w"])
 
 
 def test_given_tensors_are_copied_and_unset_ones_are_like_the_model() -> None:

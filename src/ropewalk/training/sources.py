@@ -11,13 +11,15 @@ more memory than its stages do.
 
 from __future__ import annotations
 
-import json
+import math
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
 from ropewalk.training.blueprint import Blueprint, TensorSpec
 from ropewalk.training.building import Factory, build
 from ropewalk.training.manifests import TensorRecord
-from ropewalk.training.tensor_file import dtype_of
+from ropewalk.training.tensor_file import dtype_of, is_known
 
 
 class Unset:
@@ -96,6 +98,20 @@ class _Place(NamedTuple):
     record: TensorRecord
 
 
+class _Entry(msgspec.Struct):
+    """What the head of a file says of one tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+class _Index(msgspec.Struct):
+    """What says in which file each tensor is."""
+
+    weight_map: dict[str, str]
+
+
 class SafetensorsFiles:
     """Tensors in files of the safetensors format (https://huggingface.co/docs/safetensors).
 
@@ -126,7 +142,7 @@ class SafetensorsFiles:
         """Read them.
 
         Raises:
-            PlanInvalid: one is not there.
+            PlanInvalid: one is not there, or a file is damaged.
             OSError: a file cannot be read.
         """
         found: dict[str, Tensor] = {}
@@ -148,6 +164,8 @@ class SafetensorsFiles:
 
     def _read(self, place: _Place) -> Tensor:
         record = place.record
+        if not is_known(record):
+            raise PlanInvalid(f"{place.path} has a tensor of the type {record.dtype!r}, which torch does not have here")
         tensor = torch.empty(record.shape, dtype=dtype_of(record))
         content: Any = tensor.reshape(-1).view(torch.uint8).numpy()
         with place.path.open("rb") as file:
@@ -169,26 +187,63 @@ def _files(path: Path) -> list[Path]:
         return [path]
     indexes = sorted(path.glob("*.safetensors.index.json"))
     if indexes:
-        named = cast("dict[str, str]", json.loads(indexes[0].read_text())["weight_map"])
-        return [path / name for name in dict.fromkeys(named.values())]
+        return _named_in(indexes[0])
     if not (files := sorted(path.glob("*.safetensors"))):
         raise PlanInvalid(f"there is no file *.safetensors in {path}")
     return files
 
 
+def _named_in(index: Path) -> list[Path]:
+    """The files that an index names, which lie in its folder or below."""
+    try:
+        named = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values()
+    except msgspec.DecodeError as error:
+        raise PlanInvalid(f"{index} is no index of safetensors files: {error}; get it again") from error
+    for name in named:
+        if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts:
+            raise PlanInvalid(f"{index} names the file {name!r}, which is not in its folder; nothing outside is read")
+    return [index.parent / name for name in dict.fromkeys(named)]
+
+
 def _head(path: Path) -> dict[str, TensorRecord]:
     """What the head of a file says: of each tensor the type, the shape and where it begins."""
     with path.open("rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes < 8:
+            raise PlanInvalid(f"{path} is no safetensors file: it has {size_bytes} bytes; get it again")
         (length,) = struct.unpack("<Q", file.read(8))
-        head = cast("dict[str, dict[str, Any]]", json.loads(file.read(length)))
-    head.pop("__metadata__", None)
-    found: dict[str, TensorRecord] = {}
-    for name, one in head.items():
-        begin, end = (8 + length + offset for offset in one["data_offsets"])
-        found[name] = TensorRecord(
-            dtype=one["dtype"], shape=tuple(one["shape"]), begin=begin, size_bytes=end - begin, crc32=0
+        if length > size_bytes - 8:
+            raise PlanInvalid(
+                f"{path} is no safetensors file, or not whole: its head would have {length} bytes, and the file has "
+                f"{size_bytes}; get it again"
+            )
+        content = file.read(length)
+    try:
+        head = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        head.pop("__metadata__", None)
+        entries = {name: msgspec.json.decode(raw, type=_Entry) for name, raw in head.items()}
+    except msgspec.DecodeError as error:
+        raise PlanInvalid(f"{path} is no safetensors file: its head cannot be read: {error}; get it again") from error
+    return {name: _record(path, name, entry, 8 + length, size_bytes) for name, entry in entries.items()}
+
+
+def _record(path: Path, name: str, entry: _Entry, first: int, size_bytes: int) -> TensorRecord:
+    """Where a tensor lies, if that is within the file's data, from `first` on, and as long as its shape says."""
+    begin, end = entry.data_offsets
+    record = TensorRecord(dtype=entry.dtype, shape=entry.shape, begin=first + begin, size_bytes=end - begin, crc32=0)
+    if not 0 <= begin <= end <= size_bytes - first:
+        raise PlanInvalid(
+            f"{path} says that {name!r} lies at the bytes {begin} to {end} of its data, of which there are "
+            f"{size_bytes - first}; get it again"
         )
-    return found
+    # Types that torch lacks are refused only where such a tensor is asked for.
+    wanted = math.prod(entry.shape) * dtype_of(record).itemsize if is_known(record) else record.size_bytes
+    if min(entry.shape, default=0) < 0 or wanted != record.size_bytes:
+        raise PlanInvalid(
+            f"{path} says that {name!r} has the shape {entry.shape} of {entry.dtype}, and {record.size_bytes} bytes, "
+            f"which do not fit; get it again"
+        )
+    return record
 
 
 __all__ = ["Given", "Initialised", "SafetensorsFiles", "TensorSource", "Unset"]

@@ -152,6 +152,11 @@ class TensorReader:
         return tensor
 
 
+def is_known(record: TensorRecord) -> bool:
+    """Whether torch has the type of a tensor's elements."""
+    return record.dtype in _DTYPES
+
+
 def dtype_of(record: TensorRecord) -> torch.dtype:
     """The type of a tensor's elements."""
     return _DTYPES[record.dtype]
@@ -169,4 +174,4 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(array)
 
 
-__all__ = ["TensorReader", "check_writable", "dtype_of", "write_tensors"]
+__all__ = ["TensorReader", "check_writable", "dtype_of", "is_known", "write_tensors"]
