@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.resuming import can_cut, last_step, newest, round_of, steps_between_cuts
+from ropewalk.pipeline.resuming import can_cut, last_step, newest, round_of
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
 from ropewalk.pipeline.schedules.endless_play import EndlessPlay
 from ropewalk.pipeline.schedules.streams import Cut, Stream
@@ -198,13 +198,11 @@ def test_cuts_come_where_rounds_of_all_stages_end() -> None:
     schedule = make_schedule("pipedream")
     plan = sample_plan(schedule, (3, 2, 1), 4)
     assert round_of(plan, schedule) == 6
-    assert steps_between_cuts(plan, schedule) == 3
     assert [num for num in range(1, 25) if can_cut(plan, schedule, Cut(7, num, (0, 0, 0)))] == [6, 12, 18, 24]
     cut = Cut(7, 12, (10, 20, 30))
     assert [newest(plan, schedule, cut, stage) for stage in range(3)] == [14, 26, 42]
     assert str(last_step(plan, schedule, cut, Worker(1, 1))) == "U1v26"
     flushing = make_schedule("interleaved")
     plan = sample_plan(flushing, (1, 1), 4)
-    assert steps_between_cuts(plan, flushing) == 1
     assert can_cut(plan, flushing, Cut(0, 0, (5,) * 4))
     assert str(last_step(plan, flushing, Cut(0, 0, (5,) * 4), Worker(1, 0))) == "U3v5"

@@ -70,7 +70,6 @@ def as_if_real(
         for step in range(num_steps):
             begins_ns = BOOT_NS + round(timeline.length_s * step * 1e9) - (offsets or {}).get(worker, 0)
             before_ns = before_ns or begins_ns
-            recorder.mark(step, "begins", begins_ns)
             for _, action, start_s, end_s in timeline.spans(worker):
                 later = action
                 if action.version is not None and step:
@@ -79,6 +78,5 @@ def as_if_real(
                 start_ns, end_ns = begins_ns + round(start_s * 1e9), begins_ns + round(end_s * 1e9)
                 recorder.record(later, start_ns, end_ns, start_ns - before_ns)
                 before_ns = end_ns
-            recorder.mark(step, "ends", before_ns)
         records[worker] = recorder.take()
     return records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.checkpoint import load_module, read_manifest, save
 from ropewalk.training.checkpoint_files import begin
-from ropewalk.training.checkpoint_parts import only, start_part, write_part
+from ropewalk.training.checkpoint_parts import only, write_part
 from tests.pipeline.played_plans import even_cut, plan_of
 
 
@@ -109,10 +110,11 @@ def saved_in_parts(folder: Path, player: Player, num_parts: int, **options: Any)
     state = player.state_dict()
     names = [*state["parameters"], *state["buffers"]]
     with begin(folder, player.num_steps, **options) as writing:
-        parts = [
-            start_part(writing.path, f"{n}.0", only(state, names[n::num_parts]), extra={"rank": n})
-            for n in range(num_parts)
-        ]
+        with ThreadPoolExecutor(num_parts) as threads:
+            parts = [
+                threads.submit(write_part, writing.path, f"{n}.0", only(state, names[n::num_parts]), {"rank": n})
+                for n in range(num_parts)
+            ]
         facts = {"num_steps": state["num_steps"], "seed": state["seed"]}
         return writing.commit([part.result() for part in parts], facts)
 

@@ -17,7 +17,6 @@ FORWARDS = [Action(Kind.FORWARD, 1, 0, number) for number in range(10)]
 
 def test_what_was_recorded_is_taken_in_order() -> None:
     recorder = Recorder(ME, capacity=4)
-    recorder.mark(0, "begins", 90)
     recorder.record(FORWARDS[0], 100, 110)
     recorder.record(FORWARDS[1], 130, 150, waited_ns=15, cause=ADMISSION)
     record = recorder.take()
@@ -25,7 +24,6 @@ def test_what_was_recorded_is_taken_in_order() -> None:
     assert record.actions == tuple(FORWARDS[:2])
     assert (record.start_ns, record.end_ns) == (array("q", [100, 130]), array("q", [110, 150]))
     assert record.waited_ns == array("q", [0, 15]) and record.causes == ("", ADMISSION)
-    assert record.marks == ((0, "begins", 90),)
     assert pickle.loads(pickle.dumps(record)) == record
     assert recorder.take() == record, "taking removes nothing"
 
@@ -58,19 +56,10 @@ def test_a_recorder_that_was_cleared_is_as_new() -> None:
     recorder = Recorder(ME, capacity=2)
     for number in range(3):
         recorder.record(FORWARDS[number], 1, 2, 1, ADMISSION)
-    recorder.mark(0, "ends")
     recorder.clear()
     assert recorder.take() == Recorder(ME, capacity=2).take()
     with pytest.raises(ValueError, match="at least 1"):
         Recorder(ME, capacity=0)
-
-
-def test_a_mark_without_a_time_is_now() -> None:
-    recorder = Recorder(ME)
-    before = time.monotonic_ns()
-    recorder.mark(3, "ends")
-    (mark,) = recorder.take().marks
-    assert before <= mark.time_ns <= time.monotonic_ns() and mark[:2] == (3, "ends")
 
 
 @pytest.mark.parametrize(

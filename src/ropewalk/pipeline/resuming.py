@@ -19,7 +19,7 @@ The stream of actions from a cut on is `schedule.stream(plan, start=cut)`.
 
 from __future__ import annotations
 
-from math import gcd, lcm
+from math import lcm
 
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
@@ -37,14 +37,6 @@ def can_cut(plan: Plan, schedule: Schedule, position: Cut) -> bool:
     if schedule.flushes:
         return not position.num_accumulated
     return position.num_since % round_of(plan, schedule) == 0
-
-
-def steps_between_cuts(plan: Plan, schedule: Schedule) -> int:
-    """After how many whole steps since the pipeline was empty, and then each time as many, there is a cut."""
-    if schedule.flushes:
-        return schedule.accumulate
-    size = round_of(plan, schedule)
-    return size // gcd(size, plan.micro_batches)
 
 
 def newest(plan: Plan, schedule: Schedule, cut: Cut, stage: int) -> int:

@@ -10,10 +10,8 @@ The state has the shape that `pipeline.stages.saved_training` gives it. Reading 
 from __future__ import annotations
 
 import json
-import threading
 import urllib.parse
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +69,6 @@ def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: A
     return PartRecord(name, tuple(state["parameters"]), tuple(state["buffers"]), files)
 
 
-def start_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: Any = None) -> Future[PartRecord]:
-    """Do `write_part` in a thread of its own."""
-    written = Future[PartRecord]()
-
-    def write() -> None:
-        try:
-            written.set_result(write_part(folder, name, state, extra))
-        except BaseException as error:  # whoever waits hears of it
-            written.set_exception(error)
-
-    threading.Thread(target=write, name=f"ropewalk-checkpoint-{name}", daemon=True).start()
-    return written
-
-
 def _encoded(encoder: Encoder, state: Mapping[str, Any], extra: Any) -> bytes:
     """The JSON of a part. Each value is there once, because parameters of a group have the same options and rates."""
     numbers: dict[str, int] = {}
@@ -106,4 +90,4 @@ def files_of(part: str) -> tuple[str, str, str]:
     return f"weights-{stem}.safetensors", f"state-{stem}.safetensors", f"state-{stem}.json"
 
 
-__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "files_of", "only", "start_part", "write_part"]
+__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "files_of", "only", "write_part"]

@@ -21,9 +21,8 @@ class WorkerCounters:
     worker: Worker
     host: str = ""
     pid: int = 0
-    #: Bytes over each link, by the worker at the other end.
+    #: Bytes that were sent over each link, by the worker at the other end.
     sent_bytes: Mapping[Worker, int] = field(default_factory=dict[Worker, int])
-    received_bytes: Mapping[Worker, int] = field(default_factory=dict[Worker, int])
     #: For each stage how many versions of its weights it held at once, at most.
     versions_held: Mapping[int, int] = field(default_factory=dict[int, int])
     #: For each stage how many updates it made, and how many of them had to copy the weights first.

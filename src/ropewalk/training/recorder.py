@@ -9,12 +9,9 @@ clock for all processes of a host, and `clocks` relates those of several.
 
 from __future__ import annotations
 
-import time
 from array import array
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Worker
@@ -26,17 +23,6 @@ ADMISSION = "admission"
 STARVED = "starved"
 BACK_PRESSURE = "back-pressure"
 SUMS = "sums"
-
-#: Marks are few; as many steps as a ring has room for if each had four actions are never needed.
-_MARKS = 4096
-
-
-class Mark(NamedTuple):
-    """A step began or ended at a worker."""
-
-    step: int
-    what: Literal["begins", "ends"]
-    time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +37,6 @@ class WorkerRecord:
     waited_ns: array[int]
     #: Why it waited; "" where that follows from the action.
     causes: tuple[str, ...]
-    marks: tuple[Mark, ...] = ()
     #: How many older actions the ring has lost.
     num_forgotten: int = 0
 
@@ -87,7 +72,6 @@ class Recorder:
         self._start_ns = array("q", bytes(8 * self._capacity))
         self._end_ns = array("q", bytes(8 * self._capacity))
         self._waited_ns = array("q", bytes(8 * self._capacity))
-        self._marks: deque[Mark] = deque(maxlen=_MARKS)
         self._place = 0
         self._num_rounds = 0
 
@@ -112,10 +96,6 @@ class Recorder:
             place = 0
             self._num_rounds += 1
         self._place = place
-
-    def mark(self, step: int, what: Literal["begins", "ends"], time_ns: int | None = None) -> None:
-        """Take note that a step begins or ends here."""
-        self._marks.append(Mark(step, what, time.monotonic_ns() if time_ns is None else time_ns))
 
     @property
     def num_recorded(self) -> int:
@@ -143,7 +123,6 @@ class Recorder:
             end_ns=column(self._end_ns),
             waited_ns=column(self._waited_ns),
             causes=tuple(cause for part in parts for cause in self._causes[part]),
-            marks=tuple(self._marks),
             num_forgotten=self.num_recorded - num,
         )
 

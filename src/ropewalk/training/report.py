@@ -259,12 +259,7 @@ def _stage(
 def _links(
     plan: Plan, prediction: Prediction | None, counters: Iterable[WorkerCounters], num_steps: float
 ) -> list[LinkReport]:
-    sent: dict[tuple[Worker, Worker], int] = {}
-    for one in counters:
-        for other, size_bytes in one.sent_bytes.items():
-            sent[one.worker, other] = size_bytes
-        for other, size_bytes in one.received_bytes.items():  # where only the receiver counted
-            sent.setdefault((other, one.worker), size_bytes)
+    sent = {(one.worker, other): size_bytes for one in counters for other, size_bytes in one.sent_bytes.items()}
     return [
         LinkReport(
             str(source), str(target), size, size / num_steps if num_steps else 0.0, _predicted(plan, prediction, *ends)
