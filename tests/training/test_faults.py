@@ -28,6 +28,7 @@ from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.testing import faults
 from ropewalk.training.checkpoint import read_manifest
 from ropewalk.training.patience import Patience
+from ropewalk.training.step_handle import StepHandle
 from tests import conftest
 from tests.scenarios.launchers import launcher, wait_until_gone
 from tests.training.faulty_training import (
@@ -393,8 +394,57 @@ def test_an_interrupt_arrives_and_the_block_ends_all_processes(session: rw.Sessi
             for step in range(1, 4 if where == "metrics" else 8):
                 handle = trainer.step(*batch(step))
             handle.metrics()
-        with pytest.raises(TrainerFailed, match="KeyboardInterrupt"):
-            trainer.step(*batch(0))
         began = time.monotonic()
         trainer.close(0.5)
         assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("schedule", ["one_f_one_b", "pipedream"])
+def test_after_an_interrupt_training_goes_on_as_if_there_had_been_none(session: rw.Session, schedule: str) -> None:
+    job = Job(schedule, num_steps=8)
+    handles: list[StepHandle] = []
+    with at_action("B1:*v4", faults.delay(0.5)) as slow, job.trainer(session) as trainer:
+        with interrupt_when(lambda: slow.num_fired > 0):
+            while True:  # the step that is interrupted was not admitted
+                handles.append(trainer.step(*batch(len(handles) % job.num_steps)))
+                if len(handles) == job.num_steps:
+                    handles[-1].metrics()
+                    time.sleep(30)
+        handles += [trainer.step(*batch(step)) for step in range(len(handles), job.num_steps)]
+        found = Learnt([[float(loss) for loss in one.metrics().losses] for one in handles], trainer.state_dict())
+        assert trainer.events == ()
+    assert_same(found, undisturbed(job))
+
+
+def test_a_mini_batch_that_is_refilled_while_it_is_retained_is_done_again_as_it_was(session: rw.Session) -> None:
+    job = Job(num_steps=8)
+    x, y = (one.clone() for one in batch(0))
+    with at_action("U1v6"), job.trainer(session, snapshot_every=100) as trainer:
+        handles: list[StepHandle] = []
+        for step in range(job.num_steps):
+            for own, new in zip((x, y), batch(step), strict=True):
+                own.copy_(new)
+            handles.append(trainer.step(x, y))
+        found = Learnt([[float(loss) for loss in one.metrics().losses] for one in handles], trainer.state_dict())
+        assert len(trainer.events) == 1
+    assert_same(found, undisturbed(job))
+
+
+def test_snapshots_go_on_after_a_drain(session: rw.Session) -> None:
+    job = Job("pipedream", num_steps=12)
+    with job.trainer(session, snapshot_every=2) as trainer:
+        for step in range(job.num_steps):
+            trainer.step(*batch(step))
+            if step % 3 == 0:
+                trainer.drain()
+        counted = trainer.report().workers
+        assert all(worker.num_snapshots >= 3 for worker in counted), counted
+
+
+def test_without_snapshots_nothing_is_retained_and_a_death_is_the_end(session: rw.Session) -> None:
+    job = Job(num_steps=6)
+    with at_action("U1v4"), job.trainer(session, snapshot_every=None) as trainer:
+        with pytest.raises(StageLost, match="no snapshots are taken"):
+            go_through(trainer, job)
+        with pytest.raises(TrainerFailed, match="StageLost"):
+            trainer.step(*batch(0))

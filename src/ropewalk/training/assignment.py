@@ -172,3 +172,5 @@ class Outcome:
     is_skipped: bool = False
     #: Snapshots that were brought away since the last outcome.
     kept: tuple[Kept, ...] = ()
+    #: Whether one could not be brought to its keeper.
+    lost_snapshots: bool = False

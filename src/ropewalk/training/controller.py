@@ -18,8 +18,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from torch import Tensor
 
 from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageLost, TrainerFailed
 from ropewalk.pipeline.plans import Plan, Worker
@@ -27,7 +29,7 @@ from ropewalk.pipeline.resuming import can_cut
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.micro_batches import MiniBatch
-from ropewalk.pipeline.stages.trees import tensors_of
+from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.training.assignment import Admission, Assignment, FromSnapshots, FromTensors, Given, Origin, Outcome
@@ -45,6 +47,8 @@ T = TypeVar("T")
 
 #: Steps that are admitted before the first of them is done, so that no stage waits for the launcher.
 AHEAD = 2
+#: Stands for a recovery in which nobody was lost.
+_NOBODY = SeatsLost({})
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +107,9 @@ class Controller:
         self._number = 0
         #: Behind all that was admitted.
         self._position = Cut.start(plan)
+        #: Since the newest cut, and those of them that are not done.
         self._retained: deque[Retained] = deque()
+        self._under_way: deque[Retained] = deque()
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
         #: By cut, who has brought a snapshot of it to its keeper, and how long it held him up.
         self._kept: dict[Cut, dict[Worker, float]] = {}
@@ -115,6 +121,7 @@ class Controller:
         self._done_at = 0.0
         self._num_deaths = 0
         self._failure: BaseException | None = None
+        self._is_interrupted = False
         self._seats: dict[Worker, int] = {}
         #: What each stage needs, and holds.
         self.needs: tuple[Need, ...] = ()
@@ -152,9 +159,15 @@ class Controller:
         # A short mini-batch must not share its update with the next one's pieces.
         drains = not self.schedule.flushes and num < self.plan.micro_batches
         self._guarded(self._make_room)
+        if batch is not None and self._pace is not None:  # to be sent again perhaps, when the caller has changed it
+            batch = replace(batch, inputs=map_tensors(_copied, batch.inputs), labels=map_tensors(_copied, batch.labels))
         one = Retained(step, num, batch, metrics, drains)
         self._retained.append(one)
-        self._guarded(lambda: self._send(one))
+        try:
+            self._guarded(lambda: self._send(one))
+        except KeyboardInterrupt:  # it is not admitted, and the caller may try again
+            self._retained.remove(one)
+            raise
 
     def drain(self) -> None:
         """Finish all that was admitted."""
@@ -183,20 +196,32 @@ class Controller:
                 self._guarded(lambda lost=lost: self._recover(lost))
 
     def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
-        """Go on with another plan or from another state; nothing is in flight."""
+        """Go on with another plan or from another state; nothing is in flight.
+
+        Raises:
+            StageLost: no processes came for it; all is as it was.
+        """
         self._check()
+        self._make_seats(len(plan.workers))
         self._retained.clear()
         self.plan, self._origin, self._cut, self._cut_plan = plan, origin, None, plan
         self.seed = self.seed if seed is None else seed
-        if len(plan.workers) > self._fleet.num:
-            self._fleet.scale(len(plan.workers))
         self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    def _make_seats(self, num: int) -> None:
+        before = self._fleet.num
+        if num <= before:
+            return
+        self._fleet.scale(num)
+        missing = self._fleet.take_seats(range(num), self._patience.start_s, enough=num)
+        if len(self._fleet.present) < num:
+            self._fleet.scale(before)
+            raise StageLost(
+                f"{num} processes are needed, and {len(missing)} did not come up within {self._patience.start_s:g} s "
+                f"({next(iter(missing.values()), 'it is not known why')}); training stays as it was"
+            )
 
-    @property
-    def _under_way(self) -> list[Retained]:
-        return [one for one in self._retained if not one.is_done]
+    # --- how ----------------------------------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
         self._finish(lambda: len(self._under_way) < AHEAD)
@@ -224,11 +249,16 @@ class Controller:
                 for number, piece in enumerate(part.pieces(), first):
                     given[self.plan.worker_of(stage, number)].append(Given(stage, number, piece))
         one.position = self._position = behind(self.plan, self.schedule, self._position, one.num, drains=one.drains)
-        snapshot = self._pace is not None and self._pace.admitted(
-            one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position)
+        # Not at a drain: stages may be past it already, and what they have not at a cut can never become whole.
+        snapshot = (
+            self._pace is not None
+            and one.num > 0
+            and not one.drains
+            and self._pace.admitted(one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position))
         )
         number, self._number = self._number, self._number + 1
         one.futures = {}
+        self._under_way.append(one)
         for worker in self.plan.workers:
             admission = Admission(
                 self.epoch,
@@ -256,9 +286,12 @@ class Controller:
                     metrics.put(index, value, weight)
             if outcome.norm is not None and one.metrics is not None and self.schedule.flushes:
                 one.metrics.gradient_norm, one.metrics.is_skipped = outcome.norm, outcome.is_skipped
+            if outcome.lost_snapshots and self._pace is not None:
+                self._pace.restarted()  # its keeper is gone; the next one is kept by who comes in his place
             for kept in outcome.kept:
                 self._kept.setdefault(kept.cut, {})[worker] = kept.took_s
         one.is_done, one.futures = True, {}
+        self._under_way.remove(one)
         self._done_at, before = time.monotonic(), self._done_at
         if self._pace is not None and before and one.num:
             self._pace.step_took(self._done_at - before)
@@ -268,6 +301,12 @@ class Controller:
 
     def _forget(self) -> None:
         """Let go of what is before the newest cut of which all snapshots are kept."""
+        if self._pace is None:  # nothing can be done again
+            while self._retained and self._retained[0].is_done:
+                self._retained.popleft()
+            return
+        if not self._kept:
+            return
         wanted = set(self.plan.workers)
         positions = [one.position for one in self._retained]
         whole = [
@@ -275,7 +314,7 @@ class Controller:
             for index, position in enumerate(positions)
             if position is not None and self._kept.get(position, {}).keys() >= wanted
         ]
-        if not whole or self._pace is None:
+        if not whole:
             return
         newest = positions[whole[-1]]
         assert newest is not None
@@ -302,7 +341,7 @@ class Controller:
         missing: dict[int, str] = {}
         if len(self._fleet.present) < len(self.plan.workers):  # new ones are on their way
             missing = self._fleet.take_seats(
-                range(self._fleet.num), self._patience.replace_s, enough=len(self.plan.workers)
+                range(self._fleet.num), self._patience.replace_s, enough=max(self._least, len(self.plan.workers))
             )
         seats = sorted(self._fleet.present)
         if len(seats) < len(self.plan.workers):
@@ -316,16 +355,12 @@ class Controller:
         endpoints = self._fleet.answers(assigned, self._seats, "the deployment of the plan")
         connected = {worker: self.client(worker).connect.future(self.epoch, endpoints) for worker in workers}
         self._fleet.answers(connected, self._seats, "the deployment of the plan")
+        self._under_way.clear()
         for one in self._retained:
             one.futures, one.is_done = None, False
         for one in list(self._retained):
-            self._make_room_for(one)
+            self._make_room()
             self._send(one)
-
-    def _make_room_for(self, one: Retained) -> None:
-        """As when it was admitted first, only so many are under way at once."""
-        while len(ahead := [other for other in self._retained if other.futures and not other.is_done]) >= AHEAD:
-            self._settle(ahead[0])
 
     def _assigned(self, worker: Worker, origin: Origin, start: Cut) -> Assignment:
         if isinstance(origin, FromTensors):
@@ -350,7 +385,8 @@ class Controller:
 
     def _guarded(self, do: Callable[[], object]) -> None:
         """Do something, and if processes die in it, recover and do it again; other failures end the training."""
-        lost: SeatsLost | None = None
+        lost = _NOBODY if self._is_interrupted else None
+        self._is_interrupted = False
         while True:
             try:
                 if lost is not None:
@@ -360,17 +396,25 @@ class Controller:
                 return
             except SeatsLost as error:
                 lost = error
-            except BaseException as error:
+            except Exception as error:
                 self._failure = error
+                raise
+            except (
+                BaseException
+            ) as error:  # Ctrl-C: what may be half done, who calls next does again
+                self._is_interrupted = self._pace is not None
+                self._failure = None if self._is_interrupted else error
                 raise
 
     def _recover(self, lost: SeatsLost) -> None:
         """After deaths: choose the plan to go on with, and deploy it from the newest cut that can be had."""
-        self._num_deaths += 1
+        self._num_deaths += lost is not _NOBODY
         for seat, cause in lost.seats.items():
             self._note(f"{self._who(seat)} was lost: {cause}")
         if self._num_deaths > self._patience.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
+        if self._pace is None:
+            self._end(lost, "no snapshots are taken (snapshot_every=None); a checkpoint is what it can go on from")
         self._fleet.abort(self._seats.values(), self.epoch)
         plan = self._plan_after(lost)
         if plan is not self.plan:
@@ -400,11 +444,11 @@ class Controller:
         If these do not come, one with fewer workers.
         """
         gone = {worker for worker, seat in self._seats.items() if seat in lost.seats}
-        fewer = without_workers(self.plan, gone)
+        fewer = without_workers(self.plan, gone) if gone else None
         if fewer is not None and self._can_run(fewer):
             return fewer
         missing = self._fleet.take_seats(
-            range(self._fleet.num), self._patience.replace_s, enough=len(self.plan.workers)
+            range(self._fleet.num), self._patience.replace_s, enough=max(self._least, len(self.plan.workers))
         )
         if len(self._fleet.present) >= len(self.plan.workers):
             return self.plan
@@ -421,7 +465,14 @@ class Controller:
             self._end(SeatsLost(missing), f"no process came in its place, and {self.schedule.name} cannot run without")
         return plan
 
+    @property
+    def _least(self) -> int:
+        """So many processes are needed beside those of the plan: a snapshot is kept by somebody else."""
+        return 1 if self._pace is None else 2
+
     def _can_run(self, plan: Plan) -> bool:
+        if self._fleet.data_is_sharded and any(plan.micro_batches % stage.replicas for stage in plan.stages):
+            return False
         try:
             self.schedule.check(plan)
         except ScheduleInvalid:
@@ -452,3 +503,7 @@ class Controller:
                 f"this trainer failed before with {type(self._failure).__name__}: {self._failure}; make a new one, and "
                 f"load the last checkpoint"
             ) from self._failure
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone()

@@ -26,6 +26,7 @@ class Courier:
         self._keep = keep
         self._errands: queue.SimpleQueue[_Errand | None] = queue.SimpleQueue()
         self._delivered: queue.SimpleQueue[tuple[int, Kept]] = queue.SimpleQueue()
+        self._failed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def bring(self, seat: int, epoch: int, snapshot: WorkerSnapshot, took_s: float) -> None:
@@ -44,6 +45,13 @@ class Courier:
                 found.append(kept)
         return tuple(found)
 
+    def has_failed(self, epoch: int) -> bool:
+        """Whether something could not be brought since this was last asked."""
+        failed = False
+        while not self._failed.empty():
+            failed |= self._failed.get() == epoch
+        return failed
+
     def close(self) -> None:
         """Send no more; may be called twice."""
         self._errands.put(None)
@@ -54,5 +62,5 @@ class Courier:
             try:
                 self._keep(seat, epoch, snapshot).result()
                 self._delivered.put((epoch, Kept(snapshot.cut, took_s, snapshot.size_bytes)))
-            except Exception:  # the keeper is gone: the controller hears of it in its own way, and makes another one
-                pass
+            except Exception:  # the keeper is gone; the controller hears of it, and has another snapshot taken
+                self._failed.put(epoch)

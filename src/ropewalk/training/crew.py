@@ -186,7 +186,8 @@ class Crew:
         while to_do and not is_wanted_elsewhere():
             action = to_do[0]
             if not isinstance(action, Action):
-                to_do.popleft()()
+                to_do.popleft()
+                action()
                 worker = self._performing
                 continue
             waited_ns = 0
@@ -269,4 +270,5 @@ class Crew:
             norm=None if verdict is None else verdict.norm,
             is_skipped=verdict is not None and verdict.skips,
             kept=self._courier.delivered(self.assignment.epoch),
+            lost_snapshots=self._courier.has_failed(self.assignment.epoch),
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -79,6 +80,9 @@ class StageFleet:
         patience: Patience,
     ) -> None:
         self.num = num
+        data = training.data
+        #: Whether micro-batches must be shared out evenly among replicas.
+        self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
         self._patience = patience
         self._program = Program(name)
         self._engine, self._session = engine, session
@@ -249,6 +253,9 @@ class StageFleet:
                 raise error  # what the user's code raised explains more than who then hung up
         if gone:  # a call that was lost tells it sooner than `stay`, perhaps
             self._bell.wait_until(lambda: not gone.keys() & self.present.keys(), 1.0)
+        elif any(future.done() and future.exception() is not None for future in futures.values()):
+            # Who gave up because a peer was gone may say so sooner than it is known here.
+            self._bell.wait_until(lambda: any(seat not in self.present for seat in seats.values()), 1.0)
         gone |= self.lost_among(set(seats.values()))
         for seat in set(seats.values()) - self.present.keys():
             gone.setdefault(seat, "it is gone")

@@ -20,7 +20,7 @@ import torch
 from ropewalk import injection
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent, method
-from ropewalk.errors import ExchangeAborted
+from ropewalk.errors import ExchangeAborted, PeerLost, ServiceLost, StageLost
 from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import Send
 from ropewalk.pipeline.plans import Worker
@@ -173,6 +173,8 @@ class StageProcess:
         if injection.visit:
             injection.visit("stage.before_saving", part)
         copied, self._copy = self._copy, {}
+        if not copied:
+            raise StageLost("the process that had copied what is to be saved is gone; checkpoints before it are whole")
         return write_part(folder, part, copied)
 
     @concurrent(2)
@@ -300,7 +302,12 @@ class StageProcess:
 
     def _snapshot_at(self, seat: int, worker: Worker, cut: Cut, epochs: Collection[int]) -> WorkerSnapshot:
         is_here = seat == node_context.current_node().replica
-        return self._shelf.get(worker, cut, epochs) if is_here else self._peers[seat].snapshot(worker, cut, epochs)
+        if is_here:
+            return self._shelf.get(worker, cut, epochs)
+        try:
+            return self._peers[seat].snapshot(worker, cut, epochs)
+        except ServiceLost as error:  # or it would look as if this process were gone
+            raise ExchangeAborted(f"who keeps the snapshot of worker {worker} is gone: {error}") from error
 
     def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
         """Bring a snapshot of our own away; in the courier's thread."""
@@ -313,7 +320,10 @@ class StageProcess:
         crew = self._crew_here
         if epoch == self._epoch:
             seats = crew.assignment.seats
-            crew.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
+            try:
+                crew.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
+            except PeerLost as error:  # who it is, the controller hears in its own way
+                raise ExchangeAborted(f"a worker is gone that was to be met: {error}", epoch=epoch) from error
 
     def _admit(self, admission: Admission, done: Future[Outcome]) -> None:
         if admission.epoch != self._epoch or self._crew is None:
@@ -330,7 +340,10 @@ class StageProcess:
             done.set_result(outcome)
 
         self._open.append(done)
-        crew.admit(admission, answer)
+        try:
+            crew.admit(admission, answer)
+        except Exception as error:
+            self._give_up(error)
 
     def _examine(self, asked: Examination, done: Future[Any]) -> None:
         if asked.epoch != self._epoch or self._crew is None:
@@ -342,7 +355,10 @@ class StageProcess:
             done.set_result(results)
 
         self._open.append(done)
-        self._crew.examine(asked, answer)
+        try:
+            self._crew.examine(asked, answer)
+        except Exception as error:
+            self._give_up(error)
 
     def _abort(self, epoch: int) -> None:
         if epoch >= self._epoch:
