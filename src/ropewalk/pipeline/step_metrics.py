@@ -10,7 +10,8 @@ from ropewalk.pipeline.stages.losses import Loss
 class StepMetrics:
     """What is known of one step.
 
-    A schedule with a flush has all of it when `step` returns; others may finish it with later steps, or in a drain.
+    A player has all of it when `step` returns, a trainer somewhat later. Schedules without a flush may finish it only
+    with later steps, or in a drain.
     """
 
     def __init__(self, num_pieces: int, loss: Loss) -> None:
@@ -28,7 +29,8 @@ class StepMetrics:
         num = len(self._found)
         if not self.done:
             return (
-                f"{num - self._found.count(None)} of {num} micro-batches have their loss; step on, or drain the player"
+                f"{num - self._found.count(None)} of {num} micro-batches have their loss; the others come while the "
+                f"step goes on, or with a drain"
             )
         num_odd = sum(not bool(value.isfinite().all()) for value in self.losses)
         odd = f" ({num_odd} of them not finite)" if num_odd else ""
@@ -65,7 +67,7 @@ class StepMetrics:
     def _pieces(self) -> list[tuple[Tensor, float | None]]:
         if not self.done:
             raise RuntimeError(
-                f"{self._found.count(None)} of {len(self._found)} micro-batches have no loss yet, because this "
-                f"schedule does not flush; step on, or drain the player"
+                f"{self._found.count(None)} of {len(self._found)} micro-batches have no loss yet: the step is under "
+                f"way, or the schedule does not flush, and finishes it with later steps; call drain() to finish all"
             )
         return [found for found in self._found if found is not None]

@@ -12,12 +12,13 @@ hands it to a run: on processes (`process_run`), or in this thread (`inline_run`
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, Literal
 
 import torch
@@ -25,10 +26,10 @@ from torch import Tensor, nn
 
 from ropewalk import settings
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import PlanInvalid
+from ropewalk.errors import PlanInvalid, PlayerFailed, TrainerFailed
 from ropewalk.pipeline.planning import plan as make_plan
 from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.player import Player, check_plan
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -151,6 +152,14 @@ class Trainer:
             raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
         if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
             raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
+        _check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
+        _check_kind("patience", patience, Patience, "ropewalk.training.Patience(silent_s=10.0)")
+        _check_kind("resources", resources, Resources, "ropewalk.Resources(cpus=2)")
+        if weights is not None and Path(weights).suffix in (".pt", ".pth", ".bin"):
+            raise ValueError(
+                f"weights are read from safetensors files, and {weights} is none by its name; convert it with "
+                f"safetensors.torch.save_file(torch.load(...), 'model.safetensors'), or load it into the model"
+            )
         self._model = model
         self._plan: Plan | int = 1 if plan is None else plan
         self._schedule = schedule
@@ -163,7 +172,7 @@ class Trainer:
         self._loss = Loss(loss_fn, loss)
         self._optimizers = OptimizerMaker(optimizer, lr_schedule, lr_scale)
         self._options = TrainingOptions(clip_norm, nan, autocast, accumulate)
-        if data is not None and example_inputs is None and not isinstance(model, ModelGraph):
+        if data is not None and not self._needs_no_step:
             raise ValueError(
                 "with data, give example_inputs too: the model must be seen before the first mini-batch is"
             )
@@ -187,20 +196,34 @@ class Trainer:
         self._has_ended = False
 
     def __enter__(self) -> Trainer:
-        if self._run is None and (isinstance(self._model, ModelGraph) or self._example is not None):
+        self._check_open()
+        if self._run is None and self._needs_no_step:
             self._begin(self._example)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close(None if kind is None else 0.5)
+        """Finish what was admitted, and end all processes; after an exception end them at once."""
+        if kind is not None:
+            self.close(0.5)
+            return
+        try:
+            if self._run is not None and not self._has_ended:
+                self._run.drain()
+        except (PlayerFailed, TrainerFailed):
+            self.close(0.5)  # what failed was told when it did
+        except BaseException:
+            self.close(0.5)
+            raise
+        else:
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Trainer {self._name!r} {'before its first step' if self._run is None else f'{self.num_steps} steps'}>"
 
     def close(self, grace_s: float | None = None) -> None:
-        """End all processes; may be called twice.
+        """End all processes, and with them what is still under way; may be called twice.
 
         Args:
             grace_s: seconds until those that do not end by themselves are killed.
@@ -228,15 +251,28 @@ class Trainer:
             StageFailed: a stage raised, in this step or one before; says which, where, and with its traceback.
             StageLost: a process is gone for good, and training cannot go on.
             TrainerFailed: it had failed before.
-            ValueError: the mini-batch cannot be cut, or labels do not fit it.
+            ValueError: the mini-batch cannot be cut, labels do not fit it, or there is one although the trainer has
+                `data`.
+            TypeError: there is none, and no `data`.
+            RuntimeError: the trainer was closed.
         """
-        if x is None and self._data is not None:
+        self._check_open()
+        if self._data is not None:
+            if x is not None or y is not None:
+                raise ValueError("this trainer reads its mini-batches by data=; call step() without x and y")
             run = self._under_way
             number, begun = run.num_steps, run.step_of_own_data()
+        elif x is None:
+            raise TypeError("step needs a mini-batch: step(x, y); or give the trainer data=, which makes mini-batches")
         else:
             run = self._run or self._begin(x)
             number, begun = run.num_steps, run.step(x, y)
-        handle = StepHandle(number, begun.metrics, begun.wait)
+
+        def wait() -> None:
+            self._check_open()
+            begun.wait()
+
+        handle = StepHandle(number, begun.metrics, wait)
         num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
         self._num_samples += num_samples
         self._num_counted += 1
@@ -308,8 +344,8 @@ class Trainer:
 
     @property
     def plan(self) -> Plan:
-        """As it is carried out now; deaths and `resize` change it."""
-        return self._under_way.plan
+        """As it is carried out now, or was last; deaths and `resize` change it."""
+        return (self._run or self._under_way).plan
 
     def resize(self, stage: int, replicas: int) -> None:
         """Go on with so many replicas of a stage; drains first.
@@ -324,8 +360,8 @@ class Trainer:
 
     @property
     def events(self) -> tuple[str, ...]:
-        """What happened that a person should know, such as deaths, oldest first."""
-        return tuple(self._under_way.events)
+        """What happened that a person should know, such as deaths, oldest first; to be had after the end, too."""
+        return tuple((self._run or self._under_way).events)
 
     def records(self) -> Mapping[Worker, WorkerRecord]:
         """What each worker did of late, action by action, for an evaluation of your own; drains first."""
@@ -370,22 +406,38 @@ class Trainer:
 
     @property
     def _under_way(self) -> Run:
+        self._check_open()
         if self._run is None:
-            if isinstance(self._model, ModelGraph) or self._example is not None:
+            if self._needs_no_step:
                 return self._begin(self._example)
             raise RuntimeError(
                 "this trainer has not seen the model with data yet; give example_inputs, or call step first"
             )
         return self._run
 
-    def _begin(self, x: Any) -> Run:
+    def _check_open(self) -> None:
         if self._has_ended:
             raise RuntimeError("this trainer was closed; make a new one, and load what the last one saved")
+
+    @property
+    def _needs_no_step(self) -> bool:
+        """Whether all can start before a mini-batch was seen: to trace and to profile a model, one must be."""
+        return self._example is not None or (isinstance(self._model, ModelGraph) and isinstance(self._plan, Plan))
+
+    def _begin(self, x: Any) -> Run:
         graph, source = self._seen(x)
         self._graph = graph
         plan = self._planned(graph, x)
+        check_plan(graph, plan)
         order = self._options.schedule(plan.schedule if self._schedule is None else self._schedule)
         order.check(plan)
+        if self._exchange is not None and all(stage.replicas == 1 for stage in plan.stages):
+            warnings.warn(
+                f"exchange= averages the gradients of a stage's replicas, and none of the {len(plan.stages)} stages of "
+                f"this plan has any, so that it does nothing; for two replicas of the whole model plan with "
+                f"ropewalk.pipeline.plan(model, x, devices=2, num_stages=1)",
+                stacklevel=3,
+            )
         if self._inline:
             self._run = self._inline_run(graph, plan, order)
             return self._run
@@ -431,6 +483,11 @@ class Trainer:
                 f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
                 f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
             )
+        if not any(parameter.requires_grad for parameter in graph.parameters.values()):
+            raise ValueError(
+                f"{type(graph.model).__name__} has no parameter that can be trained: {len(graph.parameters)} "
+                f"parameters, and none of them requires a gradient; call requires_grad_() on those that shall learn"
+            )
         return graph, source
 
     def _planned(self, graph: ModelGraph, x: Any) -> Plan:
@@ -459,6 +516,11 @@ class Trainer:
             exchange=self._exchange,
         )
         return InlineRun(player, self._data)
+
+
+def _check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")
 
 
 @contextmanager

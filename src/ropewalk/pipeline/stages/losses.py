@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Declared = Literal["mean", "sum", "weighted"]
 
@@ -44,6 +44,7 @@ class Loss:
 
     Raises:
         TypeError: the function cannot be called, or is a class.
+        ValueError: there is no such declaration, or the function's own `reduction` says another.
     """
 
     function: Callable[[Any, Any], Any]
@@ -55,6 +56,11 @@ class Loss:
         function: object = self.function
         if not callable(function):
             raise TypeError(f"loss_fn must be a function of outputs and labels, but it is {function!r}")
+        if self.declared == "mean" and isinstance(function, nn.Module) and getattr(function, "reduction", "") == "sum":
+            raise ValueError(
+                f"{type(function).__name__} has reduction='sum', and the loss is declared as the mean; say loss='sum', "
+                f"or leave out the reduction"
+            )
         if isinstance(function, type):
             raise TypeError(f"loss_fn is the class {function.__name__}; give an object of it: {function.__name__}()")
 

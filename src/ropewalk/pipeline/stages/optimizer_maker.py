@@ -54,6 +54,7 @@ class OptimizerMaker:
 
     Raises:
         TypeError: they cannot be called.
+        ValueError: there is no such `lr_scale`.
     """
 
     make_optimizer: StageOptimizer
@@ -62,6 +63,8 @@ class OptimizerMaker:
 
     def __post_init__(self) -> None:
         _check_function("optimizer", self.make_optimizer, _AN_OPTIMIZER)
+        if self.lr_scale not in (None, "pipedream"):
+            raise ValueError(f"lr_scale is 'pipedream' or None, not {self.lr_scale!r}")
         if self.lr_schedule is not None:
             _check_function("lr_schedule", self.lr_schedule, _A_SCHEDULE)
 

@@ -309,6 +309,12 @@ class RunningStage:
         assert flight.piece is not None
         loss = self._loss(flight.outputs[self._output], flight.piece.labels, flight.piece.num_samples)
         flight.root, flight.weight = loss.root, loss.weight
+        if torch.is_grad_enabled() and not loss.root.requires_grad and self._leads_back(flight):
+            raise ValueError(
+                f"the loss {float(loss.value.detach()):.6g} has no gradient, so that nothing would be trained; compute "
+                f"it from the model's outputs without detach(), item() and torch.no_grad(), and see that the model "
+                f"does not do so either"
+            )
         return loss.value.detach()
 
     def _entry_state(self, piece: Piece | None, arrived: Mapping[str, Parcel]) -> Tensor | None:
@@ -319,12 +325,14 @@ class RunningStage:
         assert piece is not None
         return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self.device)
 
+    def _leads_back(self, flight: InFlight) -> bool:
+        """Whether there is anything before its outputs that needs a gradient."""
+        return bool(self.versions.trainable) or any(tensor.requires_grad for tensor in tensors_of(flight.values))
+
     def _detached(self, edge: Edge, value: Any, flight: InFlight) -> Any:
         """A value for another stage: leaves of a graph of its own."""
         if self.setup.recompute:  # there is no graph to ask yet
-            leads_back = bool(self.versions.trainable) or any(
-                tensor.requires_grad for tensor in tensors_of(flight.values)
-            )
+            leads_back = self._leads_back(flight)
 
             def needs_gradient(tensor: Tensor) -> bool:
                 return leads_back and bool(edge.gradient_bytes) and tensor.is_floating_point()

@@ -1,0 +1,216 @@
+"""What a trainer refuses and says before, during and after training; most of it in this thread."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ropewalk as rw
+from ropewalk.errors import PlanInvalid, PlayerFailed, StageFailed
+from ropewalk.pipeline import ModelGraph, Plan, trace
+from ropewalk.pipeline.stages.losses import Loss
+from tests.pipeline.played_plans import even_cut, plan_of
+
+
+def network(depth: int = 2) -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(*(nn.Linear(4, 4) for _ in range(depth)))
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.ones(8, 4), torch.zeros(8, 4)
+
+
+def graph_of(model: nn.Module) -> ModelGraph:
+    return trace(model, (batch()[0],))
+
+
+def cut(graph: ModelGraph, num_stages: int = 2, **options: Any) -> Plan:
+    return plan_of(graph, even_cut(graph, num_stages), **options)
+
+
+def trainer_of(model: Any = None, plan: Any = None, *, loss_fn: Any = None, **options: Any) -> rw.Trainer:
+    graph = graph_of(network()) if model is None else model
+    options = {"inline": True, **options}
+    plan = cut(graph) if plan is None else plan
+    return rw.Trainer(graph, loss_fn or nn.MSELoss(), lambda own: torch.optim.SGD(own, 0.1), plan, **options)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("depths", [(2, 3), (3, 2)])
+def test_a_plan_of_another_model_is_refused_before_any_process_starts(inline: bool, depths: tuple[int, int]) -> None:
+    theirs, own = (graph_of(network(depth)) for depth in depths)
+    with pytest.raises(PlanInvalid, match=r"operators of the .*make the plan from this model's profile"):
+        trainer_of(own, cut(theirs), inline=inline).__enter__()
+
+
+class Watched(torch.optim.SGD):
+    """Counts its steps, and fails from a moment on."""
+
+    num_steps = 0
+    fails = False
+
+    def step(self, closure: Any = None) -> None:
+        if Watched.fails:
+            raise ValueError("too hot")
+        Watched.num_steps += 1
+        super().step(closure)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
+    monkeypatch.setattr(Watched, "num_steps", 0)
+    monkeypatch.setattr(Watched, "fails", False)
+    return Watched
+
+
+def under_way(optimizer: type[Watched]) -> rw.Trainer:
+    """A trainer that leaves updates to later steps, or to a drain."""
+    graph = graph_of(network())
+    plan = cut(graph, schedule="pipedream")
+    return rw.Trainer(graph, nn.MSELoss(), lambda parameters: optimizer(parameters, 0.1), plan, inline=True)
+
+
+def test_leaving_the_block_finishes_what_was_admitted(watched: type[Watched]) -> None:
+    with under_way(watched) as trainer:
+        trainer.step(*batch())
+        before = watched.num_steps
+    assert before < watched.num_steps == 2 * 4, "each stage updates after each micro-batch"
+
+
+def test_leaving_the_block_raises_what_goes_wrong_then(watched: type[Watched]) -> None:
+    trainer = under_way(watched)
+    trainer.step(*batch())
+    watched.fails = True
+    with pytest.raises(StageFailed, match="too hot"), trainer:
+        pass
+    with pytest.raises(RuntimeError, match="was closed"):
+        trainer.drain()
+
+
+def test_leaving_the_block_does_not_raise_again_what_was_told() -> None:
+    def explodes(outputs: Tensor, labels: Tensor) -> Tensor:
+        raise ValueError("too hot")
+
+    with trainer_of(loss_fn=explodes) as trainer:
+        with pytest.raises(StageFailed, match="too hot"):
+            trainer.step(*batch())
+        with pytest.raises(PlayerFailed):
+            trainer.drain()
+
+
+def test_an_exception_in_the_block_ends_at_once_and_is_the_one_that_is_raised(watched: type[Watched]) -> None:
+    trainer = under_way(watched)
+    trainer.step(*batch())
+    with pytest.raises(KeyError, match="mine"), trainer:
+        raise KeyError("mine")
+    assert watched.num_steps < 2 * 4
+
+
+def test_a_closed_trainer_says_that_it_is_closed() -> None:
+    with trainer_of() as trainer:
+        trainer.step(*batch())
+    for call in (
+        lambda: trainer.step(*batch()),
+        trainer.to_module,
+        trainer.state_dict,
+        trainer.drain,
+        trainer.report,
+        trainer.__enter__,
+    ):
+        with pytest.raises(RuntimeError, match="was closed; make a new one, and load what the last one saved"):
+            call()
+    assert (trainer.num_steps, trainer.events, len(trainer.plan.stages)) == (1, (), 2)
+
+
+def test_a_graph_without_example_inputs_is_planned_with_the_first_step() -> None:
+    with trainer_of(graph_of(network()), 2, micro_batches=2) as trainer:
+        with pytest.raises(RuntimeError, match="give example_inputs, or call step first"):
+            trainer.drain()
+        assert trainer.step(*batch()).metrics().done
+        assert len(trainer.plan.stages) == 2
+    with pytest.raises(ValueError, match="with data, give example_inputs too"):
+        trainer_of(graph_of(network()), 2, data=endless)
+
+
+def endless(first_step: int) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        yield batch()
+
+
+def test_step_says_whether_it_wants_a_mini_batch() -> None:
+    with trainer_of(data=endless) as trainer:
+        trainer.step()
+        with pytest.raises(ValueError, match=r"call step\(\) without x and y"):
+            trainer.step(*batch())
+    with trainer_of() as trainer, pytest.raises(TypeError, match=r"step\(x, y\); or give the trainer data="):
+        trainer.step()
+
+
+def test_an_exchange_without_replicas_is_told() -> None:
+    graph = graph_of(network())
+    with pytest.warns(UserWarning, match=r"none of the 2 stages of this plan has any.*num_stages=1"):
+        trainer_of(graph, exchange="none").__enter__()
+    with warnings.catch_warnings(), trainer_of(graph, cut(graph, 1, replicas=2), exchange="none"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"lr_scale": "pipedram"}, ValueError, "lr_scale is 'pipedream' or None, not 'pipedram'"),
+        ({"plan": "two"}, TypeError, r"plan is of type str; give a number of devices, or a Plan"),
+        ({"plan": 2.0}, TypeError, r"plan is of type float"),
+        ({"patience": 10}, TypeError, r"patience is of type int; give .*Patience\(silent_s=10.0\)"),
+        ({"resources": {"cpus": 1}}, TypeError, r"resources is of type dict; give ropewalk.Resources\(cpus=2\)"),
+        ({"weights": "model.pt"}, ValueError, "safetensors"),
+        ({"weights": "pytorch_model.bin"}, ValueError, "safetensors"),
+        ({"loss_fn": nn.MSELoss(reduction="sum")}, ValueError, "say loss='sum'"),
+    ],
+)
+def test_what_was_given_wrongly_is_told_at_once(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        trainer_of(**options)
+
+
+def test_a_sum_may_be_declared_as_one() -> None:
+    assert Loss(nn.MSELoss(reduction="sum"), "sum").declared == "sum"
+
+
+def detached(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs.detach() - labels).square().mean()
+
+
+@torch.no_grad()
+def without_gradients(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs - labels).square().mean()
+
+
+@pytest.mark.parametrize("loss_fn", [detached, without_gradients])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_loss_without_a_gradient_is_refused(loss_fn: Any, recompute: bool) -> None:
+    graph = graph_of(network())
+    with (
+        trainer_of(graph, cut(graph, recompute=recompute), loss_fn=loss_fn) as trainer,
+        pytest.raises(StageFailed, match="has no gradient, so that nothing would be trained"),
+    ):
+        trainer.step(*batch())
+
+
+def test_a_frozen_last_stage_trains_those_before_it() -> None:
+    model = network()
+    model[1].requires_grad_(False)
+    with trainer_of(graph_of(model)) as trainer:
+        trainer.step(*batch())
+        trained = trainer.to_module()
+    assert not torch.equal(trained[0].weight, model[0].weight)  # type: ignore[index]
+
+
+def test_a_model_that_cannot_learn_is_refused_at_the_beginning() -> None:
+    with pytest.raises(ValueError, match="none of them requires a gradient"):
+        trainer_of(graph_of(network().requires_grad_(False))).__enter__()
