@@ -262,7 +262,7 @@ class Crew:
 
     def _outcome(self) -> Outcome:
         losses, self._losses = self._losses, []
-        verdict = self._worker.update.verdict
+        verdict = self._worker.update.take_verdict()
         return Outcome(
             tuple(number for number, _, _ in losses),
             torch.stack([value.detach().cpu() for _, value, _ in losses]) if losses else None,
