@@ -7,6 +7,11 @@ Between the two, the cut, the numbers of replicas and the schedule may change.
     optimizer    name of a parameter -> its state, such as Adam's "step" and "exp_avg"
     options      name of a parameter -> the options of its group, such as "lr"
     rates        name of a parameter -> the state of its stage's schedule of the learning rate, if there is one
+
+The state of exchanges between replicas is not among them: what a compressor has kept back
+belongs to one replica and to how its gradients were packed, and says nothing to another
+plan. So it is lost where a state goes to other stages: after a change of plan each exchange
+begins anew, and what it had kept back is dropped. Snapshots have it, for the same plan.
 """
 
 from __future__ import annotations
