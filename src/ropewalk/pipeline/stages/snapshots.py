@@ -185,6 +185,9 @@ def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
     Micro-batches that were in flight begin anew there, with the newest weights. So without a flush the run is not, to
     the bit, the one that was cut; it is one that was drained at the cut.
 
+    The state of exchanges is left out: it is of one replica of one plan. What compression has kept back is dropped, and
+    exchanges of the other plan begin anew.
+
     Args:
         snapshots: at one cut, with at least one replica of each stage. Of what several hold, that of the first stage
             and replica is taken.
