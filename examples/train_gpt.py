@@ -2,9 +2,9 @@
 
     python examples/train_gpt.py                            two stages, a process each
     python examples/train_gpt.py --schedule pipedream       weights that lag behind, and no waiting
-    python examples/train_gpt.py --stages 1 --replicas 2 --exchange gd_sec        data-parallel, few bytes
     python examples/train_gpt.py --one-process              the same micro-batches here: to compare, or to debug
     python examples/train_gpt.py --steps 2000 --width 128   until it spells
+    python examples/train_gpt.py --stages 1 --replicas 2 --exchange half       data-parallel, gradients in bfloat16
 
 The decoder is that of Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and small: half
 a minute teaches it the letters and some short words.
