@@ -10,6 +10,7 @@ has happened, since whoever does it again sits in another process.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -168,6 +169,19 @@ def assert_near(found: Learnt, expected: Learnt, within: float = 1e-6) -> None:
         torch.testing.assert_close(found.state[kind], expected.state[kind], rtol=within, atol=within)
 
 
+def assert_trained(found: Learnt, job: Job) -> None:
+    """All losses are there, all is finite, and every parameter has moved: where updates came at other moments."""
+    first = job.graph.parameters
+    expected = undisturbed(job)
+    assert [len(losses) for losses in found.losses] == [len(losses) for losses in expected.losses]
+    assert all(math.isfinite(loss) for losses in found.losses for loss in losses), found.losses
+    for kind in ("parameters", "buffers"):
+        assert found.state[kind].keys() == expected.state[kind].keys()
+        assert all(tensor.isfinite().all() for tensor in found.state[kind].values()), kind
+    stuck = [name for name, one in found.state["parameters"].items() if torch.equal(one, first[name])]
+    assert not stuck, stuck
+
+
 def differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
     """Where two states are not the same to the bit."""
     if isinstance(expected, dict):
@@ -225,6 +239,13 @@ def _beyond(now: dict[str, int], before: dict[str, int]) -> dict[str, str]:
 def pids(trainer: Trainer) -> list[int]:
     """Of the processes, by worker; drains first."""
     return [one.pid for _, one in sorted(trainer._run.counters().items())]  # pyright: ignore
+
+
+def nums_updates(trainer: Trainer) -> list[int]:
+    """How many updates each stage of each worker has made since the workers were last made; drains first."""
+    assert trainer._run is not None  # pyright: ignore[reportPrivateUsage]
+    counters = trainer._run.counters().values()  # pyright: ignore[reportPrivateUsage]
+    return [num for one in counters for num in one.num_updates.values()]
 
 
 # --- what goes wrong by itself ----------------------------------------------------------------------------------------

@@ -43,11 +43,13 @@ from tests.training.faulty_training import (
     adam,
     assert_near,
     assert_same,
+    assert_trained,
     batch,
     go_through,
     go_wrong,
     hang,
     nothing_left,
+    nums_updates,
     pids,
     sgd,
     undisturbed,
@@ -139,12 +141,16 @@ def test_every_stage_killed_at_every_kind_of_action_of_every_schedule(
         with at_action(f"{code}[:v]*", after=after) as fault, nothing_left(shared), job.trainer(shared) as trainer:
             found = go_through(trainer, job)
             assert len(trainer.events) >= 1, code
+            counted = nums_updates(trainer)
             same_plan = trainer.plan.workers == job.plan_of(job.graph).workers
         assert fault.num_fired == 1
         if same_plan:
             assert_same(found, undisturbed(job))
         elif SCHEDULES[schedule].flushes:
             assert_near(found, undisturbed(job))
+        else:
+            assert_trained(found, job)
+            assert all(counted), counted
 
 
 def test_a_stage_that_stops_answering_is_killed_and_replaced(session: rw.Session) -> None:
