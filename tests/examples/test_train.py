@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import types
 import xml.etree.ElementTree
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train_gpt.py"
 LoadExample = Callable[[str], types.ModuleType]
 Output = Callable[..., str]
 
@@ -38,19 +36,7 @@ def accuracies(output: str) -> list[float]:
     return [float(found) for found in re.findall(r"([\d.]+)% of the test right", output)]
 
 
-def test_the_gpt_learns_letters_and_writes_some(tmp_path: Path) -> None:
-    # As a file, in a folder of its own: a stage must not find the example's classes by chance.
-    command = [sys.executable, str(SCRIPT), "--schedule", "pipedream", "--steps", "30", "--width", "32"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=55)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "pipedream on 2 workers" in done.stdout
-    found = re.search(r"loss ([\d.]+) on text that it has not seen", done.stdout)
-    assert found and float(found[1]) < 3.4, "guessing among 98 characters has 4.6"
-    text = done.stdout.splitlines()[-1]
-    assert text[1:5] == "The " and len(text) >= 84
-
-
-def test_digits_and_pictures_are_learnt(output_of: Output, tmp_path: Path) -> None:
+def test_digits_and_pictures_and_text_are_learnt(output_of: Output, tmp_path: Path) -> None:
     staged = output_of("train_digits", "--epochs", "3")
     assert "2 stages, one_f_one_b, 4 micro-batches" in staged and "one_f_one_b on 2 workers" in staged
     assert accuracies(staged)[-1] > 90
@@ -67,3 +53,10 @@ def test_digits_and_pictures_are_learnt(output_of: Output, tmp_path: Path) -> No
     )
     assert found and float(found[2]) < 0.5 * float(found[1])
     assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("svg")
+
+    text = output_of("train_gpt", "--schedule", "pipedream", "--steps", "30", "--width", "32")
+    assert "pipedream on 2 workers" in text
+    found = re.search(r"loss ([\d.]+) on text that it has not seen", text)
+    assert found and float(found[1]) < 3.4, "guessing among 98 characters has 4.6"
+    written = text.splitlines()[-1]
+    assert written[1:5] == "The " and len(written) >= 84
