@@ -111,7 +111,7 @@ def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[st
         if current.exists():
             current.replace(previous)
         writing.replace(current)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         error.add_note(f"The checkpoint of {name}/{replica} was not saved in {folder}; the one before it is unchanged.")
         with contextlib.suppress(OSError):  # what is wrong is said by the first error
@@ -240,10 +240,11 @@ def _write(path: Path, header: _Header, payload: Payload) -> None:
         os.fsync(fd)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last through a loss of power."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)  # or the new names may be lost with the power
+        os.fsync(fd)
     finally:
         os.close(fd)
 

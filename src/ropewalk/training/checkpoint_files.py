@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.program.checkpoints import sync_folder
 from ropewalk.training.manifests import MANIFEST, Manifest, PartRecord, read_manifest, write_manifest
 
 _SAVE = re.compile(r"(\d+)-step-\d+")
@@ -94,10 +95,10 @@ class Writing:
             for file, record in part.files.items():
                 _check_there(self.path / file, record.size_bytes, part.name)
         write_manifest(self.path, Manifest(self._step, dict(facts), tuple(parts)))
-        _sync_folder(self.path)
+        sync_folder(self.path)
         saved = self.path.with_name(self.path.name.removesuffix(_WRITING))
         self.path.rename(saved)
-        _sync_folder(saved.parent)
+        sync_folder(saved.parent)
         return saved
 
     def _close(self) -> None:
@@ -233,14 +234,6 @@ def _locked(folder: Path) -> int | None:
         os.close(fd)
         return None
     return fd
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)  # or the new names may be lost with the power
-    finally:
-        os.close(fd)
 
 
 __all__ = ["Writing", "begin", "read", "saves"]
