@@ -214,3 +214,26 @@ def test_a_frozen_last_stage_trains_those_before_it() -> None:
 def test_a_model_that_cannot_learn_is_refused_at_the_beginning() -> None:
     with pytest.raises(ValueError, match="none of them requires a gradient"):
         trainer_of(graph_of(network().requires_grad_(False))).__enter__()
+
+
+class Masked(nn.Module):
+    """Mixes the positions of each sample by a mask that is the same for all samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.layer(torch.softmax(x @ x.transpose(1, 2) + mask, 2) @ x)
+
+
+@pytest.mark.parametrize("num_samples", [5, 6])
+def test_an_input_that_is_not_by_sample_is_never_cut_even_with_as_many_samples(num_samples: int) -> None:
+    torch.manual_seed(3)
+    mask, x = torch.randn(6, 6), torch.randn(num_samples, 6, 3)
+    model = Masked()
+    graph = trace(model, (torch.randn(4, 6, 3), mask))
+    assert graph.whole_inputs == {"input.mask"}
+    with trainer_of(graph, cut(graph, micro_batches=2)) as trainer:
+        loss = trainer.step((x, mask), torch.zeros_like(x)).metrics().loss
+    assert torch.allclose(loss, model(x, mask).square().mean())

@@ -39,7 +39,7 @@ def evaluated(
         for number, pair in enumerate(chunk, first):
             x, y = checked_pair(pair)
             args, kwargs = as_arguments(x)
-            (piece,) = split(graph.bind(*args, **kwargs), y, 1)
+            (piece,) = split(graph.bind(*args, **kwargs), y, 1, whole=graph.whole_inputs)
             for stage in {*evaluation.input_stages, evaluation.output_stage}:
                 workers[plan.worker_of(stage, number)].admit(stage, number, piece, wants_loss=wants_loss)
         queues = {worker: deque(found) for worker, found in evaluation.actions(first, len(chunk)).items()}

@@ -182,7 +182,9 @@ class Player:
         """
         self._check_usable()
         args, kwargs = as_arguments(x)
-        pieces = split(self.graph.bind(*args, **kwargs), y, self.plan.micro_batches, step=self.num_steps)
+        graph = self.graph
+        inputs = graph.bind(*args, **kwargs)
+        pieces = split(inputs, y, self.plan.micro_batches, step=self.num_steps, whole=graph.whole_inputs)
         before = self.stream.position
         actions = self._actions(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
         with self._whole(f"at step {self.num_steps} (the first is 0)"):

@@ -35,7 +35,7 @@ class Need:
     def whole_of(self, batch: MiniBatch) -> MiniBatch:
         """A mini-batch with only what the stage needs."""
         inputs = {id: batch.inputs[id] for id in self.inputs}
-        return MiniBatch(batch.step, inputs, batch.labels if self.labels else None, batch.sizes)
+        return MiniBatch(batch.step, inputs, batch.labels if self.labels else None, batch.sizes, batch.whole)
 
 
 def needs_of(plan: Plan, graph: ModelGraph) -> tuple[Need, ...]:

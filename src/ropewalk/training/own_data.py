@@ -91,7 +91,8 @@ class OwnData:
         shard = self._shard
         indices = range(shard.replica if self._takes_shard else 0, shard.micro_batches, self._stride)
         args, kwargs = as_arguments(x)
-        pieces = split(self._graph.bind(*args, **kwargs), y, len(indices), step=step)
+        inputs = self._graph.bind(*args, **kwargs)
+        pieces = split(inputs, y, len(indices), step=step, whole=self._graph.whole_inputs)
         if len(pieces) < len(indices):
             raise ValueError(
                 f"the mini-batch of step {step} has {len(pieces)} samples, and is cut into {len(indices)} "

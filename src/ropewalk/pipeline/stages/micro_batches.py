@@ -35,30 +35,56 @@ class MiniBatch:
     labels: Any
     #: Samples of each micro-batch.
     sizes: tuple[int, ...]
+    #: Ids of inputs that are not by sample, whatever their length.
+    whole: frozenset[str] = frozenset()
 
     def pieces(self) -> list[Piece]:
         """Its micro-batches; their tensors are views."""
-        inputs_of, labels_of = _cut(self.inputs, self.sizes), _cut(self.labels, self.sizes)
-        return [Piece(self.step, index, inputs_of[index], labels_of[index], size)
+        whole = {id: value for id, value in self.inputs.items() if id in self.whole}
+        by_sample = {id: value for id, value in self.inputs.items() if id not in self.whole}
+        inputs_of, labels_of = _cut(by_sample, self.sizes), _cut(self.labels, self.sizes)
+        return [Piece(self.step, index, {**inputs_of[index], **whole}, labels_of[index], size)
                 for index, size in enumerate(self.sizes)]  # fmt: skip
 
 
-def split(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int = 0) -> list[Piece]:
+def split(
+    inputs: Mapping[str, Any],
+    labels: Any,
+    num_pieces: int,
+    *,
+    step: int = 0,
+    whole: frozenset[str] = frozenset(),
+) -> list[Piece]:
     """The micro-batches of a `mini_batch`."""
-    return mini_batch(inputs, labels, num_pieces, step=step).pieces()
+    return mini_batch(inputs, labels, num_pieces, step=step, whole=whole).pieces()
 
 
-def mini_batch(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step: int = 0) -> MiniBatch:
+def mini_batch(
+    inputs: Mapping[str, Any],
+    labels: Any,
+    num_pieces: int,
+    *,
+    step: int = 0,
+    whole: frozenset[str] = frozenset(),
+) -> MiniBatch:
     """A mini-batch cut along the first dimension, into sizes that differ by at most one, the larger ones first.
 
     The number of samples is the length of the first tensor of the inputs. Tensors of that
     length are cut; others (a mask for all samples, a number) go whole to each micro-batch.
     There are fewer micro-batches than asked for if there are fewer samples.
 
+    Args:
+        inputs: by the ids of the model's input operators.
+        labels: any tree of tensors.
+        num_pieces: how many micro-batches.
+        step: which call of `step`.
+        whole: ids of inputs that are not by sample, and never cut (`ModelGraph.whole_inputs`).
+
     Raises:
         ValueError: there is no tensor to cut, no sample, or labels for another number of samples.
     """
-    lengths = [tensor.shape[0] for tensor in tensors_of(inputs) if tensor.dim()]
+    by_sample = {id: value for id, value in inputs.items() if id not in whole}
+    lengths = [tensor.shape[0] for tensor in tensors_of(by_sample) if tensor.dim()]
     if not lengths:
         raise ValueError(f"no input is a tensor with a dimension for samples; got {_kinds(inputs)}")
     num_samples = lengths[0]
@@ -69,7 +95,7 @@ def mini_batch(inputs: Mapping[str, Any], labels: Any, num_pieces: int, *, step:
         raise ValueError(f"there are {num_samples} samples, but labels for {labelled[0]}; both begin with the samples")
     num_pieces = min(num_pieces, num_samples)
     size, larger = divmod(num_samples, num_pieces)
-    return MiniBatch(step, inputs, labels, tuple(size + (index < larger) for index in range(num_pieces)))
+    return MiniBatch(step, inputs, labels, tuple(size + (index < larger) for index in range(num_pieces)), whole)
 
 
 def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:

@@ -90,6 +90,11 @@ def _quiet() -> Generator[None]:
 # --- placeholders and constants ---------------------------------------------------------------------------------------
 
 
+def _settled(size: Any) -> int | None:
+    """A size of an input, if the model runs with that one only."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()
+
+
 def _read_placeholders(
     program: ExportedProgram, inputs: ModelInputs, canonical: Mapping[str, str], captured: Captured
 ) -> None:
@@ -101,7 +106,7 @@ def _read_placeholders(
         if spec.kind is InputKind.USER_INPUT:
             captured.sources[node] = source = Source(Kind.INPUT, next(names))
             shape = node.meta["val"].shape
-            captured.sizes[source.name] = tuple(size if isinstance(size, int) else None for size in shape)
+            captured.sizes[source.name] = tuple(map(_settled, shape))
         elif spec.kind is InputKind.PARAMETER:
             captured.sources[node] = Source(Kind.PARAMETER, canonical[target])
         elif spec.kind is InputKind.BUFFER:

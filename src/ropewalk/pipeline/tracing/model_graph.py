@@ -108,6 +108,17 @@ class ModelGraph:
         """The place of each operator in program order."""
         return {operator.id: index for index, operator in enumerate(self.operators)}
 
+    @cached_property
+    def whole_inputs(self) -> frozenset[str]:
+        """Ids of the inputs that are not by sample, and go whole to each micro-batch: a mask for all of them.
+
+        Their first size is fixed in the graph, while that of others is not.
+        """
+        sizes = {name: shape for name, shape in self.captured.sizes.items() if shape}
+        if all(shape[0] is not None for shape in sizes.values()):
+            return frozenset()
+        return frozenset(f"input.{name}" for name, shape in sizes.items() if shape[0] is not None)
+
     def to_profile_skeleton(self) -> Profile:
         """The graph as a profile without times: names, parameters with their bytes, buffers, edges."""
         return Profile(
