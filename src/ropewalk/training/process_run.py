@@ -69,7 +69,8 @@ class ProcessRun:
         args, kwargs = as_arguments(x)
         controller = self._controller
         plan = controller.plan
-        batch = mini_batch(self._graph.bind(*args, **kwargs), y, plan.micro_batches, step=self.num_steps)
+        inputs, whole = self._graph.bind(*args, **kwargs), self._graph.whole_inputs
+        batch = mini_batch(inputs, y, plan.micro_batches, step=self.num_steps, whole=whole)
         num = len(batch.sizes)
         if controller.schedule.flushes and num != plan.micro_batches:
             controller.schedule.check(replace(plan, micro_batches=num))
@@ -111,7 +112,7 @@ class ProcessRun:
         pieces: list[Piece] = []
         for x, y in batches:
             args, kwargs = as_arguments(x)
-            pieces += split(graph.bind(*args, **kwargs), y, 1)
+            pieces += split(graph.bind(*args, **kwargs), y, 1, whole=graph.whole_inputs)
 
         def ask(client: Any, worker: Worker) -> Future[Mapping[int, Evaluated]]:
             evaluation = Evaluation(self._graph, self.plan)
