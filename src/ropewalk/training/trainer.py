@@ -73,8 +73,8 @@ class Trainer:
     """Trains a model as a plan says, with one process for each worker of the plan.
 
     Entering the `with` block starts the processes (or the first step does, where the model has to be seen with data
-    first), leaving it finishes what was admitted and ends them (after an exception at once). The model that was given is
-    never changed; `to_module` gives a trained copy.
+    first), leaving it finishes what was admitted and ends them (after an exception at once). The model that was given
+    is never changed; `to_module` gives a trained copy.
 
     A process that dies is replaced, and training goes on from a snapshot that another process holds, with the weights
     that it would have had (training.md, section 7). Where a stage has further replicas, it goes on with those.
