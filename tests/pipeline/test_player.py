@@ -211,7 +211,10 @@ def test_metrics_print_their_loss_or_what_is_still_under_way(graph: ModelGraph) 
     assert str(player_of(graph).step(x, y)) == "loss nan over 3 micro-batches (1 of them not finite)"
     under_way = StepMetrics(3, Loss(functional.cross_entropy))
     under_way.put(1, torch.tensor(2.0), 4.0)
-    assert str(under_way) == "1 of 3 micro-batches have their loss; the others come while the step goes on, or with a drain"
+    assert (
+        str(under_way)
+        == "1 of 3 micro-batches have their loss; the others come while the step goes on, or with a drain"
+    )
     with pytest.raises(RuntimeError, match="2 of 3 micro-batches have no loss yet"):
         under_way.loss  # noqa: B018
 

@@ -74,9 +74,7 @@ def test_what_cannot_average_replicas_is_refused_by_name() -> None:
 
     with pytest.raises(ExchangeInvalid, match="a parameter server does not go with them; use AllReduce or AllGather"):
         trainer(functools.partial(ParameterServer, None))
-    with pytest.raises(
-        ExchangeInvalid, match=r"give a function that does, such as functools.partial\(All"
-    ):
+    with pytest.raises(ExchangeInvalid, match=r"give a function that does, such as functools.partial\(All"):
         trainer(AllReduce())
     with pytest.raises(ExchangeInvalid, match="gd_sec"):
         trainer("gd_sek")

@@ -399,9 +399,7 @@ class Controller:
             except Exception as error:
                 self._failure = error
                 raise
-            except (
-                BaseException
-            ) as error:  # Ctrl-C: what may be half done, who calls next does again
+            except BaseException as error:  # Ctrl-C: who calls next does again what may be half done
                 self._is_interrupted = self._pace is not None
                 self._failure = None if self._is_interrupted else error
                 raise
