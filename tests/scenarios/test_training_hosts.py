@@ -52,6 +52,9 @@ def test_a_training_goes_on_when_the_host_of_a_stage_is_cut_off(lab: Lab, tmp_pa
         lab.heal(second)
         wait_until_empty(second, 10.0)
     job = Job("one_f_one_b", num_steps=12)
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the stages have
     before = undisturbed(job)
+    torch.set_num_threads(num_threads)
     losses, state = torch.load(tmp_path / "learnt", weights_only=False)
     assert_same(Learnt(before.losses[:5] + losses, state), before)

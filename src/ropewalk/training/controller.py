@@ -194,6 +194,9 @@ class Controller:
                 return self._fleet.answers(futures, self._seats, what)
             except SeatsLost as lost:
                 self._guarded(lambda lost=lost: self._recover(lost))
+            except BaseException as error:  # a stage that raised has dropped all it had
+                self._break_off(error)
+                raise
 
     def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
         """Go on with another plan or from another state; nothing is in flight.
@@ -399,10 +402,14 @@ class Controller:
             except Exception as error:
                 self._failure = error
                 raise
-            except BaseException as error:  # Ctrl-C: who calls next does again what may be half done
-                self._is_interrupted = self._pace is not None
-                self._failure = None if self._is_interrupted else error
+            except BaseException as error:  # Ctrl-C
+                self._break_off(error)
                 raise
+
+    def _break_off(self, error: BaseException) -> None:
+        """Something may be half done: who calls next does it again, from the last snapshots, if there are any."""
+        self._is_interrupted = self._pace is not None
+        self._failure = None if self._is_interrupted else error
 
     def _recover(self, lost: SeatsLost) -> None:
         """After deaths: choose the plan to go on with, and deploy it from the newest cut that can be had."""

@@ -13,12 +13,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ropewalk import injection
 from ropewalk.exchange.groups.link_group import Send
+from ropewalk.exchange.tensor_codec import ALIGN
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules.streams import Cut
@@ -29,6 +31,7 @@ from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, pu
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.tensor_source import TensorSource
+from ropewalk.pipeline.stages.trees import map_tensors
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.training.assignment import Admission, Assignment, Examination, Outcome, Training
 from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
@@ -236,7 +239,10 @@ class Crew:
         self.links.close()
 
     def _hand_over(self, admission: Admission, first: int) -> None:
-        for stage, batch in admission.whole:
+        for stage, whole in admission.whole:
+            batch = replace(
+                whole, inputs=map_tensors(_aligned, whole.inputs), labels=map_tensors(_aligned, whole.labels)
+            )
             for number, piece in enumerate(batch.pieces(), first):
                 self.stages[stage].admit(number, piece)
         for stage, micro_batch, piece in admission.given:
@@ -272,3 +278,8 @@ class Crew:
             kept=self._courier.delivered(self.assignment.epoch),
             lost_snapshots=self._courier.has_failed(self.assignment.epoch),
         )
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """In memory that begins as torch's own does: frames begin anywhere, and kernels add in another order there."""
+    return tensor if tensor.data_ptr() % ALIGN == 0 else tensor.clone()
