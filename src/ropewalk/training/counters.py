@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ropewalk.exchange.exchange import Report
 from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.stages.running_stage import RunningStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,20 @@ class WorkerCounters:
     exchange: Report | None = None
     #: What a person should know.
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, worker: Worker, stages: Collection[RunningStage], **more: Any) -> WorkerCounters:
+        """What the stages of a worker, and this process, have counted; with what else is known."""
+        device = next((one.device for stage in stages for one in stage.versions.parameters.values()), "cpu")
+        return cls(
+            worker,
+            versions_held={stage.setup.id: stage.versions.most_versions for stage in stages},
+            num_updates={stage.setup.id: stage.versions.newest for stage in stages},
+            num_copies={stage.setup.id: stage.versions.num_copies for stage in stages},
+            peak_memory_bytes=peak_memory_bytes(),
+            peak_device_bytes=peak_device_bytes(device),
+            **more,
+        )
 
 
 def peak_memory_bytes() -> int:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.trees import map_tensors
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.training.assignment import Admission, Assignment, Examination, Outcome, Training
-from ropewalk.training.counters import WorkerCounters, peak_memory_bytes
+from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.couriers import Courier
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
@@ -104,7 +105,6 @@ class Crew:
         self._worker = StageWorker(worker, self.plan, self.stages, self.links, self._sums)
         self._performing: StageWorker | EvalWorker = self._worker
         self._graph, self._loss = graph, training.loss
-        self._evaluation: Evaluation | None = None
         self._needs = needs_of(self.plan, graph)
         self._data: OwnData | None = None
         if training.data is not None and any(self._needs[stage].of_piece for stage in self.stages):
@@ -160,10 +160,7 @@ class Crew:
 
     def examine(self, asked: Examination, answer: Callable[[Mapping[int, Evaluated]], object]) -> None:
         """Take on an evaluation; `answer` is called with what comes out here, by the numbers of mini-batches."""
-        if self._evaluation is None:
-            self._evaluation = Evaluation(self._graph, self.plan)
-        worker = self.assignment.worker
-        examiner = EvalWorker(worker, self._evaluation, self.stages, self.links, self._loss)
+        evaluation, examiner = self._evaluation, self._examiner
 
         def begin() -> None:
             for stage, number, piece in asked.given:
@@ -172,11 +169,21 @@ class Crew:
 
         def end() -> None:
             self._performing = self._worker
-            answer(examiner.results)
+            results, examiner.results = examiner.results, {}
+            answer(results)
 
         self._to_do.append(begin)
-        self._to_do.extend(self._evaluation.actions(asked.first, asked.num)[worker])
+        self._to_do.extend(evaluation.actions(asked.first, asked.num)[self.assignment.worker])
         self._to_do.append(end)
+
+    @cached_property
+    def _evaluation(self) -> Evaluation:
+        return Evaluation(self._graph, self.plan)
+
+    @cached_property
+    def _examiner(self) -> EvalWorker:
+        """Made once, because its programs are compiled."""
+        return EvalWorker(self.assignment.worker, self._evaluation, self.stages, self.links, self._loss)
 
     def go_on(self, is_wanted_elsewhere: Callable[[], bool]) -> None:
         """Do what there is to do, until it is done or somebody wants something else of this process.
@@ -217,16 +224,12 @@ class Crew:
 
     def counters(self) -> WorkerCounters:
         """What was counted since the beginning of the epoch."""
-        versions = {id: stage.versions for id, stage in self.stages.items()}
-        return WorkerCounters(
+        return WorkerCounters.of(
             self.assignment.worker,
+            self.stages.values(),
             host=os.uname().nodename,
             pid=os.getpid(),
             sent_bytes={worker: traffic.size_bytes for worker, traffic in self.links.traffic.items()},
-            versions_held={id: one.most_versions for id, one in versions.items()},
-            num_updates={id: one.newest for id, one in versions.items()},
-            num_copies={id: one.num_copies for id, one in versions.items()},
-            peak_memory_bytes=peak_memory_bytes(),
             exchange=next((one.report() for one in self._exchanges.values()), None),
             num_snapshots=self._num_snapshots,
             snapshot_s=self._snapshot_s,

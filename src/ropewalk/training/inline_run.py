@@ -11,7 +11,7 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.training.checkpoint import read_manifest, save
-from ropewalk.training.counters import WorkerCounters, peak_device_bytes, peak_memory_bytes
+from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.own_data import DataShard, MakesData, OwnData
 from ropewalk.training.recorder import WorkerRecord, records_of
 from ropewalk.training.run import Begun
@@ -89,18 +89,10 @@ class InlineRun:
             own = [
                 s for s in stages if s.setup.id in self.plan.groups[worker.group] and s.setup.replica == worker.replica
             ]
-            device = next((one.device for stage in own for one in stage.versions.parameters.values()), "cpu")
-            found[worker] = WorkerCounters(
-                worker,
-                versions_held={stage.setup.id: stage.versions.most_versions for stage in own},
-                num_updates={stage.setup.id: stage.versions.newest for stage in own},
-                num_copies={stage.setup.id: stage.versions.num_copies for stage in own},
-                peak_memory_bytes=peak_memory_bytes(),
-                peak_device_bytes=peak_device_bytes(device),
-            )
+            found[worker] = WorkerCounters.of(worker, own)
         return found
 
-    def offsets(self) -> Mapping[Worker, int]:
+    def offsets(self, counters: Mapping[Worker, WorkerCounters]) -> Mapping[Worker, int]:
         return {}
 
     def close(self, grace_s: float | None = None) -> None:

@@ -51,6 +51,7 @@ class ProcessRun:
         self._loss = loss
         self._saving: Saving | None = None
         self._num_examined = 0
+        self._evaluated: Evaluation | None = None
         controller.start()
 
     @property
@@ -115,7 +116,7 @@ class ProcessRun:
             pieces += split(graph.bind(*args, **kwargs), y, 1, whole=graph.whole_inputs)
 
         def ask(client: Any, worker: Worker) -> Future[Mapping[int, Evaluated]]:
-            evaluation = Evaluation(self._graph, self.plan)
+            evaluation = self._evaluation
             given = [
                 Given(stage, number, piece)
                 for number, piece in enumerate(pieces, first)
@@ -128,6 +129,13 @@ class ProcessRun:
         answers = self._controller.ask(ask, "an evaluation")
         results = {number: one for found in answers.values() for number, one in found.items()}
         return [results[number] for number in range(first, first + len(pieces))]
+
+    @property
+    def _evaluation(self) -> Evaluation:
+        """Of the plan as it is now; a death may change it."""
+        if self._evaluated is None or self._evaluated.training is not self.plan:
+            self._evaluated = Evaluation(self._graph, self.plan)
+        return self._evaluated
 
     # --- what was learnt ----------------------------------------------------------------------------------------------
 
@@ -189,8 +197,7 @@ class ProcessRun:
     def counters(self) -> Mapping[Worker, WorkerCounters]:
         return self._controller.ask(lambda client, _: client.counters.future(), "the counters of the stages")
 
-    def offsets(self) -> Mapping[Worker, int]:
-        counters = self.counters()
+    def offsets(self, counters: Mapping[Worker, WorkerCounters]) -> Mapping[Worker, int]:
         here = os.uname().nodename
         far = [worker for worker, counted in counters.items() if counted.host not in ("", here)]
         return {worker: measured_offset(self._controller.client(worker).clock).offset_ns for worker in far}

@@ -7,6 +7,7 @@ peers ───────── keep ──▶ shelf: snapshots of others
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import threading
@@ -274,10 +275,7 @@ class StageProcess:
             case FromState(state):
                 self._give_back(crew, state)
             case FromCheckpoint(checkpoint):
-                names = [
-                    name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)
-                ]
-                self._give_back(crew, checkpoint.load(names))
+                self._give_back(crew, checkpoint.load(_names_of(crew)))
         self._crew = crew
         return crew.links.endpoint()
 
@@ -326,37 +324,34 @@ class StageProcess:
                 raise ExchangeAborted(f"a worker is gone that was to be met: {error}", epoch=epoch) from error
 
     def _admit(self, admission: Admission, done: Future[Outcome]) -> None:
-        if admission.epoch != self._epoch or self._crew is None:
-            done.set_exception(ExchangeAborted(f"epoch {admission.epoch} was given up", epoch=admission.epoch))
+        if (crew := self._crew_of(admission.epoch, done)) is None:
             return
         self._early[admission.number] = admission, done
         while (following := self._early.pop(self._next_number, None)) is not None:
             self._next_number += 1
-            self._begin(self._crew, *following)
-
-    def _begin(self, crew: Crew, admission: Admission, done: Future[Outcome]) -> None:
-        def answer(outcome: Outcome) -> None:
-            self._open.remove(done)
-            done.set_result(outcome)
-
-        self._open.append(done)
-        try:
-            crew.admit(admission, answer)
-        except Exception as error:
-            self._give_up(error)
+            self._begin(functools.partial(crew.admit, following[0]), following[1])
 
     def _examine(self, asked: Examination, done: Future[Any]) -> None:
-        if asked.epoch != self._epoch or self._crew is None:
-            done.set_exception(ExchangeAborted(f"epoch {asked.epoch} was given up", epoch=asked.epoch))
-            return
+        if (crew := self._crew_of(asked.epoch, done)) is not None:
+            self._begin(functools.partial(crew.examine, asked), done)
 
-        def answer(results: Mapping[int, Evaluated]) -> None:
+    def _crew_of(self, epoch: int, done: Future[Any]) -> Crew | None:
+        """The crew of an epoch; None, and whoever waits hears it, if that is over."""
+        if epoch == self._epoch and self._crew is not None:
+            return self._crew
+        done.set_exception(ExchangeAborted(f"epoch {epoch} was given up", epoch=epoch))
+        return None
+
+    def _begin(self, begin: Callable[[Callable[[Any], object]], object], done: Future[Any]) -> None:
+        """Have the crew take something on, and answer when it is done."""
+
+        def answer(result: Any) -> None:
             self._open.remove(done)
-            done.set_result(results)
+            done.set_result(result)
 
         self._open.append(done)
         try:
-            self._crew.examine(asked, answer)
+            begin(answer)
         except Exception as error:
             self._give_up(error)
 

@@ -379,7 +379,8 @@ class Trainer:
             ValueError: no step was done, or a path has another ending.
         """
         run = self._under_way
-        measured = measured_timeline(run.plan, run.schedule, run.records(), run.offsets(), num_steps=num_steps)
+        offsets = run.offsets(run.counters())
+        measured = measured_timeline(run.plan, run.schedule, run.records(), offsets, num_steps=num_steps)
         for path in map(Path, paths):
             planned = ideal_timeline(run.plan, run.schedule, measured)
             if path.suffix == ".json":
@@ -393,13 +394,14 @@ class Trainer:
     def report(self) -> TrainingReport:
         """What the training costs, and where it waits: print it; drains first."""
         run = self._under_way
+        records, counters = run.records(), run.counters()
         return TrainingReport.of(
             run.plan,
             run.plan.prediction,
-            run.records(),
-            run.counters(),
+            records,
+            counters,
             schedule=run.schedule,
-            offsets=run.offsets(),
+            offsets=run.offsets(counters),
             samples_per_micro_batch=self._num_samples / max(1, self._num_counted) / run.plan.micro_batches or None,
         )
 
