@@ -1,0 +1,1 @@
+"""The algorithms of populations, one file each."""
