@@ -1,0 +1,1 @@
+"""Population methods at scale: evolution strategies, genetic algorithms, PBT, POET, quality-diversity."""
