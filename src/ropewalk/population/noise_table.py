@@ -1,0 +1,128 @@
+"""A table of standard normal numbers that all processes of a host share: noise travels as an index into it.
+
+Salimans, Ho, Chen, Sidor, Sutskever: Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017
+(https://arxiv.org/abs/1703.03864), section 2.1; Such et al.: Deep Neuroevolution, 2017
+(https://arxiv.org/abs/1712.06567), section 3.
+
+    seed ─▶ chunk 0 │ chunk 1 │ chunk 2 …   each of a generator of its own: any number of threads makes the same table
+                  └── slice(index, dim) ──┘
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.processes.host_memory import made_once
+
+_CHUNK = 1 << 20
+#: More threads than this wait for memory rather than for each other.
+_MOST_THREADS = 8
+_ITEM_BYTES = 4
+_WORD = 0xFFFFFFFFFFFFFFFF
+#: 2**64 divided by the golden ratio, and the multipliers of SplitMix64's finaliser (Steele, Lea, Flood 2014).
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+class NoiseTable:
+    """Standard normal float32 numbers; made when they are first needed, once on each host of a run.
+
+    It is pickled as its two arguments. The numbers depend on them alone, and so does what `index` says, on any machine.
+
+    Args:
+        size: how many numbers; four bytes each. Vectors are slices of it, so it must be larger than the largest, and
+            should be so by far: slices that overlap are not independent.
+        seed: of the numbers.
+    """
+
+    def __init__(self, size: int = 2**25, seed: int = 0) -> None:
+        if size < 1:
+            raise ValueError(f"size of a noise table must be at least 1, not {size}")
+        if seed < 0:
+            raise ValueError(f"seed of a noise table must be 0 or more, not {seed}")
+        self.size = size
+        self.seed = seed
+        self._array: NDArray[np.float32] | None = None
+
+    def __repr__(self) -> str:
+        return f"NoiseTable(size={self.size}, seed={self.seed})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoiseTable) and (self.size, self.seed) == (other.size, other.seed)
+
+    def __hash__(self) -> int:
+        return hash((self.size, self.seed))
+
+    def __reduce__(self) -> Any:
+        return NoiseTable, (self.size, self.seed)
+
+    @property
+    def array(self) -> NDArray[np.float32]:
+        """All of it, read-only."""
+        if self._array is None:
+            name = f"noise/standard_normal/float32/{self.size}/{self.seed}"
+            self._array = np.frombuffer(made_once(name, self.size * _ITEM_BYTES, self._fill), np.float32)
+        return self._array
+
+    def slice(self, index: int, dim: int) -> NDArray[np.float32]:
+        """The `dim` numbers from `index` on, read-only and not copied.
+
+        Raises:
+            ValueError: they are not all inside the table.
+        """
+        if not 0 <= index <= self.size - dim:
+            raise ValueError(
+                f"{dim} numbers from {index} on are not inside a noise table of {self.size}; take the index from "
+                "index(seed, number, dim) of a table of this size"
+            )
+        return self.array[index : index + dim]
+
+    def index(self, seed: int, number: int, dim: int) -> int:
+        """Where the noise of draw `number` begins: the same for the same arguments, else independent and uniform.
+
+        Args:
+            seed: of all the draws, such as that of a generation; of 64 bits.
+            number: of this draw, from 0.
+            dim: how many numbers the slice has.
+
+        Raises:
+            ValueError: the table is smaller than `dim`.
+        """
+        if dim > self.size:
+            raise ValueError(
+                f"a vector of {dim} numbers does not fit into a noise table of {self.size}; "
+                f"make it with NoiseTable(size={_roomy(dim)}) or more"
+            )
+        mixed = _mix((_mix((seed + _GOLDEN) & _WORD) + number * _GOLDEN) & _WORD)
+        return mixed * (self.size - dim + 1) >> 64
+
+    def _fill(self, view: memoryview) -> None:
+        array = np.frombuffer(view, np.float32)
+        num_chunks = -(-self.size // _CHUNK)
+
+        def fill(chunk: int) -> None:
+            generator = np.random.Generator(np.random.SFC64([self.seed, chunk]))
+            generator.standard_normal(out=array[chunk * _CHUNK : (chunk + 1) * _CHUNK], dtype=np.float32)
+
+        num_threads = min(num_chunks, os.cpu_count() or 1, _MOST_THREADS)  # while this is made, all others wait for it
+        with ThreadPoolExecutor(num_threads, "ropewalk-noise") as threads:
+            list(threads.map(fill, range(num_chunks)))
+
+
+def _mix(word: int) -> int:
+    """SplitMix64's finaliser: a bijection of 64 bits in which each bit of the input moves half of the output."""
+    word = (word ^ (word >> 30)) * _FIRST & _WORD
+    word = (word ^ (word >> 27)) * _SECOND & _WORD
+    return word ^ (word >> 31)
+
+
+def _roomy(dim: int) -> int:
+    """A power of two that is at least 16 times as large."""
+    return 1 << (16 * dim - 1).bit_length()
+
+
+__all__ = ["NoiseTable"]
