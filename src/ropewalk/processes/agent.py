@@ -53,6 +53,7 @@ from ropewalk.processes.messages import (
     ForkReply,
     ForkRequest,
     GetBlob,
+    GetMade,
     HostEvent,
     NeedService,
     NotStarted,
@@ -113,7 +114,7 @@ class Agent:
         self._by_pid: dict[int, HostedProcess] = {}
         self._early_exits: dict[int, int] = {}
         self._fork_channels: dict[tuple[str, ...], ForkChannel] = {}
-        self._blobs = BlobShelf()
+        self._blobs = BlobShelf(self._loop.call_later)
         self._output_under_way: dict[Link, int] = {}
         self._output_problem = ""
         self._asking: dict[str, Link] = {}
@@ -144,6 +145,7 @@ class Agent:
             PutBlob: lambda link, received: self._blobs.put(link, received),
             DropBlob: lambda link, received: self._blobs.drop(link, received.message.id),
             GetBlob: lambda link, received: self._blobs.get(link, received.message.id),
+            GetMade: lambda link, received: self._blobs.get_made(link, received.message.id),
             OutputSeen: self._output_seen,
             Ping: lambda link, received: self._tell(link, Pong()),
             PutCode: lambda link, received: self._put_code(received),

@@ -1,36 +1,67 @@
-"""The blobs an agent holds for its host: who still needs each, and who waits for one."""
+"""The blobs an agent holds for its host: who still needs each, and who waits for one.
+
+put ─▶ blob ─▶ get                    sent by owners, who say when they need it no longer
+
+get_made ─ nobody has it ─▶ Make      made by the first process that asks; the others wait for that, and if it dies,
+         ─ it is made ────▶ wait      the next one makes it. Each owns it for as long as its link is up
+         ─ it is there ───▶ blob
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
 
 from ropewalk.errors import LinkClosed
-from ropewalk.processes.messages import BlobHere, PutBlob
+from ropewalk.processes.messages import BlobHere, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack
 from ropewalk.transport.link import Link, Received
 
+#: What was made here stays for so long without an owner: processes that died are replaced, and the new ones want it.
+SPARE_S = 30.0
+
+
+@dataclass(slots=True)
+class _Blob:
+    ref: BlobRef
+    fd: int
+    owners: set[Link]
+    made_here: bool
+
 
 class BlobShelf:
-    """One copy of each blob, however many owners name it; gone with its last owner."""
+    """One copy of each blob, however many owners name it; gone with its last owner.
 
-    def __init__(self) -> None:
-        self._blobs: dict[str, tuple[BlobRef, int, set[Link]]] = {}
+    Args:
+        call_later: calls something after so many seconds.
+    """
+
+    def __init__(self, call_later: Callable[[float, Callable[[], object]], object]) -> None:
+        self._call_later = call_later
+        self._blobs: dict[str, _Blob] = {}
         self._waiting: dict[str, list[Link]] = {}
+        self._making: dict[str, list[Link]] = {}
+        """For each blob that is being made, who makes it, and behind it who waits for that."""
 
     def put(self, owner: Link, received: Received) -> None:
         """Keep a blob for an owner; a copy that is here already is used instead."""
         message: PutBlob = received.message
-        held = self._blobs.get(message.ref.id)
+        id = message.ref.id
+        held = self._blobs.get(id)
         if held:
-            held[2].add(owner)
+            held.owners.add(owner)
             for fd in received.fds:
                 os.close(fd)
             return
-        fd = received.fds[0] if received.fds else pack(received.parts, message.ref.id[:16])
-        self._blobs[message.ref.id] = (message.ref, fd, {owner})
-        for link in self._waiting.pop(message.ref.id, ()):
-            self.get(link, message.ref.id)
+        makers = self._making.pop(id, [])
+        fd = received.fds[0] if received.fds else pack(received.parts, id[:16])
+        self._blobs[id] = _Blob(message.ref, fd, {owner, *makers}, bool(makers))
+        for link in [*makers[1:], *self._waiting.pop(id, ())]:
+            self.get(link, id)
 
     def get(self, link: Link, id: str) -> None:
         """Hand a blob to a process, now or when it has come."""
@@ -39,22 +70,54 @@ class BlobShelf:
             self._waiting.setdefault(id, []).append(link)
             return
         with contextlib.suppress(LinkClosed):
-            link.send(BlobHere(held[0]), fds=[held[1]])
+            link.send(BlobHere(held.ref), fds=[held.fd])
+
+    def get_made(self, link: Link, id: str) -> None:
+        """As `get`, for a blob that this process makes itself if nobody else does; it is one of its owners."""
+        held = self._blobs.get(id)
+        if held:
+            held.owners.add(link)
+            self.get(link, id)
+        elif id in self._making:
+            self._making[id].append(link)
+        else:
+            self._making[id] = [link]
+            _tell(link, Make(id))
 
     def drop(self, owner: Link, id: str) -> None:
         """An owner needs a blob no longer; may be called twice."""
         held = self._blobs.get(id)
-        if held is None:
+        if held is None or owner not in held.owners:
             return
-        held[2].discard(owner)
-        if not held[2]:
-            os.close(held[1])
-            del self._blobs[id]
+        held.owners.remove(owner)
+        if held.made_here and not held.owners:
+            self._call_later(SPARE_S, lambda: self._free_if_unowned(id))
+        else:
+            self._free_if_unowned(id)
 
     def forget(self, link: Link) -> None:
-        """A link is gone: it owns nothing and waits for nothing."""
+        """A link is gone: it owns nothing, waits for nothing, and makes nothing."""
         for id in list(self._blobs):
             self.drop(link, id)
         for waiting in self._waiting.values():
             with contextlib.suppress(ValueError):
                 waiting.remove(link)
+        for id, makers in list(self._making.items()):
+            if link in makers:
+                was_maker = makers[0] is link
+                makers.remove(link)
+                if not makers:
+                    del self._making[id]
+                elif was_maker:
+                    _tell(makers[0], Make(id))
+
+    def _free_if_unowned(self, id: str) -> None:
+        held = self._blobs.get(id)
+        if held and not held.owners:
+            os.close(held.fd)
+            del self._blobs[id]
+
+
+def _tell(link: Link, message: msgspec.Struct) -> None:
+    with contextlib.suppress(LinkClosed):  # the loop notices by itself, and forgets it
+        link.send(message)

@@ -1,44 +1,116 @@
 """Memory that the processes of a host make together, once: read-only, known by the name of its recipe.
 
+    first process ─ GetMade ─▶ agent ─ Make ────▶ fills a memory file ─ PutBlob ─▶ agent
+    the others    ─ GetMade ─▶ agent ─ … waits until it is there, or its maker dead … ─ BlobHere ─▶ map the same file
+
 In the launcher, and in processes that no agent has started, it is memory of the process.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import NoReturn
+
+from ropewalk.processes import bootstrap
+from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.messages import CONTROL, BlobHere, GetMade, Make, PutBlob
+from ropewalk.transport.address import parse_address
+from ropewalk.transport.blobs import BlobRef, open_parts, write_in_place
+from ropewalk.transport.client import PATIENCE_S, dial
+from ropewalk.transport.link import Link
 
 #: Writes the content into memory that is all zeros; keeps no view of it.
 Fill = Callable[[memoryview], object]
 
-_made: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
-_making = threading.Lock()
+#: What this process has mapped, by name, while it is used.
+_mapped: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+"""One to the agent for each of them: it keeps the memory as long as they are up."""
+_asking = threading.Lock()
 
 
 def made_once(name: str, size_bytes: int, fill: Fill) -> memoryview:
-    """Memory with the content that `fill` writes, read-only, the same for all who ask by that name.
+    """Memory with the content that `fill` writes, read-only, the same for all processes of this host that ask for it.
 
     Args:
         name: of the recipe: whatever decides the content is part of it.
-        size_bytes: how much.
+        size_bytes: how much; at least 1.
         fill: called by the first who asks.
 
     Returns:
-        A view; the memory is freed some time after the last view.
+        A view. The memory is freed when no process of the host has one, a while after.
 
     Raises:
         Exception: what `fill` raised; who asks next tries again.
     """
-    with _making:
-        made = _made.get(name)
-        if made is None:
-            made = mmap.mmap(-1, max(1, size_bytes))
-            with memoryview(made) as whole, whole[:size_bytes] as view:
-                fill(view)
-            _made[name] = made
-        return memoryview(made)[:size_bytes].toreadonly()
+    if size_bytes < 1:
+        raise ValueError(f"size_bytes must be at least 1, not {size_bytes}")
+    with _asking:
+        mapping = _mapped.get(name)
+        if mapping is None:
+            here = bootstrap.current
+            mapping = _of_host(here, name, size_bytes, fill) if here else _of_process(size_bytes, fill)
+            _mapped[name] = mapping
+        return memoryview(mapping)[:size_bytes].toreadonly()
+
+
+def _of_process(size_bytes: int, fill: Fill) -> mmap.mmap:
+    mapping = mmap.mmap(-1, size_bytes)
+    with memoryview(mapping) as view:
+        fill(view)
+    return mapping
+
+
+def _of_host(here: ProcessContext, name: str, size_bytes: int, fill: Fill) -> mmap.mmap:
+    link = dial(parse_address(here.agent_address), here.credentials, CONTROL, timeout_s=PATIENCE_S)
+    try:
+        fd = _ask(link, name, size_bytes, fill, here.name)
+        (view,) = open_parts(fd, (size_bytes,), writable=False)
+    except BaseException:
+        link.close()  # the agent has another process make it
+        raise
+    mapping = view.obj
+    assert isinstance(mapping, mmap.mmap)
+    weakref.finalize(mapping, link.close).atexit = False
+    _links.add(link)
+    return mapping
+
+
+def _ask(link: Link, name: str, size_bytes: int, fill: Fill, process: str) -> int:
+    link.send(GetMade(name))
+    received = link.receive()
+    message = received.message if received else _end(process)
+    match message:
+        case BlobHere():
+            assert received
+            return received.fds[0]
+        case Make():
+            fd = write_in_place(size_bytes, fill, "ropewalk-made")
+            link.send(PutBlob(BlobRef(name, (size_bytes,))), fds=[fd])
+            return fd
+        case _:
+            raise RuntimeError(f"the agent answered {name!r} with {message!r}")
+
+
+def _end(process: str) -> NoReturn:
+    """The agent is gone, and the kernel ends us with it; an error would become the result of a task meanwhile."""
+    raise SystemExit(f"the agent of {process} is gone")
+
+
+def _forget_links() -> None:
+    """In a forked child: the mappings are its own as well, the links are its parent's."""
+    global _asking
+    _asking = threading.Lock()
+    for link in list(_links):
+        link.close_copy()
+    _links.clear()
+
+
+os.register_at_fork(after_in_child=_forget_links)
 
 
 __all__ = ["Fill", "made_once"]

@@ -4,7 +4,8 @@ session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBl
                      OpenRelay MeetAt NoWay ServiceAt
 agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent Draining
                      NeedWay RelayAt Met NeedService
-process ──▶ agent    GetBlob NeedWay NeedService    agent ──▶ process    BlobHere NoWay ServiceAt
+process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService
+agent ──▶ process    BlobHere Make NoWay ServiceAt
 """
 
 from __future__ import annotations
@@ -292,6 +293,19 @@ class NeedService(msgspec.Struct, tag=35, array_like=True, frozen=True):
     entry: str
 
 
+class GetMade(msgspec.Struct, tag=36, array_like=True, frozen=True):
+    """Hand over a blob that processes of this host make: `BlobHere`, or `Make` if there is none and nobody makes it."""
+
+    id: str
+    """The name of its recipe."""
+
+
+class Make(msgspec.Struct, tag=37, array_like=True, frozen=True):
+    """Make the blob that you want, and hand it over with `PutBlob`; others wait for it."""
+
+    id: str
+
+
 class BlobHere(msgspec.Struct, tag=30, array_like=True, frozen=True):
     """A blob, with its memory file."""
 
@@ -329,6 +343,8 @@ CONTROL = Codec(
     | Met
     | NeedService
     | ServiceAt
+    | GetMade
+    | Make
 )
 
 

@@ -21,7 +21,7 @@ import mmap
 import os
 import resource
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -72,9 +72,31 @@ def pack(parts: Sequence[Part], name: str = "ropewalk") -> int:
         for part, offset in zip(parts, offsets, strict=True):
             # Writing is twice as fast as copying into a mapping, which faults on every page, and frees the GIL.
             _write_all(fd, memoryview(part).cast("B"), offset)
-        if hasattr(fcntl, "F_ADD_SEALS"):
-            with contextlib.suppress(OSError):  # a plain temporary file cannot be sealed
-                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+        _seal(fd)
+        return fd
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def write_in_place(size_bytes: int, fill: Callable[[memoryview], object], name: str = "ropewalk") -> int:
+    """As `pack`, for one part that `fill` writes where it will lie.
+
+    Args:
+        size_bytes: at least 1.
+        fill: is given all of it, zeros, and keeps no view of it.
+        name: for people who look at this process.
+
+    Raises:
+        OSError: as `pack`.
+        Exception: what `fill` raised.
+    """
+    fd = _memory_file(name)
+    try:
+        os.ftruncate(fd, size_bytes)
+        with mmap.mmap(fd, size_bytes) as mapping, memoryview(mapping) as view:
+            fill(view)
+        _seal(fd)  # while a mapping may be written to, the kernel refuses
         return fd
     except BaseException:
         os.close(fd)
@@ -117,6 +139,13 @@ def _layout(lengths: Sequence[int]) -> tuple[list[int], int]:
         offsets.append(at)
         at += (length + _ALIGN - 1) // _ALIGN * _ALIGN
     return offsets, at
+
+
+def _seal(fd: int) -> None:
+    """Have nobody change a memory file any more."""
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        with contextlib.suppress(OSError):  # a plain temporary file cannot be sealed
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
 
 
 def _memory_file(name: str) -> int:
