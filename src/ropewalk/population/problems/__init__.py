@@ -1,0 +1,1 @@
+"""Problems that examples and tests solve."""
