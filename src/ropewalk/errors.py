@@ -19,6 +19,7 @@
     │   └── UnknownEngine (ValueError)
     ├── CodeRefused (ValueError)              a project's code is too large, unreadable or damaged; names the files
     ├── PeerLost (ConnectionResetError, EOFError)   the other side of a queue, pipe, lock or manager is gone
+    │   └── HeldLost                          a value that stayed with the workers is gone with its host; names it
     ├── WrongHost (RuntimeError)              an object that is bound to its host was sent to another one
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
     ├── ProcessLimit                          a host holds as many processes as it may
@@ -36,6 +37,7 @@
     ├── NotTraceable (TypeError)              a model's graph cannot be seen; names the operator and the way out
     ├── PlanInvalid (ValueError)              stages that are no plan of this model on these devices
     │   └── NoPlanFits                        no plan does what is asked; names both numbers and the smallest change
+    ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot go on
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
     ├── PlayerFailed                          a player was used after one of its steps had failed; the cause is why
@@ -208,6 +210,16 @@ class PeerLost(RopewalkError, ConnectionResetError, EOFError):
     peer: str = ""
 
 
+class HeldLost(PeerLost):
+    """A value that was held with the workers is gone, with the host that had it or with the process that kept it there.
+
+    Attributes:
+        host: where it was.
+    """
+
+    host: str = ""
+
+
 class WrongHost(RopewalkError, RuntimeError):
     """An object that lives in the memory of one host was sent to another host, or is wanted there."""
 
@@ -344,6 +356,10 @@ class NoPlanFits(PlanInvalid):
 
     needed: float = 0
     available: float = 0
+
+
+class EvaluationFailed(RopewalkError):
+    """A fitness is NaN where that is not to be, or nothing but failed evaluations comes back."""
 
 
 class ScheduleInvalid(RopewalkError, ValueError):

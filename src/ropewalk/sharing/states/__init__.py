@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ropewalk.sharing.states.barrier import BarrierState
+from ropewalk.sharing.states.box import BoxState
 from ropewalk.sharing.states.condition import ConditionState
 from ropewalk.sharing.states.event import EventState
 from ropewalk.sharing.states.lock import LockState
@@ -23,5 +24,6 @@ KINDS: Mapping[str, Callable[..., State]] = {
     "event": EventState,
     "barrier": BarrierState,
     "memory": MemoryState,
+    "box": BoxState,
 }
 """What a depot can make, by the kind that a client asks for."""

@@ -1,0 +1,42 @@
+"""A box: one value, put in once, of which any number of processes take copies."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ropewalk.sharing.states.waiting import Item, Outcome, Waiter
+
+
+class BoxState:
+    """Keeps one item, which nobody looks into."""
+
+    METHODS: ClassVar = frozenset({"put", "get"})
+    SEALED: ClassVar = frozenset({"put"})
+
+    def __init__(self) -> None:
+        self._item: Item | None = None
+
+    def put(self, waiter: Waiter, item: Item) -> list[Outcome]:
+        """Put the value in; ValueError if there is one."""
+        if self._item is not None:
+            return [Outcome(waiter, error=ValueError("there is a value in this box already; make another box"))]
+        self._item = item
+        return [Outcome(waiter)]
+
+    def get(self, waiter: Waiter) -> list[Outcome]:
+        """Hand over the value, which stays; ValueError if there is none."""
+        if self._item is None:
+            return [Outcome(waiter, error=ValueError("there is no value in this box; put one in first"))]
+        return [Outcome(waiter, self._item)]
+
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+        """No call waits here."""
+        return []
+
+    def taken(self, waiter: Waiter) -> list[Outcome]:
+        """Nothing is lent here."""
+        return []
+
+    def party_gone(self, process: str, name: str) -> list[Outcome]:
+        """The value outlives who put it in."""
+        return []
