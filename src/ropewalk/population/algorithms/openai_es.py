@@ -1,0 +1,194 @@
+"""OpenAI-ES: the gradient of a smoothed fitness, from the ranks of many noisy parameters.
+
+Salimans, Ho, Chen, Sidor, Sutskever: Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017
+(https://arxiv.org/abs/1703.03864), algorithm 2 with section 2.1: mirrored sampling, ranks in place of fitnesses, weight
+decay, a noise table, normalised observations.
+
+    candidate ─▶ centre ± sigma · draw ─▶ fitness ─▶ rank ─▶ Σ (rank₊ - rank₋) · draw ─▶ Adam ─▶ centre
+
+As in the code of the paper (https://github.com/openai/evolution-strategies-starter, es_distributed/es.py) all vectors
+are float32, and the sum is divided by the number of evaluations and not by sigma as in algorithm 1: ranks have no unit
+that this would cancel. Unlike there, equal fitnesses share a rank, and results of older parameters may be used.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.identity import check_identity
+from ropewalk.population.noise_table import NoiseTable
+from ropewalk.population.numbered import Batch, NumberedCandidates
+from ropewalk.population.observation_statistics import ObservationStatistics
+from ropewalk.population.optimizers import Optimizer, make_optimizer
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table, weights_of_draws
+from ropewalk.population.ranks import shaping as shaping_called
+from ropewalk.population.weighted_sum import Draws, Vector, weighted_sum
+
+
+class OpenAIES(Algorithm[int]):
+    """Evolution strategies in which numbers and fitnesses travel.
+
+    It takes a step in `tell` as soon as it was told of `population` candidates, or of fewer if the others were dropped;
+    and before it gives a whole new generation out, of what there is.
+
+    Args:
+        initial: parameters to start from, or how many: then zeros.
+        population: candidates of a generation; even if mirrored.
+        sigma: deviation of the noise.
+        learning_rate: of the optimizer, if that is given by name.
+        optimizer: "adam", "momentum" (SGD with 0.9), "sgd", or an `Optimizer`.
+        weight_decay: so many times the parameters are subtracted from the gradient (the paper's l2coeff).
+        mirrored: try each draw with both signs.
+        shaping: what becomes of fitnesses: "centred_ranks", "signs" (of the difference to the median), "normalised" or
+            "log_utilities".
+        observation_shape: of the observations that `Trial.normalise` normalises; None for none.
+        observation_share: of evaluations whose observations are counted.
+        max_age: use results of parameters that are so many steps old; 0 skips all stale ones, as the paper's code does.
+        noise: the table; by default one that suits the number of parameters.
+        seed: decides the noise.
+    """
+
+    def __init__(
+        self,
+        initial: Any,
+        *,
+        population: int = 256,
+        sigma: float = 0.02,
+        learning_rate: float = 0.01,
+        optimizer: str | Optimizer = "adam",
+        weight_decay: float = 0.0,
+        mirrored: bool = True,
+        shaping: str = "centred_ranks",
+        observation_shape: tuple[int, ...] | None = None,
+        observation_share: float = 0.01,
+        max_age: int = 1,
+        noise: NoiseTable | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(population, seed)
+        if mirrored and population % 2:
+            raise ValueError(f"population must be even if mirrored, not {population}")
+        if not sigma > 0:
+            raise ValueError(f"sigma must be above 0, not {sigma}")
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must be 0 or more, not {weight_decay}")
+        self.parameters = start_parameters(initial)
+        self.sigma = sigma
+        self.optimizer = make_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
+        self.weight_decay = weight_decay
+        self.mirrored = mirrored
+        self._shape = shaping_called(shaping)
+        self._shaping = shaping
+        self._observations = (
+            None
+            if observation_shape is None
+            else ObservationStatistics(tuple(observation_shape), share=observation_share)
+        )
+        dim = self.parameters.size
+        self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
+        self._draws.table.index(seed, 0, dim)  # says so if the table is too small
+        self._numbered = NumberedCandidates(population, max_age)
+        self._evaluator: Perturbed | None = None
+        self._figures: dict[str, float] = {}
+
+    def ask(self, n: int) -> range:
+        if n >= self.population and not self._numbered.is_empty:
+            self._step()  # some were carried over or are missing
+        return self._numbered.ask(n)
+
+    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        self._numbered.tell(candidates, outcomes)
+        if self._numbered.is_full:
+            self._step()
+
+    def drop(self, candidates: Sequence[int]) -> None:
+        """These will not be told."""
+        self._numbered.drop(candidates)
+        if self._numbered.is_full:
+            self._step()
+
+    def evaluator(self) -> Perturbed:
+        if self._evaluator is None:
+            seen = copy.copy(self._observations)  # it adds in place no array, only the count
+            self._evaluator = Perturbed(
+                self.parameters, self.sigma, self._draws, mirrored=self.mirrored, observations=seen
+            )
+        return self._evaluator
+
+    def incumbent(self) -> Vector:
+        """The unperturbed parameters, read-only."""
+        return self.parameters
+
+    def figures(self) -> dict[str, float]:
+        """Of the last step: norm of the gradient, of the change over that of the parameters, share of stale results."""
+        return self._figures
+
+    def _step(self) -> None:
+        batch = self._numbered.take()
+        gradient = self._gradient(batch)
+        if self.weight_decay:
+            gradient -= np.float32(self.weight_decay) * self.parameters
+        before, self.parameters = self.parameters, self.optimizer.step(self.parameters, gradient)
+        self.parameters.flags.writeable = False
+        if self._observations is not None:
+            for collected in batch.observations:
+                self._observations.add(collected)
+        self._evaluator = None
+        self.generation += 1
+        change = float(np.linalg.norm(self.parameters - before)) / max(float(np.linalg.norm(before)), 1e-12)
+        self._figures = {
+            "gradient_norm": float(np.linalg.norm(gradient)),
+            "update_ratio": change,
+            "stale": batch.stale,
+        }
+
+    def _gradient(self, batch: Batch) -> Vector:
+        weights = self._shape(batch.fitnesses)
+        if self.mirrored:
+            numbers, of_draws = weights_of_draws(batch.candidates, weights)
+        else:
+            numbers, of_draws = batch.candidates, weights.astype(np.float32)
+        gradient = weighted_sum(self._draws, numbers, of_draws, self.map)
+        gradient /= np.float32(len(batch.candidates))
+        return gradient
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "identity": self._identity(),
+            "generation": self.generation,
+            "sigma": self.sigma,
+            "parameters": self.parameters,
+            "optimizer": self.optimizer.state_dict(),
+            "numbered": self._numbered.state_dict(),
+            "observations": None if self._observations is None else self._observations.state_dict(),
+            "figures": dict(self._figures),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_identity(state["identity"], self._identity())
+        self.generation, self.sigma = int(state["generation"]), float(state["sigma"])
+        self.parameters = start_parameters(state["parameters"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._numbered.load_state_dict(state["numbered"])
+        if self._observations is not None:
+            self._observations.load_state_dict(state["observations"])
+        self._figures = dict(state["figures"])
+        self._evaluator = None
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "algorithm": "OpenAIES",
+            "parameters": self.parameters.size,
+            "population": self.population,
+            "mirrored": self.mirrored,
+            "shaping": self._shaping,
+            "seed": self.seed,
+            "noise": repr(self._draws.table),
+            "observations": None if self._observations is None else list(self._observations.shape),
+        }

@@ -1,0 +1,148 @@
+"""SNES: a normal distribution with a width for each parameter, moved along the natural gradient of the fitness.
+
+Schaul, Glasmachers, Schmidhuber: High Dimensions and Heavy Tails for Natural Evolution Strategies, 2011
+(https://doi.org/10.1145/2001576.2001692), algorithm 2; Wierstra et al.: Natural Evolution Strategies, JMLR 2014
+(https://jmlr.org/papers/v15/wierstra14a.html), sections 3.1 and 3.5. Its utilities and learning rates are the defaults.
+
+    candidate ─▶ mean + width · draw ─▶ fitness ─▶ utility u ─▶ mean  += η · width · Σ u·z
+                                                                width *= exp(η′/2 · Σ u·(z² - 1))
+
+The draws z are slices of a noise table, and both sums are taken in fixed blocks on the pool, as in OpenAI-ES: numbers
+and fitnesses travel. The mean is float64 here and float32 on its way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.identity import check_identity
+from ropewalk.population.noise_table import NoiseTable
+from ropewalk.population.numbered import NumberedCandidates
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table
+from ropewalk.population.ranks import log_utilities
+from ropewalk.population.weighted_sum import Draws, weighted_sums
+
+
+class SNES(Algorithm[int]):
+    """Separable natural evolution strategies.
+
+    It takes its steps when `OpenAIES` does.
+
+    Args:
+        initial: mean to start from, or the number of parameters: then zeros.
+        population: candidates of a generation; by default 4 + 3 log(parameters), as in the paper.
+        sigma: widths to start from: one, or one for each parameter.
+        learning_rate: of the mean.
+        width_learning_rate: by default (3 + log(parameters)) / (5 sqrt(parameters)), as in the paper.
+        max_age: as of `OpenAIES`.
+        noise: as of `OpenAIES`.
+        seed: decides the noise.
+    """
+
+    def __init__(
+        self,
+        initial: Any,
+        *,
+        population: int | None = None,
+        sigma: Any = 1.0,
+        learning_rate: float = 1.0,
+        width_learning_rate: float | None = None,
+        max_age: int = 1,
+        noise: NoiseTable | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.mean = start_parameters(initial).astype(np.float64)
+        dim = self.mean.size
+        super().__init__(4 + int(3 * math.log(dim)) if population is None else population, seed)
+        if self.population < 2:
+            raise ValueError(f"population must be at least 2, not {self.population}: utilities compare")
+        self.widths: NDArray[np.float64] = np.broadcast_to(np.asarray(sigma, np.float64), (dim,)).copy()
+        if not (self.widths > 0).all():
+            raise ValueError(f"sigma must be above 0, not {sigma}")
+        self.learning_rate = learning_rate
+        self.width_learning_rate = (
+            (3 + math.log(dim)) / (5 * math.sqrt(dim)) if width_learning_rate is None else width_learning_rate
+        )
+        for name, rate in (("learning_rate", self.learning_rate), ("width_learning_rate", self.width_learning_rate)):
+            if not rate > 0:
+                raise ValueError(f"{name} must be above 0, not {rate}")
+        self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
+        self._draws.table.index(seed, 0, dim)  # says so if the table is too small
+        self._numbered = NumberedCandidates(self.population, max_age)
+        self._evaluator: Perturbed | None = None
+        self._figures: dict[str, float] = {}
+
+    def ask(self, n: int) -> range:
+        if n >= self.population and not self._numbered.is_empty:
+            self._step()
+        return self._numbered.ask(n)
+
+    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        self._numbered.tell(candidates, outcomes)
+        if self._numbered.is_full:
+            self._step()
+
+    def drop(self, candidates: Sequence[int]) -> None:
+        """These will not be told."""
+        self._numbered.drop(candidates)
+        if self._numbered.is_full:
+            self._step()
+
+    def evaluator(self) -> Perturbed:
+        if self._evaluator is None:
+            mean, widths = self.mean.astype(np.float32), self.widths.astype(np.float32)
+            self._evaluator = Perturbed(mean, widths, self._draws, mirrored=False)
+        return self._evaluator
+
+    def incumbent(self) -> NDArray[np.float32]:
+        """The mean."""
+        return self.evaluator().centre
+
+    def figures(self) -> dict[str, float]:
+        """The mean width, and the share of stale results in the last step."""
+        return self._figures
+
+    def _step(self) -> None:
+        batch = self._numbered.take()
+        utilities = log_utilities(batch.fitnesses).astype(np.float32)
+        [(of_mean, of_squares)] = weighted_sums(self._draws, [(batch.candidates, utilities)], self.map, squares=True)
+        # Utilities sum to 0, so the 1 of z² - 1 falls away.
+        self.mean = self.mean + self.learning_rate * self.widths * of_mean
+        self.widths = self.widths * np.exp(self.width_learning_rate / 2 * of_squares.astype(np.float64))
+        self._evaluator = None
+        self.generation += 1
+        self._figures = {"sigma": float(self.widths.mean()), "stale": batch.stale}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "identity": self._identity(),
+            "generation": self.generation,
+            "mean": self.mean,
+            "widths": self.widths,
+            "numbered": self._numbered.state_dict(),
+            "figures": dict(self._figures),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_identity(state["identity"], self._identity())
+        self.generation = int(state["generation"])
+        self.mean, self.widths = np.array(state["mean"]), np.array(state["widths"])
+        self._numbered.load_state_dict(state["numbered"])
+        self._figures = dict(state["figures"])
+        self._evaluator = None
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "algorithm": "SNES",
+            "parameters": self.mean.size,
+            "population": self.population,
+            "seed": self.seed,
+            "noise": repr(self._draws.table),
+        }
