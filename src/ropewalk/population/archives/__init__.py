@@ -1,0 +1,1 @@
+"""Archives of what was found: elites by their niche, behaviours by their novelty."""

@@ -1,0 +1,110 @@
+"""An archive whose niches are the cells of a centroidal Voronoi tessellation: any number of them, for long behaviours.
+
+Vassiliades, Chatzilygeroudis, Mouret: Using Centroidal Voronoi Tessellations to Scale Up the Multi-dimensional Archive
+of Phenotypic Elites Algorithm, 2016 (https://arxiv.org/abs/1610.05729), algorithms 2 and 3. A grid has as many cells as
+the product of its parts; here the number of niches does not depend on how long a behaviour is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ropewalk.population.archives.elite_archive import EliteArchive, Indices
+
+_CHUNK = 1 << 20  # distances at once: 8 MiB
+
+
+class CVTArchive(EliteArchive):
+    """Its niches are the points nearest to each of some centroids, which k-means spreads evenly over the ranges.
+
+    The centroids are found when they are first needed, and are part of the state.
+
+    Args:
+        num_niches: how many.
+        ranges: (low, high) of each number of a behaviour.
+        num_samples: uniform points that k-means is run on; by default 25 for each niche.
+        max_iterations: of k-means, which ends before when no centroid moves.
+        seed: of the points.
+        centroids: (num_niches, numbers of a behaviour) to have these instead.
+        qd_offset: the fitness that counts nothing in the QD score.
+    """
+
+    def __init__(
+        self,
+        num_niches: int,
+        ranges: Sequence[tuple[float, float]],
+        *,
+        num_samples: int | None = None,
+        max_iterations: int = 20,
+        seed: int = 0,
+        centroids: ArrayLike | None = None,
+        qd_offset: float = 0.0,
+    ) -> None:
+        if num_niches < 1:
+            raise ValueError(f"num_niches must be at least 1, not {num_niches}")
+        if max_iterations < 1:
+            raise ValueError(f"max_iterations must be at least 1, not {max_iterations}")
+        super().__init__(num_niches, ranges, qd_offset)
+        self._num_samples = 25 * num_niches if num_samples is None else num_samples
+        if self._num_samples < num_niches:
+            raise ValueError(f"num_samples must be at least num_niches ({num_niches}), not {num_samples}")
+        self._max_iterations, self._seed = max_iterations, seed
+        if centroids is not None:
+            given = np.array(centroids, np.float64)
+            if given.shape != (num_niches, len(ranges)):
+                raise ValueError(f"centroids must have the shape {(num_niches, len(ranges))}, not {given.shape}")
+            self.centroids = given
+
+    @cached_property
+    def centroids(self) -> NDArray[np.float64]:
+        """The middle of each niche: (num_niches, numbers of a behaviour)."""
+        rng = np.random.default_rng(self._seed)
+        samples = rng.uniform(self.lows, self.highs, (self._num_samples, len(self.lows)))
+        return self._k_means(samples, samples[: self.num_niches].copy())
+
+    def _k_means(self, samples: NDArray[np.float64], centroids: NDArray[np.float64]) -> NDArray[np.float64]:
+        before = np.full(len(samples), -1)
+        for _ in range(self._max_iterations):  # Lloyd's
+            owner = self._nearest(samples, centroids)
+            if np.array_equal(owner, before):
+                break
+            before = owner
+            counts = np.bincount(owner, minlength=len(centroids))
+            sums = np.stack([np.bincount(owner, column, len(centroids)) for column in samples.T], axis=1)
+            owned = counts > 0  # a centroid that no point is nearest to stays where it is
+            centroids[owned] = sums[owned] / counts[owned, None]
+        return centroids
+
+    def _nearest(self, points: NDArray[np.float64], centroids: NDArray[np.float64]) -> Indices:
+        scale = self.highs - self.lows  # so that no number counts more for being measured in a smaller unit
+        points, centroids = (points - self.lows) / scale, (centroids - self.lows) / scale
+        nearest = np.zeros(len(points), np.int64)
+        step = max(1, _CHUNK // len(centroids))
+        squares = (centroids**2).sum(axis=1)
+        for start in range(0, len(points), step):  # |p - c|² without |p|², which is the same for all c
+            chunk = points[start : start + step]
+            nearest[start : start + step] = (squares - 2 * (chunk @ centroids.T)).argmin(axis=1)
+        return nearest
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of niches."""
+        return (self.num_niches,)
+
+    def niches_of(self, behaviours: NDArray[np.float64]) -> Indices:
+        """The number of the centroid that is nearest, in units of the ranges; what is outside is moved inside first."""
+        return self._nearest(np.clip(behaviours, self.lows, self.highs), self.centroids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The centroids and the elites."""
+        return {**super().state_dict(), "centroids": self.centroids.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` was taken from, with its centroids."""
+        super().load_state_dict(state)
+        self.centroids = np.array(state["centroids"], np.float64)

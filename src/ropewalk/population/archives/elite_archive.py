@@ -1,0 +1,213 @@
+"""The best solution that was found in each niche of behaviour.
+
+Mouret, Clune: Illuminating search spaces by mapping elites, 2015 (https://arxiv.org/abs/1504.04909), section 3. Which
+behaviours share a niche is for the kinds of archive to say: `GridArchive` and `CVTArchive`.
+
+    behaviour ─ niches_of ─▶ niche ─▶ row ─▶ solutions[row], fitnesses[row], behaviours[row]
+                              none: -1 ┘      only of niches that are taken, so that many niches cost little
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.floating]
+Indices = NDArray[np.int64]
+
+
+class EliteArchive(ABC):
+    """Keeps the elite of each niche.
+
+    Args:
+        num_niches: how many niches there are.
+        ranges: (low, high) of each number of a behaviour.
+        qd_offset: the fitness that counts nothing in the QD score; best the lowest that there is, for with less than
+            that a new elite would make the score smaller.
+    """
+
+    def __init__(self, num_niches: int, ranges: Sequence[tuple[float, float]], qd_offset: float) -> None:
+        if not ranges:
+            raise ValueError("ranges must have a pair (low, high) for each number of a behaviour; it is empty")
+        for low, high in ranges:
+            if not (np.isfinite([low, high]).all() and low < high):
+                raise ValueError(
+                    f"ranges must be pairs (low, high) of finite numbers with low < high, not {(low, high)}"
+                )
+        self.num_niches = num_niches
+        self.lows, self.highs = np.array(ranges, np.float64).T
+        self.qd_offset = qd_offset
+        self._row_of = np.full(num_niches, -1)
+        self._num = 0
+        # By rows, with room for more: memory doubles when it is full, and no elite moves with each that is added.
+        self._niches: Indices = np.zeros(0, np.int64)
+        self._solutions: Floats = np.zeros((0, 0))
+        self._fitnesses: NDArray[np.float64] = np.zeros(0)
+        self._behaviours: NDArray[np.float64] = np.zeros((0, len(ranges)))
+
+    @property
+    def niches(self) -> Indices:
+        """The niche of each row; one that was taken before another has a lower row."""
+        return self._niches[: self._num]
+
+    @property
+    def solutions(self) -> Floats:
+        """The elite of each row: (num, numbers of a solution)."""
+        return self._solutions[: self._num]
+
+    @property
+    def fitnesses(self) -> NDArray[np.float64]:
+        """The elite's fitness of each row."""
+        return self._fitnesses[: self._num]
+
+    @property
+    def behaviours(self) -> NDArray[np.float64]:
+        """The elite's behaviour of each row."""
+        return self._behaviours[: self._num]
+
+    @abstractmethod
+    def niches_of(self, behaviours: NDArray[np.float64]) -> Indices:
+        """The niche of each behaviour; one outside of the ranges belongs to the niche that is nearest."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """What identifies the kind: its niches along each number, or their number."""
+
+    def __len__(self) -> int:
+        """How many niches are taken."""
+        return self._num
+
+    def add(self, solutions: ArrayLike, fitnesses: ArrayLike, behaviours: ArrayLike) -> tuple[int, int]:
+        """Put each solution into its niche if it is better than the elite there.
+
+        Of those that tie, the elite of before stays, and else the first of this call wins: so the same solutions in
+        the same order give the same archive, in one call or in several.
+
+        Args:
+            solutions: (n, numbers of a solution).
+            fitnesses: (n,), to be made large.
+            behaviours: (n, numbers of a behaviour).
+
+        Returns:
+            How many niches were taken, and how many elites were replaced.
+
+        Raises:
+            ValueError: shapes do not fit, or a behaviour is not finite.
+        """
+        new, fitness, behaviour = np.asarray(solutions), np.asarray(fitnesses, np.float64), self._checked(behaviours)
+        if not len(new) == len(fitness) == len(behaviour):
+            raise ValueError(f"{len(new)} solutions came with {len(fitness)} fitnesses and {len(behaviour)} behaviours")
+        if not len(new):
+            return 0, 0
+        niches = self.niches_of(behaviour)
+        present, arrivals = np.unique(niches, return_index=True)
+        order = np.lexsort((-fitness, niches))  # stable: equal ones stay in order
+        candidates = order[np.searchsorted(niches[order], present)]  # the best of each niche
+        candidates = candidates[np.argsort(arrivals)]  # niches in the order in which they would be taken one by one
+        rows = self._row_of[niches[candidates]]
+        founders = candidates[rows < 0]
+        settled = rows >= 0
+        rows, challengers = rows[settled], candidates[settled]
+        better = fitness[challengers] > self._fitnesses[rows]
+        winners = np.concatenate([challengers[better], founders])
+        rows = np.concatenate([rows[better], self._make_rows(niches[founders], new)])
+        self._solutions[rows], self._fitnesses[rows] = new[winners], fitness[winners]
+        self._behaviours[rows] = behaviour[winners]
+        return len(founders), int(better.sum())
+
+    def _make_rows(self, niches: Indices, like: Floats) -> Indices:
+        """Rows for niches that are taken now; `like` has solutions of the kind that will be there."""
+        if self._solutions.shape[1:] != like.shape[1:]:
+            if self._num:
+                raise ValueError(f"solutions here have {self._solutions.shape[1:]} numbers, not {like.shape[1:]}")
+            self._solutions = np.zeros((0, *like.shape[1:]), like.dtype)
+        first, self._num = self._num, self._num + len(niches)
+        if self._num > len(self._niches):
+            room = min(max(2 * len(self._niches), self._num), self.num_niches)
+            self._niches, self._solutions = _enlarged(self._niches, room), _enlarged(self._solutions, room)
+            self._fitnesses, self._behaviours = _enlarged(self._fitnesses, room), _enlarged(self._behaviours, room)
+        rows = np.arange(first, self._num)
+        self._niches[rows], self._row_of[niches] = niches, rows
+        return rows
+
+    def _checked(self, behaviours: ArrayLike) -> NDArray[np.float64]:
+        behaviour = np.asarray(behaviours, np.float64)
+        if behaviour.ndim != 2 or behaviour.shape[1] != len(self.lows):
+            raise ValueError(
+                f"behaviours must have the shape (n, {len(self.lows)}) for this archive, which has ranges for "
+                f"{len(self.lows)} numbers, not {behaviour.shape}"
+            )
+        finite = np.isfinite(behaviour).all(axis=1)
+        if not finite.all():
+            bad = behaviour[np.argmin(finite)].tolist()
+            raise ValueError(
+                f"a behaviour is not finite: {bad}; where an evaluation has no behaviour, let its fitness be NaN, so "
+                "that the policy for NaN decides (evaluate(..., nan=...))"
+            )
+        return behaviour
+
+    # --- what it tells ------------------------------------------------------------------------------------------------
+
+    @property
+    def coverage(self) -> float:
+        """The share of niches that are taken."""
+        return len(self) / self.num_niches
+
+    @property
+    def qd_score(self) -> float:
+        """The sum of the elites' fitnesses above `qd_offset`."""
+        return float((self.fitnesses - self.qd_offset).sum())
+
+    @property
+    def best(self) -> int | None:
+        """The row of the fittest elite, of equal ones the one whose niche was taken first; None while all is empty."""
+        return int(self.fitnesses.argmax()) if len(self) else None
+
+    def fitness_by_niche(self) -> NDArray[np.float64]:
+        """The elite's fitness in each niche, NaN where it is empty; of the archive's `shape`."""
+        fitness = np.full(self.num_niches, np.nan)
+        fitness[self.niches] = self.fitnesses
+        return fitness.reshape(self.shape)
+
+    # --- its state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The elites, in the order of their rows."""
+        return {
+            "kind": type(self).__name__,
+            "shape": list(self.shape),
+            "lows": self.lows,
+            "highs": self.highs,
+            "niches": self.niches.copy(),
+            "solutions": self.solutions.copy(),
+            "fitnesses": self.fitnesses.copy(),
+            "behaviours": self.behaviours.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` was taken from.
+
+        Raises:
+            ValueError: it is of another archive.
+        """
+        own = {"kind": type(self).__name__, "shape": list(self.shape), "lows": self.lows, "highs": self.highs}
+        for name, value in own.items():
+            if not np.array_equal(value, state[name]):
+                raise ValueError(f"the state is of an archive with {name} {state[name]}, and this one has {value}")
+        self._niches, self._solutions = np.array(state["niches"], np.int64), np.array(state["solutions"])
+        self._fitnesses = np.array(state["fitnesses"], np.float64)
+        self._behaviours = np.array(state["behaviours"], np.float64)
+        self._num = len(self._niches)
+        self._row_of = np.full(self.num_niches, -1)
+        self._row_of[self._niches] = np.arange(self._num)
+
+
+def _enlarged(array: NDArray[Any], length: int) -> NDArray[Any]:
+    larger = np.empty((length, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
