@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -52,9 +53,7 @@ def test_an_archive_is_that_of_adding_one_by_one_however_the_candidates_are_grou
     solutions, fitnesses, behaviours = some(seed)
     archive, whole = KINDS[kind](), KINDS[kind]()
     bounds = [0, *sorted(cuts), 60]
-    counts = [
-        archive.add(solutions[a:b], fitnesses[a:b], behaviours[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)
-    ]
+    counts = [archive.add(solutions[a:b], fitnesses[a:b], behaviours[a:b]) for a, b in pairwise(bounds)]
     whole.add(solutions, fitnesses, behaviours)
     expected = one_by_one(archive, solutions, fitnesses, behaviours)
     assert elites_of(archive) == elites_of(whole) == expected
