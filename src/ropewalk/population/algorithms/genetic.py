@@ -1,0 +1,283 @@
+"""A genetic algorithm for large numbers of parameters: mutation by noise, truncation selection, elites.
+
+Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https://arxiv.org/abs/1712.06567), section 3
+and algorithm 1. A genome is a chain of seeds (`seed_chains`), and a candidate is nothing but its number:
+
+    number ─┬─▶ which parent                              the brood's parents are sent once a generation and host,
+            └─▶ which noise       child = parent + power·noise      as one tree of chains
+
+It departs from the paper in one place: there, the best of a generation play their further episodes before the next
+generation begins. Here they play them beside the next generation, of which they are parents, so that workers do not
+wait for a few evaluations between two generations. Further episodes of an elite add up for as long as it remains one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.broods import Brood, ChainEvaluator, brood_from, brood_of
+from ropewalk.population.noise_table import NoiseTable
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.perturbed import usual_table
+from ropewalk.population.same_problem import check_same_problem
+from ropewalk.population.seed_chains import ROOT, Lineage, SeedChain, Start, Vector, made
+
+
+@dataclass(slots=True)
+class _Record:
+    """The further episodes of one champion."""
+
+    total: float = 0.0
+    count: int = 0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else -inf
+
+
+class Genetic(Algorithm[int]):
+    """Deep GA: truncation selection of seed chains, without crossover.
+
+    Fitness functions are called with an array of float32; that of an elite is read-only.
+
+    Args:
+        initial: what the first generation is made of by mutation: an array of one dimension (it travels with every
+            generation), the number of parameters (zeros), or a picklable function that returns the array (each process
+            calls it once).
+        population: children of a generation. The further episodes of the best come on top of them.
+        parents: how many of a generation have children in the next.
+        power: the standard deviation of the mutation of each parameter.
+        initial_power: that of the first generation; None for `power`.
+        power_decay: what `power` is multiplied with after each generation.
+        validated: how many of the best play further episodes in the next generation, beside the elites.
+        episodes: how many further episodes each of them plays in a generation.
+        elites: how many are kept unchanged, and remain parents: those with the best means of all their further
+            episodes. 0 for none; with `validated=0` it must be.
+        noise: the table that mutations are taken from.
+        cache_bytes: how much memory a worker may use to keep parameters of parents.
+        seed: of everything random.
+    """
+
+    def __init__(
+        self,
+        initial: Start,
+        *,
+        population: int = 256,
+        parents: int = 20,
+        power: float = 0.02,
+        initial_power: float | None = None,
+        power_decay: float = 1.0,
+        validated: int = 5,
+        episodes: int = 5,
+        elites: int = 1,
+        noise: NoiseTable | None = None,
+        cache_bytes: int = 128 << 20,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(population, seed)
+        if not 0 <= elites <= validated <= parents <= population or parents < 1:
+            raise ValueError(
+                "it must be that 0 <= elites <= validated <= parents <= population, and parents at least 1; "
+                f"they are {elites}, {validated}, {parents}, {population}"
+            )
+        if power <= 0 or (initial_power is not None and initial_power <= 0):
+            raise ValueError(f"power and initial_power must be more than 0, not {power} and {initial_power}")
+        if not 0 < power_decay <= 1:
+            raise ValueError(f"power_decay must be more than 0 and at most 1, not {power_decay}")
+        if episodes < 1 or cache_bytes < 0:
+            raise ValueError(f"episodes must be at least 1 and cache_bytes 0 or more, not {episodes} and {cache_bytes}")
+        self._num_parents, self._validated, self._episodes, self._num_elites = parents, validated, episodes, elites
+        self._power, self._power_decay = power, power_decay
+        self._cache_bytes = cache_bytes
+        start = made(initial)
+        self._noise = noise or usual_table(start.size)
+        self._noise.index(seed, 0, start.size)  # refuses a table that is too small
+        self._lineage = Lineage(initial, self._noise)
+        self._elites: tuple[int, ...] = ()
+        self._records: dict[int, _Record] = {}
+        self._children: list[tuple[int, float]] = []  # (number, fitness), of this generation, as they were told
+        self._replays: list[tuple[int, float]] = []  # the same of further episodes
+        self._next = 0
+        self._broods = [Brood(0, (ROOT,), (), episodes, initial_power or power, seed)]
+        """Oldest first: the current one, and those of which candidates are still under way."""
+        self._under_way = {0: 0}
+        """By the first number of a brood: how many of its candidates were asked for and neither told nor dropped."""
+        self._evaluator: ChainEvaluator | None = None
+
+    # Candidates
+
+    def ask(self, n: int) -> range:
+        """Numbers: those of a whole generation for `n >= population`, else `n`."""
+        if n < 0:
+            raise ValueError(f"n must be 0 or more candidates, not {n}")
+        handed_out = self._next - self._brood.first
+        size = self._brood.first_child - self._brood.first + self.population
+        asks_for_generations = n >= self.population
+        was_cut_short = asks_for_generations and handed_out >= size and self._children
+        if len(self._children) >= self.population or was_cut_short:
+            self._select()
+            return self.ask(n)
+        if asks_for_generations:
+            n = size - handed_out if handed_out < size else self.population
+        self._next += n
+        self._under_way[self._brood.first] += n
+        return range(self._next - n, self._next)
+
+    def drop(self, candidates: Sequence[int]) -> None:
+        for number in candidates:
+            self._under_way[self._brood_of(number).first] -= 1
+
+    def evaluator(self) -> ChainEvaluator:
+        """Of the current brood; after a resumption also of older ones that are not finished."""
+        if self._evaluator is None:
+            chains, position_of = self._lineage.pack(_nodes_of(self._broods), self._cache_bytes)
+            broods = [
+                replace(
+                    brood,
+                    parents=tuple(position_of[node] for node in brood.parents),
+                    champions=tuple(position_of[node] for node in brood.champions),
+                )
+                for brood in self._broods
+            ]
+            self._evaluator = ChainEvaluator(chains, broods)
+        return self._evaluator
+
+    @property
+    def _brood(self) -> Brood:
+        return self._broods[-1]
+
+    def _brood_of(self, number: int) -> Brood:
+        if not self._broods[0].first <= number < self._next:
+            raise ValueError(
+                f"candidate {number} is not under way: those of the oldest unfinished generation begin with "
+                f"{self._broods[0].first}, and {self._next} were asked for in all"
+            )
+        return brood_of(number, self._broods)
+
+    # Selection
+
+    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Note the fitnesses; a generation that is complete is followed by the next."""
+        for number, outcome in zip(candidates, outcomes, strict=True):
+            brood = self._brood_of(number)
+            self._under_way[brood.first] -= 1
+            if number >= brood.first_child:
+                self._children.append((number, outcome.fitness))
+            elif brood.champion(number) in self._records:
+                self._replays.append((number, outcome.fitness))
+        num_replays = sum(number >= self._brood.first for number, _ in self._replays)
+        if len(self._children) >= self.population and num_replays >= self._brood.first_child - self._brood.first:
+            self._select()
+
+    def _select(self) -> None:
+        """Truncation: the best children, and the elites of those that played on, are the parents of the next brood."""
+        for number, fitness in sorted(self._replays):  # sums do not depend on the order of arrival
+            record = self._records[self._brood_of(number).champion(number)]
+            record.total += fitness
+            record.count += 1
+        played = [node for node, record in self._records.items() if record.count]
+        self._elites = tuple(sorted(played, key=lambda node: (-self._records[node].mean, node))[: self._num_elites])
+
+        best = sorted(self._children, key=lambda child: (-child[1], child[0]))[: self._num_parents]
+        nodes = tuple(self._adopt(number) for number, _ in best)
+        self._records = {node: self._records[node] for node in self._elites}
+        champions = self._elites + nodes[: self._validated]
+        self._records |= {node: _Record() for node in nodes[: self._validated]}
+
+        self._children, self._replays = [], []
+        self.generation += 1
+        power = self._power * self._power_decay**self.generation
+        self._broods = [brood for brood in self._broods if self._under_way[brood.first] > 0]
+        self._broods.append(Brood(self._next, self._elites + nodes, champions, self._episodes, power, self.seed))
+        self._under_way = {brood.first: self._under_way.get(brood.first, 0) for brood in self._broods}
+        self._lineage.keep(_nodes_of(self._broods))
+        self._evaluator = None
+
+    def _adopt(self, number: int) -> int:
+        """A child becomes a node."""
+        brood = self._brood_of(number)
+        parent, index = brood.child(number, self._noise, self._lineage.dim)
+        return self._lineage.add(parent, index, brood.power)
+
+    # What it has found
+
+    @property
+    def genome(self) -> SeedChain | None:
+        """The chain of the best elite; without elites, of the best of the last generation; None before there is any."""
+        node = (self._elites or self._brood.parents)[0]
+        return None if node == ROOT else self._lineage.chain(node)
+
+    def incumbent(self) -> Vector | None:
+        """The parameters of `genome`."""
+        node = (self._elites or self._brood.parents)[0]
+        if node == ROOT:
+            return None
+        chains, positions = self._lineage.pack([node], self._cache_bytes)
+        return chains.decode(positions[node])
+
+    def figures(self) -> dict[str, float]:
+        """The power of mutations, how long the best chain is, its mean, and over how many episodes."""
+        figures = {"power": self._brood.power}
+        if self._elites:
+            record = self._records[self._elites[0]]
+            figures |= {"elite": record.mean, "elite_episodes": float(record.count)}
+        return figures | {"links": float(self._lineage.depth((self._elites or self._brood.parents)[0]))}
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the ancestors only those of living genomes."""
+        return {
+            "problem": self._problem,
+            "generation": self.generation,
+            "next": self._next,
+            "broods": [asdict(brood) | {"under_way": self._under_way[brood.first]} for brood in self._broods],
+            "elites": list(self._elites),
+            "records": _table([(node, record.total, record.count) for node, record in self._records.items()], 3),
+            "children": _table(self._children, 2),
+            "replays": _table(self._replays, 2),
+            "lineage": self._lineage.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_same_problem(self._problem, state["problem"])
+        self._lineage.load_state_dict(state["lineage"])
+        self.generation, self._next = state["generation"], state["next"]
+        self._under_way = {brood["first"]: brood["under_way"] for brood in state["broods"]}
+        self._broods = [brood_from(brood) for brood in state["broods"]]
+        self._elites = tuple(state["elites"])
+        self._records = {int(node): _Record(total, int(count)) for node, total, count in state["records"].tolist()}
+        self._children = [(int(number), fitness) for number, fitness in state["children"].tolist()]
+        self._replays = [(int(number), fitness) for number, fitness in state["replays"].tolist()]
+        self._evaluator = None
+
+    @property
+    def _problem(self) -> dict[str, Any]:
+        """What a state must agree with; `Lineage` compares the start and the noise."""
+        return {
+            "algorithm": "Genetic",
+            "dim": self._lineage.dim,
+            "population": self.population,
+            "parents": self._num_parents,
+            "validated": self._validated,
+            "episodes": self._episodes,
+            "elites": self._num_elites,
+            "power": self._power,
+            "power_decay": self._power_decay,
+            "seed": self.seed,
+        }
+
+
+def _nodes_of(broods: Iterable[Brood]) -> list[int]:
+    return [node for brood in broods for node in brood.parents + brood.champions if node != ROOT]
+
+
+def _table(rows: Sequence[tuple[float, ...]], num_columns: int) -> NDArray[np.float64]:
+    return np.array(rows, np.float64).reshape(-1, num_columns)
