@@ -93,7 +93,7 @@ def write_in_place(size_bytes: int, fill: Callable[[memoryview], object], name: 
     """
     fd = _memory_file(name)
     try:
-        os.ftruncate(fd, size_bytes)
+        os.ftruncate(fd, _layout([size_bytes])[1])
         with mmap.mmap(fd, size_bytes) as mapping, memoryview(mapping) as view:
             fill(view)
         _seal(fd)  # while a mapping may be written to, the kernel refuses

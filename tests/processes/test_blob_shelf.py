@@ -1,0 +1,114 @@
+"""A host's blobs: who makes those that are made there, and when they are freed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from ropewalk.processes.blob_shelf import SPARE_S, BlobShelf
+from ropewalk.processes.messages import BlobHere, Make, PutBlob
+from ropewalk.transport.blobs import BlobRef, pack
+from ropewalk.transport.link import Link, Received
+
+REF = BlobRef("noise/1", (3,))
+
+
+class Process:
+    """The agent's end of a link: keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def send(self, message: Any, parts: Sequence[Any] = (), fds: Sequence[int] = ()) -> None:
+        self.told.append(message)
+        if isinstance(message, BlobHere):
+            assert [os.pread(fd, 3, 0) for fd in fds] == [b"abc"]
+
+
+class Shelf:
+    """A shelf with a clock that the test moves, and calls of processes as the agent makes them."""
+
+    def __init__(self) -> None:
+        self.later: list[tuple[float, Callable[[], object]]] = []
+        self.fd = -1
+        self._shelf = BlobShelf(lambda delay_s, call: self.later.append((delay_s, call)))
+
+    def ask(self, process: Process) -> None:
+        self._shelf.get_made(cast(Link, process), REF.id)
+
+    def put(self, process: Process) -> None:
+        self.fd = pack([b"abc"])
+        self._shelf.put(cast(Link, process), Received(PutBlob(REF), [], [self.fd]))
+
+    def gone(self, process: Process) -> None:
+        self._shelf.forget(cast(Link, process))
+
+    @property
+    def is_open(self) -> bool:
+        try:
+            os.fstat(self.fd)
+        except OSError:
+            return False
+        return True
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+def test_the_first_who_asks_makes_it_and_the_others_are_given_it(shelf: Shelf) -> None:
+    first, second, late = Process(), Process(), Process()
+    shelf.ask(first)
+    shelf.ask(second)
+    assert (first.told, second.told) == ([Make(REF.id)], [])
+    shelf.put(first)
+    shelf.ask(late)
+    assert (first.told, second.told, late.told) == ([Make(REF.id)], [BlobHere(REF)], [BlobHere(REF)])
+    _free(shelf, first, second, late)
+
+
+def test_when_the_maker_dies_the_next_one_makes_it(shelf: Shelf) -> None:
+    first, second, third = Process(), Process(), Process()
+    for process in (first, second, third):
+        shelf.ask(process)
+    shelf.gone(second)  # who only waits is not missed
+    shelf.gone(first)
+    assert (second.told, third.told) == ([], [Make(REF.id)])
+    shelf.gone(third)
+    last = Process()
+    shelf.ask(last)
+    shelf.put(last)
+    assert last.told == [Make(REF.id)]
+    _free(shelf, last)
+
+
+def test_it_waits_for_the_next_user_before_it_is_freed(shelf: Shelf) -> None:
+    first, second = Process(), Process()
+    shelf.ask(first)
+    shelf.put(first)
+    shelf.gone(first)
+    ((delay_s, look),) = shelf.later
+    assert delay_s == SPARE_S
+    shelf.ask(second)
+    look()
+    assert second.told == [BlobHere(REF)]
+    assert shelf.is_open, "it was freed under its second user"
+    shelf.later.clear()
+    _free(shelf, second)
+    again = Process()
+    shelf.ask(again)
+    assert again.told == [Make(REF.id)]
+
+
+def _free(shelf: Shelf, *owners: Process) -> None:
+    for owner in owners:
+        assert not shelf.later, "it is let go of while somebody has it"
+        shelf.gone(owner)
+    assert shelf.is_open
+    ((_, look),) = shelf.later
+    look()
+    assert not shelf.is_open
