@@ -1,0 +1,394 @@
+"""POET: environments and agents in pairs; environments vary, agents learn, and agents move to where they are better.
+
+Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET): Endlessly Generating Increasingly Complex and
+Diverse Learning Environments and Their Solutions, 2019 (https://arxiv.org/abs/1901.01753), algorithms 2 to 4.
+
+    one iteration = one generation: rounds of evaluations, each asked for as a whole
+
+    every `reproduce_every`                       CHILDREN ─▶ for each child, the most novel first ──┐
+                                                     each with its parent's agent                   │
+    always                     STEP                                                                 ▼
+    every `transfer_every`       └──▶ each agent in each environment ─▶ CANDIDATES ─▶ PROPOSALS ─▶ the best
+                                        as it is, and perturbed ───────────┘    fine-tuned by one step
+
+A child is kept if it is neither too hard nor too easy, first for its parent's agent and then for the best agent that
+there is (the minimal criterion). Differences from the paper: scores that decide who may reproduce are of the agents
+before their last step, so that they need no round of their own; a fine-tuning step is the first step of a new
+optimizer, with the noise of the agent's own niche; agents of environments that made room are archived with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.identity import check_identity
+from ropewalk.population.noise_table import NoiseTable
+from ropewalk.population.open_ended.bouts import Bout, BoutEvaluator, Pair, Round
+from ropewalk.population.open_ended.environment_space import Environment, EnvironmentSpace
+from ropewalk.population.open_ended.lineage import Lineage, Transfer
+from ropewalk.population.open_ended.niche import Learning, Niche
+from ropewalk.population.open_ended.reproduction import Child, Reproduction
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.perturbed import start_parameters, usual_table
+from ropewalk.population.ranks import shaping
+from ropewalk.population.weighted_sum import Draws, Vector, weighted_sums
+
+
+class Phase(Enum):
+    """What the evaluations of a round are for."""
+
+    STEP = "step"
+    CHILDREN = "children"
+    CANDIDATES = "candidates"
+    PROPOSALS = "proposals"
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """An agent that could move into an environment."""
+
+    score: float
+    source: Niche
+    parameters: Vector
+    fine_tuned: bool
+
+
+class POET(Algorithm[int]):
+    """Paired open-ended trailblazer. The fitness function is `fitness(parameters, environment, trial)`.
+
+    What it leaves behind: `pairs`, the active ones; `archive`, those that made room; `lineage`, who descends from whom.
+
+    Args:
+        initial: parameters of the first agent, or their number: then they are zeros.
+        space: where environments come from.
+        learning: how agents learn.
+        reproduction: which environments have children, and which of those are admitted.
+        episodes: evaluations for a score; their mean counts.
+        transfer_every: iterations between attempts to transfer agents.
+        table: of noise; by default one that is large enough.
+        seed: decides everything that is random here.
+    """
+
+    def __init__(
+        self,
+        initial: Any,
+        space: EnvironmentSpace,
+        *,
+        learning: Learning | None = None,
+        reproduction: Reproduction | None = None,
+        episodes: int = 1,
+        transfer_every: int = 25,
+        table: NoiseTable | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(1, seed)
+        if episodes < 1:
+            raise ValueError(f"episodes must be at least 1, not {episodes}")
+        if transfer_every < 1:
+            raise ValueError(f"transfer_every must be at least 1 iteration, not {transfer_every}")
+        missing = [name for name in ("initial", "mutate", "vector", "describe") if not hasattr(space, name)]
+        if missing:
+            raise TypeError(
+                f"{space!r:.80} has no {', '.join(missing)}; see ropewalk.population.open_ended.environment_space"
+            )
+        start = start_parameters(initial)
+        self.learning = learning or Learning()
+        self.reproduction = reproduction or Reproduction()
+        self._space = space
+        self._episodes = episodes
+        self._transfer_every = transfer_every
+        self._draws = Draws(table or usual_table(len(start)), seed, len(start))
+        self._weigh = shaping(self.learning.shaping)
+
+        self.lineage = Lineage()
+        self.archive: list[Pair] = []
+        """The newest pairs that made room for others, oldest first."""
+        first = self.lineage.add(space.initial(), None, 0)
+        self._niches = [Niche(first.number, first.environment, start, self.learning)]
+        self._num_evaluations = 0
+        self._num_draws = 0
+        self._num_late = 0
+        self._brood: list[Child] = []
+        """Children that may still be admitted in this iteration, the most novel first."""
+        self._child: Child | None = None
+        """The one that agents are tried in; None while they are tried in each other's environments."""
+        self._num_admitted = 0
+        self._direct: list[float | None] = []
+        """Scores of agents as they are, by target and then source, while fine-tuned ones are evaluated."""
+        self._begin_iteration()
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The active environments with their agents, oldest first."""
+        return [niche.pair for niche in self._niches]
+
+    def ask(self, n: int) -> range:
+        """Numbers of the current round; none while outcomes of it are missing."""
+        return self._round.ask(n)
+
+    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        self._num_late += len(candidates) - self._round.tell(candidates, outcomes)
+        self._go_on()
+
+    def drop(self, candidates: Sequence[int]) -> None:
+        self._round.drop(candidates)
+        self._go_on()
+
+    def evaluator(self) -> BoutEvaluator:
+        return self._round.evaluator
+
+    def incumbent(self) -> Pair:
+        """The newest active pair whose agent is good enough for it to reproduce; if none is, the one with the best."""
+        able = [pair for pair in self.pairs if self.reproduction.may_reproduce(pair.score)]
+        return able[-1] if able else max(self.pairs, key=lambda pair: _or_worst(pair.score))
+
+    def figures(self) -> dict[str, float]:
+        """Environments, transfers, scores, and evaluations that came too late."""
+        scores = [pair.score for pair in self.pairs if pair.score is not None]
+        figures = {
+            "niches": float(len(self._niches)),
+            "environments": float(len(self.lineage.branches)),
+            "transfers": float(len(self.lineage.transfers)),
+            "late": float(self._num_late),
+        }
+        if scores:
+            figures |= {"score_mean": float(np.mean(scores)), "score_worst": min(scores), "score_best": max(scores)}
+        return figures
+
+    # Rounds
+
+    def _begin(
+        self,
+        phase: Phase,
+        bouts: Sequence[Bout],
+        environments: Sequence[Environment],
+        agents: Sequence[Vector] | None = None,
+    ) -> None:
+        self._phase = phase
+        agents = agents or [niche.parameters for niche in self._niches]
+        self._round = Round(self._num_evaluations, bouts, agents, environments, self._draws)
+        self._num_evaluations = self._round.end
+        self.population = self._round.size
+
+    def _go_on(self) -> None:
+        """Learn from the round, if it is complete, and begin the next one."""
+        if not self._round.is_complete:
+            return
+        match self._phase:
+            case Phase.STEP:
+                self._learn()
+            case Phase.CHILDREN:
+                self._select_children()
+            case Phase.CANDIDATES:
+                self._propose()
+            case Phase.PROPOSALS:
+                self._place_agents()
+
+    def _as_it_is(self, agent: int, environment: int) -> Bout:
+        return Bout(agent, environment, self._episodes)
+
+    def _perturbed(self, agent: int, environment: int) -> Bout:
+        num = self.learning.pairs
+        self._num_draws += num
+        return Bout(agent, environment, 2 * num, self._niches[agent].sigma, self._num_draws - num)
+
+    def _gradients(self, bouts: Sequence[int]) -> list[Vector]:
+        """The gradient that each perturbed bout has found: the sum of weighted noise, divided by its evaluations."""
+        groups = [self._round.group(bout, self._weigh) for bout in bouts]
+        sums = weighted_sums(self._draws, [group for group, _ in groups], self.map)
+        return [np.divide(total[0], np.float32(max(num, 1))) for total, (_, num) in zip(sums, groups, strict=True)]
+
+    # One iteration: algorithm 2
+
+    def _begin_iteration(self) -> None:
+        if self.reproduction.is_due(self.generation):
+            self._num_admitted = 0
+            rng = np.random.default_rng([self.seed, self.generation])
+            self._brood = self.reproduction.mutations(self._space, self.pairs, rng)
+            if self._brood:
+                agent_of = {niche.number: agent for agent, niche in enumerate(self._niches)}
+                bouts = [self._as_it_is(agent_of[child.parent], place) for place, child in enumerate(self._brood)]
+                self._begin(Phase.CHILDREN, bouts, [child.environment for child in self._brood])
+                return
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        numbers = range(len(self._niches))
+        bouts = [self._perturbed(i, i) for i in numbers] + [self._as_it_is(i, i) for i in numbers]
+        self._begin(Phase.STEP, bouts, [niche.environment for niche in self._niches])
+
+    def _learn(self) -> None:
+        num = len(self._niches)
+        for i, (niche, gradient) in enumerate(zip(self._niches, self._gradients(range(num)), strict=True)):
+            self._record(niche, self._round.score(num + i))
+            niche.learn(gradient)
+        if num > 1 and self.generation % self._transfer_every == 0:
+            self._begin_candidates()
+        else:
+            self._end_iteration()
+
+    def _end_iteration(self) -> None:
+        self.generation += 1
+        self._begin_iteration()
+
+    # Which agent is best where: algorithm 4
+
+    def _targets(self) -> list[Environment]:
+        return [self._child.environment] if self._child else [niche.environment for niche in self._niches]
+
+    def _tuned(self) -> list[tuple[int, int]]:
+        """(target, source) of the agents that take a step in another environment than their own."""
+        targets, sources = range(len(self._targets())), range(len(self._niches))
+        return [(target, source) for target in targets for source in sources if self._child or target != source]
+
+    def _begin_candidates(self) -> None:
+        targets = self._targets()
+        direct = [
+            self._as_it_is(source, target) for target in range(len(targets)) for source in range(len(self._niches))
+        ]
+        tuned = [self._perturbed(source, target) for target, source in self._tuned()]
+        self._begin(Phase.CANDIDATES, direct + tuned, targets)
+
+    def _propose(self) -> None:
+        targets, tuned = self._targets(), self._tuned()
+        num_direct = len(targets) * len(self._niches)
+        self._direct = [self._round.score(bout) for bout in range(num_direct)]
+        gradients = self._gradients(range(num_direct, num_direct + len(tuned)))
+        proposals = [
+            self._niches[source].fine_tuned(gradient) for (_, source), gradient in zip(tuned, gradients, strict=True)
+        ]
+        bouts = [self._as_it_is(place, target) for place, (target, _) in enumerate(tuned)]
+        self._begin(Phase.PROPOSALS, bouts, targets, proposals)
+
+    def _place_agents(self) -> None:
+        if self._child:
+            self._admit(self._child, self._best_arrival(0))
+            self._next_child()
+            return
+        num = len(self._niches)
+        arrivals = [self._best_arrival(target) for target in range(num)]  # of agents as they are before anyone moves
+        for target, (niche, arrival) in enumerate(zip(self._niches, arrivals, strict=True)):
+            own = self._direct[target * num + target]
+            if own is None or arrival.score <= own:
+                self._record(niche, own)
+                continue
+            niche.adopt(arrival.parameters, None)
+            self._record(niche, arrival.score)
+            moved = Transfer(self.generation, arrival.source.number, niche.number, arrival.fine_tuned)
+            self.lineage.transfers.append(moved)
+        self._end_iteration()
+
+    def _best_arrival(self, target: int) -> _Arrival:
+        """The best of the other agents, as it is or fine-tuned."""
+        num = len(self._niches)
+        arrivals: list[_Arrival] = []
+        for place, (where, source) in enumerate(self._tuned()):
+            if where == target:
+                niche, score = self._niches[source], self._direct[target * num + source]
+                arrivals.append(_Arrival(_or_worst(score), niche, niche.parameters, fine_tuned=False))
+                proposal = self._round.agents[place].copy()
+                arrivals.append(_Arrival(_or_worst(self._round.score(place)), niche, proposal, fine_tuned=True))
+        return max(arrivals, key=lambda arrival: arrival.score)
+
+    # New environments: algorithm 3
+
+    def _select_children(self) -> None:
+        scores = [self._round.score(bout) for bout in range(len(self._brood))]
+        fit = [
+            child for child, score in zip(self._brood, scores, strict=True) if self.reproduction.meets_criterion(score)
+        ]
+        others = [pair.environment for pair in self.archive + self.pairs]
+        self._brood = self.reproduction.most_novel_first(self._space, fit, others)
+        self._next_child()
+
+    def _next_child(self) -> None:
+        if self._brood and self._num_admitted < self.reproduction.admitted:
+            self._child = self._brood.pop(0)
+            self._begin_candidates()
+            return
+        self._child, self._brood = None, []
+        while len(self._niches) > self.reproduction.capacity:
+            self._retire(self._niches.pop(0))
+        self._begin_step()
+
+    def _admit(self, child: Child, arrival: _Arrival) -> None:
+        if self.reproduction.meets_criterion(arrival.score):
+            self._num_admitted += 1
+            branch = self.lineage.add(child.environment, child.parent, self.generation)
+            self._niches.append(Niche(branch.number, child.environment, arrival.parameters, self.learning))
+            self._record(self._niches[-1], arrival.score)
+
+    def _retire(self, niche: Niche) -> None:
+        self.lineage.branches[niche.number].retired = self.generation
+        self.archive.append(niche.pair)
+        del self.archive[: max(0, len(self.archive) - self.reproduction.archive_capacity)]
+
+    def _record(self, niche: Niche, score: float | None) -> None:
+        if score is not None:
+            niche.score = score
+            self.lineage.scored(niche.number, score)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "problem": self._problem,
+            "generation": self.generation,
+            "num_evaluations": self._num_evaluations,
+            "num_draws": self._num_draws,
+            "num_late": self._num_late,
+            "niches": [niche.state_dict() for niche in self._niches],
+            "archive": [asdict(pair) for pair in self.archive],
+            "lineage": self.lineage.state_dict(),
+            "brood": [asdict(child) for child in self._brood],
+            "child": asdict(self._child) if self._child else None,
+            "num_admitted": self._num_admitted,
+            "direct": list(self._direct),
+            "phase": self._phase.value,
+            "proposals": self._round.agents.copy() if self._phase is Phase.PROPOSALS else None,
+            "round": self._round.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_identity(state["problem"], self._problem)
+        self.generation = int(state["generation"])
+        self._num_evaluations, self._num_draws = int(state["num_evaluations"]), int(state["num_draws"])
+        self._num_late, self._num_admitted = int(state["num_late"]), int(state["num_admitted"])
+        self._niches = [Niche.from_state_dict(niche, self.learning) for niche in state["niches"]]
+        self.archive = [Pair(**pair) for pair in state["archive"]]
+        self.lineage = Lineage.from_state_dict(state["lineage"])
+        self._brood = [Child(**child) for child in state["brood"]]
+        self._child = Child(**state["child"]) if state["child"] else None
+        self._direct = list(state["direct"])
+        self._phase = Phase(state["phase"])
+        agents, environments = [niche.parameters for niche in self._niches], self._targets()
+        if self._phase is Phase.PROPOSALS:
+            agents = [np.array(proposal, np.float32) for proposal in state["proposals"]]
+        if self._phase is Phase.CHILDREN:
+            environments = [child.environment for child in self._brood]
+        self._round = Round.from_state_dict(state["round"], agents, environments, self._draws)
+        self.population = self._round.size
+
+    @property
+    def _problem(self) -> dict[str, Any]:
+        """What a state must agree with."""
+        return {
+            "algorithm": "POET",
+            "dim": self._draws.dim,
+            "seed": self.seed,
+            "table": repr(self._draws.table),
+            "episodes": self._episodes,
+            "transfer_every": self._transfer_every,
+            **asdict(self.learning),
+            **asdict(self.reproduction),
+        }
+
+
+def _or_worst(score: float | None) -> float:
+    return -np.inf if score is None else score

@@ -1,0 +1,95 @@
+"""Which environments POET varies, and which of their children it lets in. Pure.
+
+Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753), algorithm 3
+and section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropewalk.population.open_ended.bouts import Pair
+from ropewalk.population.open_ended.environment_space import Environment, EnvironmentSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A new environment that is not admitted yet."""
+
+    environment: Environment
+    parent: int
+    """The number of the environment that it varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """When environments reproduce and what is kept, with the values of the paper but for the number of children."""
+
+    every: int = 150
+    """Iterations between attempts."""
+    at_score: float = 200.0
+    """The least score of an agent whose environment may have children."""
+    least_score: float = 50.0
+    """The minimal criterion: with a worse agent a child is too hard, first with its parent's and then with the best."""
+    most_score: float = 300.0
+    """With a better one it is too easy."""
+    children: int = 8
+    """How many are tried in each attempt."""
+    admitted: int = 1
+    """How many of them are admitted at most."""
+    capacity: int = 20
+    """Most active environments; the oldest make room."""
+    archive_capacity: int = 100
+    """Most of those that made room and are kept with their agents; novelty is measured against them as well."""
+    neighbours: int = 5
+    """Novelty is the mean distance to so many nearest environments."""
+
+    def __post_init__(self) -> None:
+        for name in ("every", "children", "admitted", "capacity", "neighbours"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.archive_capacity < 0:
+            raise ValueError(f"archive_capacity must be 0 or more, not {self.archive_capacity}")
+        if not self.least_score <= self.most_score:
+            raise ValueError(f"least_score must be at most most_score, not {self.least_score} and {self.most_score}")
+
+    def is_due(self, generation: int) -> bool:
+        """Whether an iteration begins with an attempt."""
+        return generation > 0 and generation % self.every == 0
+
+    def may_reproduce(self, score: float | None) -> bool:
+        """Whether an agent is good enough for its environment to have children."""
+        return score is not None and score >= self.at_score
+
+    def meets_criterion(self, score: float | None) -> bool:
+        """Whether an environment in which an agent has this score is neither too hard nor too easy."""
+        return score is not None and self.least_score <= score <= self.most_score
+
+    def mutations(self, space: EnvironmentSpace, pairs: Sequence[Pair], rng: np.random.Generator) -> list[Child]:
+        """Children of random parents; without those that are the same as an active environment or as each other."""
+        parents = [pair for pair in pairs if self.may_reproduce(pair.score)]
+        known = [space.vector(pair.environment) for pair in pairs]
+        children: list[Child] = []
+        for _ in range(self.children if parents else 0):
+            parent = parents[rng.integers(len(parents))]
+            environment = space.mutate(parent.environment, rng)
+            vector = space.vector(environment)
+            if not any(np.array_equal(vector, other) for other in known):
+                known.append(vector)
+                children.append(Child(environment, parent.number))
+        return children
+
+    def most_novel_first(
+        self, space: EnvironmentSpace, children: Sequence[Child], others: Sequence[Environment]
+    ) -> list[Child]:
+        """Children in the order of their mean distances to their nearest among the other environments."""
+        vectors = np.stack([space.vector(environment) for environment in others])
+
+        def novelty(child: Child) -> float:
+            distances = np.linalg.norm(vectors - space.vector(child.environment), axis=1)
+            return float(np.sort(distances)[: self.neighbours].mean())
+
+        return sorted(children, key=novelty, reverse=True)
