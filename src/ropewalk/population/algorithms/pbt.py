@@ -1,0 +1,394 @@
+"""Population based training: members train side by side; bad ones copy good ones and change their hyperparameters.
+
+Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando, Kavukcuoglu:
+Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846), algorithm 1.
+
+  step, eval    an interval of the user's training function, in a worker; its score is eval
+  ready         after each interval, once a member has trained for `burn_in` steps
+  exploit       truncation selection: a member of the lowest quantile copies one of the highest, drawn evenly
+  explore       each hyperparameter is drawn anew with `resample_probability`, else multiplied by one of `factors`
+
+    score of a member ─▶ lowest quantile? ─▶ no:  it goes on
+                                          └▶ yes: state, steps and score of a high one, its hyperparameters changed
+
+A copy has the score of what it copied until it has trained itself, as in algorithm 1, where eval does not depend on the
+hyperparameters. Of members with the same score, the one that is being compared is taken for the worst, so that equals
+explore as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ropewalk.pool.seeds import derive
+from ropewalk.population.algorithm import Algorithm, Evaluator
+from ropewalk.population.algorithms.pbt_history import History, Mutation, Schedule
+from ropewalk.population.algorithms.pbt_member import Interval, Member, StateLost, TrainInterval
+from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
+from ropewalk.population.hyperparameters import Space, draw_all, perturb_or_resample, plain
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.same_problem import check_same_problem
+
+logger = logging.getLogger(__name__)
+
+Explore = Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
+
+_DRAW, _MUTATE = 1, 2
+"""Purposes of random numbers."""
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What is known of a member."""
+
+    hyperparameters: dict[str, Any]
+    number: int = 0
+    """Of its next interval."""
+    steps: int = 0
+    score: float | None = None
+    last: int = -1
+    """The interval in the history that its state comes from; -1 for a new one."""
+    state: Kept | None = None
+    is_lost: bool = False
+    """Its state is known to be nowhere any more."""
+    is_under_way: bool = False
+    is_waiting: bool = False
+    """Synchronous: it has trained in this round."""
+
+
+_SAVED = [field.name for field in fields(_Standing) if field.name != "state"]
+
+
+class PBT(Algorithm[Interval]):
+    """Population based training.
+
+    The fitness function trains: `train(member, trial)` sets `member.state` to what `member.interval` more steps make
+    of it with `member.hyperparameters`, and returns a score, to be made large (or an `Outcome`; its `steps` count in
+    place of the interval). The trial's seed is the same for an interval of a member in every run with this `seed`.
+
+    Asynchronous (mode="steady"): whoever has trained is compared with what the others reached last, nobody waits, and
+    members take turns if there are more of them than workers. What is decided follows from the order of the tells.
+    Synchronous: all members train, then all are compared; the same result in any order.
+
+    Args:
+        hyperparameters: names to distributions (`Uniform`, `LogUniform`, `Integers`, `Choice`); values are constants.
+        population: members.
+        interval: steps between two decisions; the unit is the training function's.
+        steps: members that have trained so long are done; None goes on until `evaluate` ends it.
+        quantile: share of the members that copy, and that are copied; at most a half.
+        resample_probability: of drawing a hyperparameter anew, instead of perturbing it.
+        factors: to perturb with.
+        explore: makes new hyperparameters from those of a better member, in place of the two above.
+        burn_in: steps in which a member copies nobody.
+        synchronous: whether a round ends before the next begins.
+        initial: hyperparameters of the first members; missing ones are drawn.
+        folder: where workers write states, a file for each; shared by all hosts, and by no other run. None leaves
+            states in the memory of the hosts: then there are no checkpoints, and states end with the pool.
+        keep: so many of the last `state_dict`s find their files: one more than checkpoints are kept.
+        lost: what a member does whose state was lost with its host: "copy" another as in exploit, "restart" from
+            nothing, or "raise".
+        seed: decides everything that is random here.
+    """
+
+    def __init__(
+        self,
+        hyperparameters: Space,
+        *,
+        population: int = 16,
+        interval: int = 1,
+        steps: int | None = None,
+        quantile: float = 0.25,
+        resample_probability: float = 0.25,
+        factors: Sequence[float] = (0.8, 1.2),
+        explore: Explore | None = None,
+        burn_in: int = 0,
+        synchronous: bool = False,
+        initial: Sequence[Mapping[str, Any]] = (),
+        folder: str | Path | None = None,
+        keep: int = 3,
+        lost: Literal["copy", "restart", "raise"] = "copy",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(population, seed)
+        _check_at_least(1, interval=interval, steps=interval if steps is None else steps)
+        _check_at_least(0, burn_in=burn_in)
+        if not 0 < quantile <= 0.5:
+            raise ValueError(f"quantile must be above 0 and at most 0.5, not {quantile}")
+        if not 0 <= resample_probability <= 1:
+            raise ValueError(f"resample_probability must be from 0 to 1, not {resample_probability}")
+        if not factors or min(factors) <= 0:
+            raise ValueError(f"factors must be one or more numbers above 0, not {factors!r}")
+        if lost not in ("copy", "restart", "raise"):
+            raise ValueError(f'lost must be "copy", "restart" or "raise", not {lost!r}')
+        if len(initial) > population:
+            raise ValueError(f"initial has {len(initial)} members, but population is {population}")
+        self._space, self._interval, self._steps, self._quantile = dict(hyperparameters), interval, steps, quantile
+        self._resample, self._factors, self._explore = resample_probability, tuple(factors), explore
+        self._burn_in, self._synchronous, self._lost = burn_in, synchronous, lost
+        self._folder = StateFolder(folder, keep)
+        self._evaluator = TrainInterval(self._folder.path)
+        self._ended = 0
+        self._members = [_Standing(self._first(number, initial)) for number in range(population)]
+        self._history = History(seed)
+
+    def _first(self, number: int, initial: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        drawn = draw_all(self._space, np.random.default_rng([self.seed, _DRAW, number]))
+        return self._whole(initial[number], "initial") if number < len(initial) else drawn
+
+    def _whole(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+        if set(values) != set(self._space):
+            raise ValueError(f"{where} gave the hyperparameters {sorted(values)}; they must be {sorted(self._space)}")
+        return {name: plain(values[name], name) for name in self._space}
+
+    # --- ask and tell -------------------------------------------------------------------------------------------------
+
+    def ask(self, n: int) -> list[Interval]:
+        """Intervals of members that are ready, those first that had the fewest; fewer than `n` if all are under way."""
+        ready = [number for number, member in enumerate(self._members) if self._is_ready(member)]
+        ready.sort(key=lambda number: (self._members[number].number, number))
+        asked: list[Interval] = []
+        for number in ready[:n]:
+            member = self._members[number]
+            member.is_under_way = True
+            length = self._interval if self._steps is None else min(self._interval, self._steps - member.steps)
+            seed = derive(derive(self.seed, number), member.number)
+            hyperparameters = dict(member.hyperparameters)
+            asked.append(Interval(number, member.number, member.steps, length, hyperparameters, member.state, seed))
+        return asked
+
+    def tell(self, candidates: Sequence[Interval], outcomes: Sequence[Outcome]) -> None:
+        """Take the scores in; who is ready to exploit and explore does so, at once or at the end of the round."""
+        for interval, outcome in zip(candidates, outcomes, strict=True):
+            if self._end(interval) and self._take(interval, outcome) and not self._synchronous:
+                self._exploit_and_explore([interval.member])
+        self._close_round()
+
+    def drop(self, candidates: Sequence[Interval]) -> None:
+        """These are not told any more: their members go on from the state that they had, in another interval."""
+        for interval in candidates:
+            self._end(interval)
+        self._close_round()
+
+    def _is_ready(self, member: _Standing) -> bool:
+        return not (member.is_under_way or member.is_waiting or self._is_done(member))
+
+    def _is_done(self, member: _Standing) -> bool:
+        return self._steps is not None and member.steps >= self._steps
+
+    def _end(self, interval: Interval) -> bool:
+        """Whether that is the interval that its member is in; then it is over."""
+        member = self._members[interval.member]
+        if interval.number != member.number:
+            return False  # dropped, and given up long ago
+        member.number += 1
+        member.is_under_way, member.is_waiting = False, self._synchronous
+        self._ended += 1
+        return True
+
+    def _take(self, interval: Interval, outcome: Outcome) -> bool:
+        """Whether its member has a score to be compared now."""
+        member = self._members[interval.member]
+        if isinstance(outcome.held, StateLost):
+            self._replace_lost(interval, outcome.held)
+            return False
+        member.score = outcome.fitness
+        if not outcome.failure:  # else the state is the one that it had
+            member.state, member.is_lost = outcome.held, False
+            steps = outcome.steps or interval.length
+            member.last = self._history.add(interval, steps, outcome.fitness, member.last)
+            member.steps += steps
+        return True
+
+    def _close_round(self) -> None:
+        """Synchronous: once nobody of the round is under way or still to be asked, all are compared."""
+        if not self._synchronous:
+            before, self.generation = self.generation, self._ended // self.population
+            if self.generation > before:
+                self._remove_files()
+        elif not any(member.is_under_way or self._is_ready(member) for member in self._members):
+            waiting = [number for number, member in enumerate(self._members) if member.is_waiting]
+            if waiting:
+                self._exploit_and_explore(waiting)
+                for number in waiting:
+                    self._members[number].is_waiting = False
+                self.generation += 1
+                self._remove_files()
+
+    # --- exploit and explore ------------------------------------------------------------------------------------------
+
+    def _exploit_and_explore(self, ready: Sequence[int]) -> None:
+        lowest, highest = quantiles([member.score for member in self._members], ready, self._quantile)
+        for number in ready:
+            member = self._members[number]
+            if number in lowest and member.steps >= self._burn_in and not self._is_done(member):
+                donors = [each for each in highest if self._is_donor(each)]
+                if donors:
+                    self._copy(number, donors, "exploit", "")
+
+    def _replace_lost(self, interval: Interval, lost: StateLost) -> None:
+        if self._lost == "raise":
+            raise RuntimeError(f'{lost.why}; PBT(lost="copy") goes on from another member, lost="restart" from nothing')
+        logger.warning("%s; its policy is %r", lost.why, self._lost)
+        for member in self._members:
+            member.is_lost |= member.state == interval.state
+        donors = sorted(filter(self._is_donor, range(self.population)), key=self._score, reverse=True)
+        if self._lost == "copy" and donors:
+            num = max(1, int(self._quantile * len(donors)))
+            self._copy(interval.member, donors[:num], "lost", lost.why)
+        else:
+            member = self._members[interval.member]
+            self._note("restart", interval.member, -1, member.hyperparameters, lost.why)
+            member.state, member.is_lost, member.steps, member.score, member.last = None, False, 0, None, -1
+
+    def _copy(self, number: int, donors: Sequence[int], reason: Literal["exploit", "lost"], why: str) -> None:
+        member = self._members[number]
+        rng = np.random.default_rng([self.seed, _MUTATE, number, member.number])
+        donor = self._members[number_of_donor := donors[int(rng.integers(len(donors)))]]
+        if self._explore is not None:
+            explored = self._whole(self._explore(dict(donor.hyperparameters), rng), "explore")
+        else:
+            explored = perturb_or_resample(self._space, donor.hyperparameters, rng, self._resample, self._factors)
+        self._note(reason, number, number_of_donor, explored, why)
+        member.hyperparameters, member.state, member.is_lost = explored, donor.state, False
+        member.steps, member.score, member.last = donor.steps, donor.score, donor.last
+
+    def _note(self, reason: str, number: int, donor: int, after: dict[str, Any], why: str) -> None:
+        member, other = self._members[number], self._members[donor] if donor >= 0 else None
+        steps, score = (other.steps, other.score) if other else (0, None)
+        before = member.hyperparameters
+        self._history.mutations.append(
+            Mutation(reason, number, member.number, member.steps, member.score, donor, steps, score, before, after, why)
+        )
+
+    def _is_donor(self, number: int) -> bool:
+        member = self._members[number]
+        return member.last >= 0 and not member.is_lost
+
+    def _score(self, number: int) -> float:
+        score = self._members[number].score
+        return -math.inf if score is None else score
+
+    # --- what it has found --------------------------------------------------------------------------------------------
+
+    def evaluator(self) -> Evaluator[Interval]:
+        """Trains members."""
+        return self._evaluator
+
+    @property
+    def finished(self) -> bool:
+        """Whether every member has trained for all its steps."""
+        return all(self._is_done(member) and not member.is_under_way for member in self._members)
+
+    @property
+    def mutations(self) -> list[Mutation]:
+        """Every exploit and explore, in order."""
+        return list(self._history.mutations)
+
+    @property
+    def history(self) -> History:
+        """Every interval that was trained, and what came of it."""
+        return self._history
+
+    @property
+    def best(self) -> int | None:
+        """The member with the highest score now; None before the first score."""
+        donors = [number for number in range(self.population) if self._is_donor(number)]
+        return max(donors, key=self._score, default=None)
+
+    def schedule(self, member: int | None = None) -> Schedule:
+        """The hyperparameters that the state of a member was trained with, interval by interval.
+
+        Args:
+            member: its number; None is the best.
+        """
+        number = self.best if member is None else member
+        return self._history.schedule(-1 if number is None else self._members[number].last)
+
+    def incumbent(self) -> Member | None:
+        """The best member, with the hyperparameters that it was trained with; its state is fetched when it is read."""
+        if self.best is None:
+            return None
+        best = self._members[self.best]
+        self._folder.show(best.state)
+        trained = self._history.stretch(best.last)
+        return Member(trained.member, best.steps, self._interval, trained.hyperparameters, best.state)
+
+    def figures(self) -> dict[str, float]:
+        """How often members copied, were lost, and the best one's hyperparameters as far as they are numbers."""
+        reasons = [mutation.reason for mutation in self._history.mutations]
+        figures: dict[str, float] = {
+            "exploits": reasons.count("exploit"),
+            "lost": len(reasons) - reasons.count("exploit"),
+        }
+        if self.best is not None:
+            trained = self._history.stretch(self._members[self.best].last).hyperparameters
+            numeric = {name: value for name, value in trained.items() if isinstance(value, int | float)}
+            figures |= {f"best_{name}": float(value) for name, value in numeric.items()}
+        return figures
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes; states are named, not held.
+
+        Raises:
+            ValueError: states lie in the memory of the hosts, so there is nothing that could be named.
+        """
+        files = self._folder.save([member.state for member in self._members])
+        self._remove_files()
+        return {
+            "problem": self._problem(),
+            "generation": self.generation,
+            "ended": self._ended,
+            "members": [{field: getattr(member, field) for field in _SAVED} for member in self._members],
+            "files": files,
+            "history": self._history.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` was taken from; what was under way is under way."""
+        check_same_problem(self._problem(), state["problem"])
+        files = self._folder.load(state["files"])
+        self._members = [_Standing(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)]
+        self.generation, self._ended = int(state["generation"]), int(state["ended"])
+        self._history.load_state_dict(state["history"])
+
+    def _problem(self) -> dict[str, Any]:
+        return {
+            "hyperparameters": sorted(self._space),
+            "population": self.population,
+            "interval": self._interval,
+            "synchronous": self._synchronous,
+            "seed": self.seed,
+        }
+
+    def _remove_files(self) -> None:
+        members = self._members
+        self._folder.remove([member.state for member in members], [member.number for member in members])
+
+
+def quantiles(scores: Sequence[float | None], ready: Sequence[int], share: float) -> tuple[list[int], list[int]]:
+    """Who is in the lowest and who in the highest quantile: the same number, at most half of those with a score.
+
+    Args:
+        scores: of each member.
+        ready: those that are being compared; they lose ties.
+        share: of the members with a score, rounded up.
+    """
+    known = {number: (score, number not in ready, number) for number, score in enumerate(scores) if score is not None}
+    ranked = sorted(known, key=lambda number: known[number])
+    num = min(math.ceil(share * len(ranked)), len(ranked) // 2)
+    return sorted(ranked[:num]), sorted(ranked[len(ranked) - num :])
+
+
+def _check_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, not {value}")

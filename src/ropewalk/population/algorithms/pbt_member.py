@@ -1,0 +1,109 @@
+"""Members of a population that is trained: what a worker gets of one, and where its state stays.
+
+    launcher                          worker                                          host, or folder
+    Interval(member, number,  ──────▶ Member ── .state ◀──────────── get ──────────── state of interval 6
+      hyperparameters, where)         train(member, trial): .state = ...
+    tell(score, where) ◀───────────── Outcome ── .state ───────────▶ keep ──────────▶ state of interval 7
+
+The launcher sees where states lie, never states. With a folder they are files that outlive every process
+(`pbt_states.py`); else they stay in the memory of the hosts (`held.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ropewalk.errors import CheckpointCorrupt
+from ropewalk.population.algorithm import Evaluator, Fitness
+from ropewalk.population.algorithms.pbt_states import Kept, write_file
+from ropewalk.population.held import HeldLost, hold
+from ropewalk.population.outcome import Outcome, outcome_of
+from ropewalk.population.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class StateLost:
+    """In place of where the new state lies: the old one could not be found, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A candidate: one interval of one member."""
+
+    member: int
+    number: int
+    """How many intervals this member was given before, with or without success."""
+    steps: int
+    """Steps that its state was trained for before."""
+    length: int
+    """Steps to train it for."""
+    hyperparameters: dict[str, Any]
+    state: Kept | None
+    seed: int
+    """Of the trial that the training function gets."""
+
+
+class Member:
+    """A member as the training function sees it: `train(member, trial)` goes on from `.state` and sets it anew.
+
+    Attributes:
+        number: which one of the population; 0 is the first.
+        steps: how many its state was trained for so far.
+        interval: how many to train it for now.
+        hyperparameters: what to train it with.
+    """
+
+    def __init__(self, number: int, steps: int, interval: int, hyperparameters: Mapping[str, Any], at: Kept | None):
+        self.number = number
+        self.steps = steps
+        self.interval = interval
+        self.hyperparameters = dict(hyperparameters)
+        self._at = at
+        self._state: Any = None
+
+    @property
+    def state(self) -> Any:
+        """What training left, None before the first time; fetched from where it lies when it is first read."""
+        if self._at is not None:
+            self._state, self._at = self._at.get(), None
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state, self._at = state, None
+
+    def __repr__(self) -> str:
+        return f"Member({self.number}, steps={self.steps}, {self.hyperparameters})"
+
+
+class TrainInterval(Evaluator[Interval]):
+    """Trains a member for an interval, and keeps its state outside of the launcher.
+
+    Args:
+        folder: for states; None leaves them in the memory of the hosts.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+
+    def __call__(self, fitness: Fitness, candidate: Interval, trial: Trial) -> Outcome:
+        """Train; a state that is nowhere any more is an outcome, not an error: the algorithm knows what to do."""
+        member = Member(candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, candidate.state)
+        try:
+            member.state  # noqa: B018  # fetched here, so that only our own errors are caught
+        except (HeldLost, FileNotFoundError, CheckpointCorrupt) as error:
+            lost = f"the state of member {candidate.member} after {candidate.steps} steps is lost: {error}"
+            return Outcome(float("-inf"), failure=lost, held=StateLost(lost))
+        outcome = outcome_of(fitness(member, Trial(candidate.seed)))
+        if outcome.has_fitness and member.state is not None:
+            outcome.held = self._keep(candidate, member.state)
+        return outcome
+
+    def _keep(self, candidate: Interval, state: Any) -> Kept:
+        if self._folder is None:
+            return hold(state)
+        return write_file(self._folder, candidate.member, candidate.number, state)

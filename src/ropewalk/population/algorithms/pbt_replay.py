@@ -1,0 +1,113 @@
+"""A schedule that population based training has found, trained again by a single member.
+
+Jaderberg et al.: Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846), section 4.4:
+the schedule, not only the last hyperparameters, is what was found. With the trials of the run that found it, training
+gives the same states; with others it shows whether the schedule was good or lucky.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ropewalk.pool.seeds import derive
+from ropewalk.population.algorithm import Algorithm, Evaluator
+from ropewalk.population.algorithms.pbt_history import Schedule
+from ropewalk.population.algorithms.pbt_member import Interval, Member, TrainInterval
+from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.same_problem import check_same_problem
+
+
+class PBTReplay(Algorithm[Interval]):
+    """One member that is trained after a schedule; `PBT.schedule()` gives one. The training function is PBT's.
+
+    Args:
+        schedule: what to train with, interval by interval.
+        folder: as of `PBT`; another one than that of the run that found the schedule.
+        keep: as of `PBT`.
+        seed: of trials; None gives each interval the trial that it had when the schedule was found.
+    """
+
+    def __init__(
+        self, schedule: Schedule, *, folder: str | Path | None = None, keep: int = 3, seed: int | None = None
+    ) -> None:
+        super().__init__(1, seed or 0)
+        if not schedule.stretches:
+            raise ValueError("the schedule is empty; PBT has one after its first scores")
+        self._stretches, self._seed = schedule.stretches, seed
+        self._folder = StateFolder(folder, keep)
+        self._evaluator = TrainInterval(self._folder.path)
+        self._at = 0
+        self._steps = 0
+        self._is_under_way = False
+        self._state: Kept | None = None
+
+    def ask(self, n: int) -> list[Interval]:
+        """The next interval of the schedule, if the one before was told."""
+        if n < 1 or self._is_under_way or self.finished:
+            return []
+        self._is_under_way = True
+        stretch = self._stretches[self._at]
+        seed = stretch.seed if self._seed is None else derive(self._seed, self._at)
+        hyperparameters = dict(stretch.hyperparameters)
+        return [Interval(0, self._at, self._steps, stretch.length, hyperparameters, self._state, seed)]
+
+    def tell(self, candidates: Sequence[Interval], outcomes: Sequence[Outcome]) -> None:
+        """Take over the state.
+
+        Raises:
+            RuntimeError: an interval failed, or the state was lost.
+        """
+        for interval, outcome in zip(candidates, outcomes, strict=True):
+            if interval.number != self._at:
+                continue
+            self._is_under_way = False
+            if outcome.failure:
+                raise RuntimeError(
+                    f"interval {self._at} of {len(self._stretches)} of the schedule failed, and there is no other "
+                    f"member to go on from: {outcome.failure}"
+                )
+            self._at, self._state = self._at + 1, outcome.held
+            self._steps += outcome.steps or interval.length
+            self.generation = self._at
+            self._folder.remove([self._state], [self._at])
+
+    def drop(self, candidates: Sequence[Interval]) -> None:
+        """The interval is asked for once more."""
+        self._is_under_way &= all(interval.number != self._at for interval in candidates)
+
+    def evaluator(self) -> Evaluator[Interval]:
+        """Trains the member."""
+        return self._evaluator
+
+    @property
+    def finished(self) -> bool:
+        """Whether the schedule was trained to its end."""
+        return self._at == len(self._stretches)
+
+    def incumbent(self) -> Member | None:
+        """The member; its state is fetched when it is read."""
+        if not self._at:
+            return None
+        self._folder.show(self._state)
+        stretch = self._stretches[self._at - 1]
+        return Member(0, self._steps, stretch.length, stretch.hyperparameters, self._state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where in the schedule it is, and the name of the file of its state."""
+        return {
+            "stretches": len(self._stretches),
+            "at": self._at,
+            "steps": self._steps,
+            "is_under_way": self._is_under_way,
+            "files": self._folder.save([self._state]),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` was taken from."""
+        check_same_problem({"stretches": len(self._stretches)}, {"stretches": state["stretches"]})
+        (self._state,) = self._folder.load(state["files"])
+        self._at = self.generation = int(state["at"])
+        self._steps, self._is_under_way = int(state["steps"]), bool(state["is_under_way"])

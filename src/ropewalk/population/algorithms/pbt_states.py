@@ -1,0 +1,136 @@
+"""Files of the states of members: workers write and read them, the launcher knows their names and removes them.
+
+    worker     .member-0003-interval-000012-5f...e1.state.<pid> ─▶ fsync ─▶ member-0003-interval-000012-5f...e1.state
+    launcher   removes what no member and no kept checkpoint names, unless the interval may be under way
+
+A worker that is killed leaves a file with a dot before its name, which goes the same way. The end of a name is a digest
+of the state: if two processes ever write the same interval, each reads what its own launcher was told of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ropewalk.population.state_file import read_state, write_state
+from ropewalk.transport.serialization import loads
+from ropewalk.transport.with_code import dumps_with_code
+
+_FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.\d+)?")
+
+
+class Kept(Protocol):
+    """Where a state lies: small, picklable, equal to its copies."""
+
+    def get(self) -> Any:
+        """The state, an object of the caller's own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A state in a file."""
+
+    folder: str
+    name: str
+
+    def get(self) -> Any:
+        """The state.
+
+        Raises:
+            FileNotFoundError: it is lost.
+            CheckpointCorrupt: it is damaged.
+        """
+        tree = read_state(Path(self.folder, self.name))
+        return loads(tree["pickle"], map(bytearray, tree["buffers"]))  # writable: training changes states in place
+
+
+def write_file(folder: str, member: int, interval: int, state: Any) -> StateFile:
+    """Write the state of a member after an interval, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+        NotPicklable: the state cannot be saved; says which part.
+    """
+    payload = dumps_with_code(state, what=f"the state of member {member}")
+    buffers = [bytes(buffer) for buffer in payload.buffers]
+    digest = hashlib.blake2b(payload.pickle, digest_size=8)
+    for buffer in buffers:
+        digest.update(buffer)
+    file = StateFile(folder, f"member-{member:04d}-interval-{interval:06d}-{digest.hexdigest()}.state")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_state(Path(folder, file.name), {"pickle": payload.pickle, "buffers": buffers})
+    return file
+
+
+class StateFolder:
+    """The launcher's side: which files are needed.
+
+    Args:
+        folder: shared by all hosts, and by no other run; None: states lie elsewhere, and nothing can be saved.
+        keep: so many of the last checkpoints find their files.
+    """
+
+    def __init__(self, folder: str | Path | None, keep: int) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1 checkpoint, not {keep}")
+        self.path = None if folder is None else str(Path(folder).absolute())
+        self._saved: deque[list[str]] = deque(maxlen=keep)
+        self._shown: deque[str] = deque(maxlen=2)
+
+    def show(self, state: Kept | None) -> None:
+        """Somebody else is about to read this one: it stays until two others were shown."""
+        if isinstance(state, StateFile):
+            self._shown.append(state.name)
+
+    def remove(self, states: Sequence[Kept | None], next_intervals: Sequence[int]) -> None:
+        """Remove what is not needed.
+
+        Args:
+            states: of the members.
+            next_intervals: the next number of each member; files of that and later ones may be on their way.
+        """
+        if self.path is None:
+            return
+        needed = {state.name for state in states if isinstance(state, StateFile)}.union(self._shown, *self._saved)
+        with contextlib.suppress(OSError):  # it is made with the first state; what cannot go now goes next time
+            for path in list(Path(self.path).iterdir()):
+                found = _FILE.fullmatch(path.name)
+                if not found or path.name in needed or int(found[1]) >= len(next_intervals):
+                    continue
+                if int(found[2]) < next_intervals[int(found[1])]:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+
+    def save(self, states: Sequence[Kept | None]) -> dict[str, Any]:
+        """Names for a checkpoint, which will find these files until `keep` others were saved.
+
+        Raises:
+            ValueError: states lie in the memory of the hosts, so there is nothing that could be named.
+        """
+        for state in states:
+            if state is not None and not isinstance(state, StateFile):
+                raise ValueError(
+                    "states of members lie in the memory of the hosts and would be missing from a checkpoint; give the "
+                    "algorithm folder=..., then workers write them to files"
+                )
+        names = [state.name if isinstance(state, StateFile) else None for state in states]
+        self._saved.append(sorted({name for name in names if name}))
+        return {"names": names, "saved": list(self._saved)}
+
+    def load(self, state: dict[str, Any]) -> list[StateFile | None]:
+        """What `save` has named.
+
+        Raises:
+            ValueError: there is no folder to find it in.
+        """
+        if self.path is None and any(state["names"]):
+            raise ValueError("the checkpoint names files of states; give the algorithm the folder=... that they are in")
+        self._saved = deque((list(names) for names in state["saved"]), maxlen=self._saved.maxlen)
+        return [None if name is None else StateFile(str(self.path), name) for name in state["names"]]
