@@ -97,7 +97,7 @@ def test_runs_that_differ_in_anything_share_no_parameters_in_a_process(cache: Pa
 
 def test_a_start_may_be_a_function_that_the_workers_call(cache: ParameterCache) -> None:
     lineage = Lineage(ones, NOISE)
-    packed, position_of = lineage.pack([line(lineage, 1)], AMPLE)
+    packed, _ = lineage.pack([line(lineage, 1)], AMPLE)
     data = pickle.dumps(packed)
     assert len(data) < len(pickle.dumps(Lineage(ones(), NOISE).pack([], AMPLE)[0]))
     assert np.array_equal(pickle.loads(data).decode(ROOT), np.ones(1000))

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.broods import Brood, ChainEvaluator, brood_from, brood_of
+from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.perturbed import usual_table
-from ropewalk.population.same_problem import check_same_problem
 from ropewalk.population.seed_chains import ROOT, Lineage, SeedChain, Start, Vector, made
 
 
@@ -235,7 +235,7 @@ class Genetic(Algorithm[int]):
     def state_dict(self) -> dict[str, Any]:
         """Of the ancestors only those of living genomes."""
         return {
-            "problem": self._problem,
+            "identity": self._identity(),
             "generation": self.generation,
             "next": self._next,
             "broods": [asdict(brood) | {"under_way": self._under_way[brood.first]} for brood in self._broods],
@@ -247,7 +247,7 @@ class Genetic(Algorithm[int]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_same_problem(self._problem, state["problem"])
+        check_identity(state["identity"], self._identity())
         self._lineage.load_state_dict(state["lineage"])
         self.generation, self._next = state["generation"], state["next"]
         self._under_way = {brood["first"]: brood["under_way"] for brood in state["broods"]}
@@ -258,8 +258,7 @@ class Genetic(Algorithm[int]):
         self._replays = [(int(number), fitness) for number, fitness in state["replays"].tolist()]
         self._evaluator = None
 
-    @property
-    def _problem(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """What a state must agree with; `Lineage` compares the start and the noise."""
         return {
             "algorithm": "Genetic",
