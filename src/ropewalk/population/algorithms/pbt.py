@@ -20,28 +20,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, Evaluator
+from ropewalk.population.algorithms.pbt_explorer import Explore, Explorer, quantiles
 from ropewalk.population.algorithms.pbt_history import History, Mutation, Schedule
 from ropewalk.population.algorithms.pbt_member import Interval, Member, StateLost, TrainInterval
 from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
-from ropewalk.population.hyperparameters import Space, draw_all, perturb_or_resample, plain
+from ropewalk.population.hyperparameters import Space
+from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
-from ropewalk.population.same_problem import check_same_problem
 
 logger = logging.getLogger(__name__)
-
-Explore = Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
-
-_DRAW, _MUTATE = 1, 2
-"""Purposes of random numbers."""
 
 
 @dataclass(slots=True)
@@ -121,31 +115,20 @@ class PBT(Algorithm[Interval]):
         _check_at_least(0, burn_in=burn_in)
         if not 0 < quantile <= 0.5:
             raise ValueError(f"quantile must be above 0 and at most 0.5, not {quantile}")
-        if not 0 <= resample_probability <= 1:
-            raise ValueError(f"resample_probability must be from 0 to 1, not {resample_probability}")
-        if not factors or min(factors) <= 0:
-            raise ValueError(f"factors must be one or more numbers above 0, not {factors!r}")
         if lost not in ("copy", "restart", "raise"):
             raise ValueError(f'lost must be "copy", "restart" or "raise", not {lost!r}')
         if len(initial) > population:
             raise ValueError(f"initial has {len(initial)} members, but population is {population}")
-        self._space, self._interval, self._steps, self._quantile = dict(hyperparameters), interval, steps, quantile
-        self._resample, self._factors, self._explore = resample_probability, tuple(factors), explore
-        self._burn_in, self._synchronous, self._lost = burn_in, synchronous, lost
+        self._interval, self._steps, self._quantile, self._burn_in = interval, steps, quantile, burn_in
+        self._synchronous, self._lost = synchronous, lost
+        self._explorer = Explorer(hyperparameters, resample_probability, factors, explore, seed)
         self._folder = StateFolder(folder, keep)
         self._evaluator = TrainInterval(self._folder.path)
         self._ended = 0
-        self._members = [_Standing(self._first(number, initial)) for number in range(population)]
+        given = [self._explorer.checked(values, "initial") for values in initial]
+        drawn = [self._explorer.first(number) for number in range(len(given), population)]
+        self._members = [_Standing(values) for values in given + drawn]
         self._history = History(seed)
-
-    def _first(self, number: int, initial: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        drawn = draw_all(self._space, np.random.default_rng([self.seed, _DRAW, number]))
-        return self._whole(initial[number], "initial") if number < len(initial) else drawn
-
-    def _whole(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-        if set(values) != set(self._space):
-            raise ValueError(f"{where} gave the hyperparameters {sorted(values)}; they must be {sorted(self._space)}")
-        return {name: plain(values[name], name) for name in self._space}
 
     # --- ask and tell -------------------------------------------------------------------------------------------------
 
@@ -249,13 +232,11 @@ class PBT(Algorithm[Interval]):
 
     def _copy(self, number: int, donors: Sequence[int], reason: Literal["exploit", "lost"], why: str) -> None:
         member = self._members[number]
-        rng = np.random.default_rng([self.seed, _MUTATE, number, member.number])
-        donor = self._members[number_of_donor := donors[int(rng.integers(len(donors)))]]
-        if self._explore is not None:
-            explored = self._whole(self._explore(dict(donor.hyperparameters), rng), "explore")
-        else:
-            explored = perturb_or_resample(self._space, donor.hyperparameters, rng, self._resample, self._factors)
-        self._note(reason, number, number_of_donor, explored, why)
+        rng = self._explorer.rng(number, member.number)
+        chosen = donors[int(rng.integers(len(donors)))]
+        donor = self._members[chosen]
+        explored = self._explorer.explored(donor.hyperparameters, rng)
+        self._note(reason, number, chosen, explored, why)
         member.hyperparameters, member.state, member.is_lost = explored, donor.state, False
         member.steps, member.score, member.last = donor.steps, donor.score, donor.last
 
@@ -316,7 +297,6 @@ class PBT(Algorithm[Interval]):
         if self.best is None:
             return None
         best = self._members[self.best]
-        self._folder.show(best.state)
         trained = self._history.stretch(best.last)
         return Member(trained.member, best.steps, self._interval, trained.hyperparameters, best.state)
 
@@ -354,7 +334,7 @@ class PBT(Algorithm[Interval]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become what `state_dict` was taken from; what was under way is under way."""
-        check_same_problem(self._problem(), state["problem"])
+        check_identity(state["problem"], self._problem())
         files = self._folder.load(state["files"])
         self._members = [_Standing(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)]
         self.generation, self._ended = int(state["generation"]), int(state["ended"])
@@ -362,7 +342,7 @@ class PBT(Algorithm[Interval]):
 
     def _problem(self) -> dict[str, Any]:
         return {
-            "hyperparameters": sorted(self._space),
+            "hyperparameters": self._explorer.names,
             "population": self.population,
             "interval": self._interval,
             "synchronous": self._synchronous,
@@ -370,22 +350,7 @@ class PBT(Algorithm[Interval]):
         }
 
     def _remove_files(self) -> None:
-        members = self._members
-        self._folder.remove([member.state for member in members], [member.number for member in members])
-
-
-def quantiles(scores: Sequence[float | None], ready: Sequence[int], share: float) -> tuple[list[int], list[int]]:
-    """Who is in the lowest and who in the highest quantile: the same number, at most half of those with a score.
-
-    Args:
-        scores: of each member.
-        ready: those that are being compared; they lose ties.
-        share: of the members with a score, rounded up.
-    """
-    known = {number: (score, number not in ready, number) for number, score in enumerate(scores) if score is not None}
-    ranked = sorted(known, key=lambda number: known[number])
-    num = min(math.ceil(share * len(ranked)), len(ranked) // 2)
-    return sorted(ranked[:num]), sorted(ranked[len(ranked) - num :])
+        self._folder.remove([member.number for member in self._members])
 
 
 def _check_at_least(least: int, **values: int) -> None:

@@ -16,8 +16,8 @@ from ropewalk.population.algorithm import Algorithm, Evaluator
 from ropewalk.population.algorithms.pbt_history import Schedule
 from ropewalk.population.algorithms.pbt_member import Interval, Member, TrainInterval
 from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
+from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
-from ropewalk.population.same_problem import check_same_problem
 
 
 class PBTReplay(Algorithm[Interval]):
@@ -72,7 +72,7 @@ class PBTReplay(Algorithm[Interval]):
             self._at, self._state = self._at + 1, outcome.held
             self._steps += outcome.steps or interval.length
             self.generation = self._at
-            self._folder.remove([self._state], [self._at])
+            self._folder.remove([self._at])
 
     def drop(self, candidates: Sequence[Interval]) -> None:
         """The interval is asked for once more."""
@@ -91,7 +91,6 @@ class PBTReplay(Algorithm[Interval]):
         """The member; its state is fetched when it is read."""
         if not self._at:
             return None
-        self._folder.show(self._state)
         stretch = self._stretches[self._at - 1]
         return Member(0, self._steps, stretch.length, stretch.hyperparameters, self._state)
 
@@ -107,7 +106,7 @@ class PBTReplay(Algorithm[Interval]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become what `state_dict` was taken from."""
-        check_same_problem({"stretches": len(self._stretches)}, {"stretches": state["stretches"]})
+        check_identity({"stretches": state["stretches"]}, {"stretches": len(self._stretches)})
         (self._state,) = self._folder.load(state["files"])
         self._at = self.generation = int(state["at"])
         self._steps, self._is_under_way = int(state["steps"]), bool(state["is_under_way"])

@@ -1,7 +1,8 @@
 """Files of the states of members: workers write and read them, the launcher knows their names and removes them.
 
     worker     .member-0003-interval-000012-5f...e1.state.<pid> ─▶ fsync ─▶ member-0003-interval-000012-5f...e1.state
-    launcher   removes what no member and no kept checkpoint names, unless the interval may be under way
+    launcher   removes what nobody in its process has a `StateFile` of (members, incumbents, candidates) and no kept
+               checkpoint names, unless the interval may be under way
 
 A worker that is killed leaves a file with a dot before its name, which goes the same way. The end of a name is a digest
 of the state: if two processes ever write the same interval, each reads what its own launcher was told of.
@@ -12,17 +13,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from ropewalk.population.state_file import read_state, write_state
 from ropewalk.transport.serialization import loads
 from ropewalk.transport.with_code import dumps_with_code
 
 _FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.\d+)?")
+
+
+_files: WeakValueDictionary[tuple[str, str], StateFile] = WeakValueDictionary()
+_lock = threading.Lock()
 
 
 class Kept(Protocol):
@@ -33,12 +39,28 @@ class Kept(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class StateFile:
-    """A state in a file."""
+    """A state in a file. One object in a process for each file: what a process still has, it may still read."""
+
+    __slots__ = ("__weakref__", "folder", "name")
 
     folder: str
     name: str
+
+    def __new__(cls, folder: str, name: str) -> StateFile:
+        """The object for this file, if there is one already; else a new one."""
+        with _lock:
+            known = _files.get((folder, name))
+            if known is None:
+                known = _files[folder, name] = super().__new__(cls)
+                known.folder, known.name = folder, name
+            return known
+
+    def __reduce__(self) -> Any:
+        return StateFile, (self.folder, self.name)
+
+    def __repr__(self) -> str:
+        return f"StateFile({self.name})"
 
     def get(self) -> Any:
         """The state.
@@ -82,23 +104,16 @@ class StateFolder:
             raise ValueError(f"keep must be at least 1 checkpoint, not {keep}")
         self.path = None if folder is None else str(Path(folder).absolute())
         self._saved: deque[list[str]] = deque(maxlen=keep)
-        self._shown: deque[str] = deque(maxlen=2)
 
-    def show(self, state: Kept | None) -> None:
-        """Somebody else is about to read this one: it stays until two others were shown."""
-        if isinstance(state, StateFile):
-            self._shown.append(state.name)
-
-    def remove(self, states: Sequence[Kept | None], next_intervals: Sequence[int]) -> None:
+    def remove(self, next_intervals: Sequence[int]) -> None:
         """Remove what is not needed.
 
         Args:
-            states: of the members.
             next_intervals: the next number of each member; files of that and later ones may be on their way.
         """
         if self.path is None:
             return
-        needed = {state.name for state in states if isinstance(state, StateFile)}.union(self._shown, *self._saved)
+        needed = set(self._names()).union(*self._saved)
         with contextlib.suppress(OSError):  # it is made with the first state; what cannot go now goes next time
             for path in list(Path(self.path).iterdir()):
                 found = _FILE.fullmatch(path.name)
@@ -109,7 +124,7 @@ class StateFolder:
                         path.unlink()
 
     def save(self, states: Sequence[Kept | None]) -> dict[str, Any]:
-        """Names for a checkpoint, which will find these files until `keep` others were saved.
+        """Names for a checkpoint, which will find its files until `keep` others were saved.
 
         Raises:
             ValueError: states lie in the memory of the hosts, so there is nothing that could be named.
@@ -120,8 +135,8 @@ class StateFolder:
                     "states of members lie in the memory of the hosts and would be missing from a checkpoint; give the "
                     "algorithm folder=..., then workers write them to files"
                 )
+        self._saved.append(self._names())
         names = [state.name if isinstance(state, StateFile) else None for state in states]
-        self._saved.append(sorted({name for name in names if name}))
         return {"names": names, "saved": list(self._saved)}
 
     def load(self, state: dict[str, Any]) -> list[StateFile | None]:
@@ -134,3 +149,6 @@ class StateFolder:
             raise ValueError("the checkpoint names files of states; give the algorithm the folder=... that they are in")
         self._saved = deque((list(names) for names in state["saved"]), maxlen=self._saved.maxlen)
         return [None if name is None else StateFile(str(self.path), name) for name in state["names"]]
+
+    def _names(self) -> list[str]:
+        return sorted(name for folder, name in list(_files.keys()) if folder == self.path)
