@@ -31,7 +31,7 @@ _BLOCK = 256
 #: Parameters of a task; cutting there changes no bit, as each parameter is a sum of its own.
 _PART = 1 << 16
 #: Parameters that are summed at a time, so that the sum stays in the processor's cache.
-_CHUNK = 1 << 13
+_CHUNK = 1 << 14
 
 Numbers = NDArray[np.int64]
 Vector = NDArray[np.float32]
@@ -50,7 +50,9 @@ class Draws:
 
     def __getitem__(self, number: int) -> Vector:
         """The vector of that number; read-only, not copied."""
-        return self.table.slice(self.table.index(self.seed, number, self.dim), self.dim)
+        return self.table.slice(
+            self.table.index(self.seed, int(number), self.dim), self.dim
+        )  # of numpy's int64 as well
 
 
 Task = tuple[Numbers, Vector, int, int]
