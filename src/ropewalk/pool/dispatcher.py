@@ -72,6 +72,8 @@ from ropewalk.transport.main_namespace import main_facts
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 0.005
+#: With more workers than this that hold several tasks, one looks after them less often.
+_WATCH_WORKERS = 256
 #: How often an elastic pool looks whether it has as many workers as it needs.
 _LOOK_S = 0.05
 #: After SIGTERM, a worker has this long before SIGKILL.
@@ -534,7 +536,7 @@ class Dispatcher:
     # Watching: tasks behind a slow one, results that wait in a busy worker
 
     def _watch_later(self) -> None:
-        self._session.loop.call_later(_WATCH_S, self._watch)
+        self._session.loop.call_later(_WATCH_S * max(1.0, self.table.num_deep / _WATCH_WORKERS), self._watch)
 
     def _watch(self) -> None:
         with self.lock:
@@ -726,6 +728,7 @@ class Dispatcher:
         if not removed:
             return
         for constant in removed:
+            self.table.pace.forget(constant.id)
             if constant.blob:
                 self._session.drop_blob(constant.id, self)
             constant.close()

@@ -13,6 +13,10 @@ Workers number their items with `seq`, counting up for as long as they live.
 
 The table opens no socket and reads no clock. Where a task must end without a
 result, it says so (`Given up`), and the caller makes the error.
+
+What one message costs does not grow with the number of workers: looking at all of
+them for each of thousands would be most of the launcher's time. Those whose load has
+changed are noted (`_lighter`), and so are those that hold several tasks (`_deep`).
 """
 
 from __future__ import annotations
@@ -24,6 +28,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ropewalk.pool.chunking import Pace
+
+#: With more workers that hold several tasks, one search for some to recall from is followed by a pause, for each...
+_FEW_WORKERS = 32
+#: ...so long.
+_LOOK_S = 10e-6
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +130,16 @@ class TaskTable:
         self._pending: deque[Span] = deque()
         self._workers: dict[str, _Worker] = {}
         self._idle: dict[_Worker, None] = {}
+        self._deep: dict[_Worker, None] = {}
+        """Workers that hold more than one task."""
+        self._lighter: dict[_Worker, None] = {}
+        """Workers that may want more: what they hold has changed since they were last looked at."""
+        self._head = ""
+        """The code of the task that was next when they were."""
+        self._has_cancelled = False
+        """Whether workers may hold tasks of cancelled jobs."""
+        self._look_again = 0.0
+        """Before this, workers to recall from are not searched for."""
         self._dropped: list[Span] = []
 
     # What comes in
@@ -130,6 +149,7 @@ class TaskTable:
         for unit in units:
             self._pending.append(Span(unit, 0, unit.count))
             self.num_pending += unit.count
+        self._head = ""  # a fair share is larger now
 
     def worker_up(self, id: str, now: float, units_left: int | None = None, *, way_s: float = 0.0) -> None:
         """A worker is ready.
@@ -162,7 +182,10 @@ class TaskTable:
             finished.append(Finished(span, seq - first))
             self.num_done += span.stop - span.start
         if finished and count and elapsed_ns:
-            self.pace.observe(finished[-1].span.unit.code, elapsed_ns / count)
+            code = finished[-1].span.unit.code
+            if self.pace.expected_ns(code) is None:
+                self._head = ""  # what others hold, and may hold, is known only now
+            self.pace.observe(code, elapsed_ns / count)
         return finished
 
     def taken_back(self, id: str, first: int, until: int, now: float) -> None:
@@ -190,6 +213,7 @@ class TaskTable:
         if worker is None:
             return []
         self._idle.pop(worker, None)
+        self._lighter.pop(worker, None)
         given_up: list[GivenUp] = []
         for seq, span in reversed(self._take(worker, 0, worker.next_seq)):
             if current is None or not seq <= current < seq + span.stop - span.start:
@@ -216,6 +240,7 @@ class TaskTable:
         if worker is None:
             return []
         self._idle.pop(worker, None)
+        self._lighter.pop(worker, None)
         given_up: list[GivenUp] = []
         for _, span in reversed(self._take(worker, 0, worker.next_seq)):
             if not self.at_most_once:
@@ -239,6 +264,7 @@ class TaskTable:
                 unit.cancelled = True
             if held:
                 holders.append(worker.id)
+                self._has_cancelled = True
         return holders
 
     def cancelled_behind(self) -> list[str]:
@@ -246,13 +272,15 @@ class TaskTable:
 
         A worker that has not begun with what it holds when a recall comes gives nothing back.
         """
+        if not self._has_cancelled:
+            return []
         found: list[str] = []
-        for worker in self._workers.values():
-            if worker.num_items > 1:
-                _, first = worker.outstanding[0]
-                behind = [span.unit for _, span in itertools.islice(worker.outstanding, 1, None)]
-                if any(unit.cancelled for unit in behind) or (first.unit.cancelled and first.stop - first.start > 1):
-                    found.append(worker.id)
+        for worker in self._deep:
+            _, first = worker.outstanding[0]
+            behind = [span.unit for _, span in itertools.islice(worker.outstanding, 1, None)]
+            if any(unit.cancelled for unit in behind) or (first.unit.cancelled and first.stop - first.start > 1):
+                found.append(worker.id)
+        self._has_cancelled = bool(found)
         return found
 
     def sweep(self, is_withdrawn: Callable[[Any], bool]) -> None:
@@ -283,14 +311,20 @@ class TaskTable:
             self._feed(worker, assignments, first=True)
             if not worker.num_items:  # nothing that waited was to begin any more
                 self._idle[worker] = None
+            self._lighter[worker] = None
         # ...then, if these tasks are short, those that will be idle soonest.
         if self._pending:
-            pace_ns = self.pace.expected_ns(self._pending[0].unit.code)
+            code = self._pending[0].unit.code
+            pace_ns = self.pace.expected_ns(code)
             if pace_ns is not None:
-                hungry = [worker for worker in self._workers.values() if self._wants(worker, pace_ns)]
+                candidates = self._lighter if code is self._head else self._workers.values()
+                hungry = [worker for worker in candidates if self._wants(worker, pace_ns)]
                 hungry.sort(key=_load)
+                self._lighter.clear()
                 for worker in hungry:
-                    self._feed(worker, assignments, first=False)
+                    if self._feed(worker, assignments, first=False):  # or it waits until it holds less
+                        self._lighter[worker] = None
+                self._head = code
         return assignments
 
     def recallable(self, now: float) -> list[tuple[str, int]]:
@@ -298,7 +332,11 @@ class TaskTable:
         num_idle = len(self._idle)
         if self._pending or not num_idle or self.num_running < 2:
             return []
-        victims = [worker for worker in self._workers.values() if worker.num_items > 1 and not worker.recalling]
+        if now < self._look_again:
+            return []
+        if len(self._deep) > _FEW_WORKERS:
+            self._look_again = now + _LOOK_S * len(self._deep)
+        victims = [worker for worker in self._deep if not worker.recalling]
         victims = [worker for worker in victims if self.pace.worth_recalling(worker.load_ns, now - worker.heard)]
         victims.sort(key=_load, reverse=True)
         for worker in victims[:num_idle]:
@@ -311,9 +349,11 @@ class TaskTable:
         A finished result may wait in a worker that is busy with the next task. Each silence is named once.
         """
         found: list[str] = []
-        for worker in self._workers.values():
+        for worker in self._deep:
+            if worker.peeked:
+                continue
             patience_s = self.pace.silence_s + worker.way_ns / 1e9
-            if worker.num_items > 1 and not worker.peeked and now - worker.heard > patience_s:
+            if now - worker.heard > patience_s:
                 worker.peeked = True
                 found.append(worker.id)
         return found
@@ -321,7 +361,12 @@ class TaskTable:
     @property
     def watchful(self) -> bool:
         """Whether `recallable` or `silent` may have something to say later."""
-        return self.num_running > 1 and any(worker.num_items > 1 for worker in self._workers.values())
+        return bool(self._deep)
+
+    @property
+    def num_deep(self) -> int:
+        """How many workers hold more than one task: what `recallable` and `silent` have to look at."""
+        return len(self._deep)
 
     @property
     def idle(self) -> bool:
@@ -371,8 +416,8 @@ class TaskTable:
             return False
         return worker.load_ns < self.pace.too_little_ns(pace_ns, worker.way_ns)
 
-    def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> None:
-        """Give an idle worker one unit; fill a worker up to its credit otherwise."""
+    def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> int:
+        """Give an idle worker one unit; fill a worker up to its credit otherwise. Returns how many items it got."""
         fair = max(1, self.num_pending // (2 * len(self._workers)))
         num_items = size_bytes = 0
         code, pace_ns, enough_ns = "", None, 0.0
@@ -385,13 +430,13 @@ class TaskTable:
                 enough_ns = self.pace.enough_ns(pace_ns or 0.0, worker.way_ns)
             if not first:
                 if self.most_ahead is not None and len(worker.outstanding) >= self.most_ahead:
-                    return
+                    break
                 if pace_ns is None or worker.load_ns + pace_ns * count > enough_ns:
-                    return
+                    break
                 if num_items + count > fair or num_items >= self.pace.most_items:
-                    return
+                    break
                 if size_bytes + span.unit.size_bytes > self.pace.most_bytes:
-                    return
+                    break
             self._pending.popleft()
             self.num_pending -= count
             if not self._begins(span.unit.job):
@@ -408,7 +453,10 @@ class TaskTable:
             num_items += count
             size_bytes += span.unit.size_bytes
             if first:
-                return
+                break
+        if worker.num_items > 1:
+            self._deep[worker] = None
+        return num_items
 
     def _take(self, worker: _Worker, first: int, until: int) -> list[tuple[int, Span]]:
         """Remove the items numbered `first` to `until` from a worker; returns them with their numbers."""
@@ -435,7 +483,11 @@ class TaskTable:
             count += span.stop - span.start
         worker.num_items -= count
         self.num_running -= count
+        if worker.num_items <= 1:
+            self._deep.pop(worker, None)
         self._weigh(worker)
+        if worker.id in self._workers:
+            self._lighter[worker] = None
         if not worker.num_items and not worker.draining and worker.units_left != 0 and worker.id in self._workers:
             self._idle[worker] = None
         return taken
