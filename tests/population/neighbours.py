@@ -1,0 +1,34 @@
+"""Several hosts on this machine: an engine of agents that know each other by TLS over loopback, as on a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.engines import ENGINES
+from ropewalk.engines.engine import Reach
+from ropewalk.engines.local import LocalEngine
+from ropewalk.engines.resources import Resources
+
+
+class Neighbours(LocalEngine):
+    """Starts agents here that are told nothing of each other; each hosts two processes."""
+
+    name = "neighbours"
+    reach = Reach.NETWORK
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        super().__init__({})
+
+    def per_job(self, process: Resources) -> int | None:
+        return 2
+
+    def hosts(self) -> Sequence[str]:  # type: ignore[override]
+        return ["127.0.0.1"]
+
+
+def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> rw.Session:
+    monkeypatch.setitem(ENGINES, "neighbours", f"{__name__}:Neighbours")
+    return rw.Session("neighbours", hosts=2)
