@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
@@ -40,6 +41,7 @@ from ropewalk.pool import worker as pool_worker
 from ropewalk.pool.messages import POOL, Begin, Setup, Stop, Tasks
 from ropewalk.pool.messages import Constant as ConstantHere
 from ropewalk.pool.worker import Worker
+from ropewalk.processes import bootstrap, host_memory
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.messages import (
     CONTROL,
@@ -189,8 +191,9 @@ class TimedWorker(Worker):
     """The pool's own worker, between events: what it sends while a task "sleeps" goes out when that time has come."""
 
     def __init__(self, context: ProcessContext, link: Link, host: Host, loop: Loop) -> None:
-        super().__init__(context, _LaterLink(link, loop))
+        super().__init__(context, cast("Any", _LaterLink(link, loop)))
         self.page = context.page
+        self._real_link = link
         self._host = host
         self._loop = loop
         self._waiting: deque[Received] = deque()
@@ -213,7 +216,7 @@ class TimedWorker(Worker):
 
     def end(self) -> None:
         """As a signal would."""
-        self._loop.remove_link(self._link.real)
+        self._loop.remove_link(self._real_link)
         self._host.ended(self._context.credentials.process_id)
 
     def _do(self, received: Received) -> None:
@@ -222,6 +225,7 @@ class TimedWorker(Worker):
                 self._namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
             case Tasks(units):
                 _CLOCK.now_ns = time.monotonic_ns()
+                bootstrap.current = self._context  # where a task's seed comes from
                 self._run_units(units, received)
                 self._is_busy = True
                 self._loop.call_later(_CLOCK.ahead_s, self._rest)
@@ -302,10 +306,13 @@ def _page() -> TaskPage:
 
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
-    importlib.import_module("population_work").sleep = _CLOCK.sleep  # before anything is unpickled that calls it
-    pool_worker.time = _CLOCK  # pyright: ignore[reportAttributeAccessIssue]
+    cast("Any", importlib.import_module("population_work")).sleep = _CLOCK.sleep
+    cast("Any", pool_worker).time = _CLOCK
+    # This process is the host: what its processes share lies here, and not with an agent.
+    cast("Any", host_memory)._of_host = lambda _here, _name, *rest: host_memory._of_process(*rest)
     boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     Host(boot).run()
     os._exit(0)
 

@@ -1,0 +1,113 @@
+"""Measures `ropewalk.population` against other pools, independent processes and the ideal, as ratios of one run.
+
+    python benchmarks/population.py                          the whole table, about an hour on 2 cores
+    python benchmarks/population.py --only launcher wire     some rows
+    python benchmarks/population.py --sleep 0.46             evaluations of the protocol as long as the paper's
+    python benchmarks/population.py --quick                  small and short: shows that all rows run, proves nothing
+    python benchmarks/population.py --json FILE --markdown FILE
+
+Each row runs in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like
+any other. README.md says how it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import population_rollouts
+import population_rows
+from pipeline_bench import with_load
+from pool_rows import Line
+from population_rows import Bench, Row
+
+from pool import kill_group, machine, markdown, show, verdict
+
+LIMIT_S = 7200
+ROWS: dict[str, Row] = {**population_rows.ROWS, **population_rollouts.ROWS}
+#: The columns of contenders, ours first; each line fills some of them.
+CONTENDERS = (
+    "ropewalk",
+    "multiprocessing",
+    "loky",
+    "ipyparallel",
+    "ray",
+    "two processes",
+    "one process",
+    "ideal",
+    "load",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure population methods.")
+    parser.add_argument("--only", nargs="+", metavar="ROW", choices=ROWS, default=list(ROWS), help=", ".join(ROWS))
+    parser.add_argument("--sleep", type=float, default=0.1, metavar="S", help="of an evaluation (default 0.1)")
+    parser.add_argument(
+        "--memory", type=float, default=6.0, metavar="GB", help="of one contender's workers (default 6)"
+    )
+    parser.add_argument("--quick", action="store_true", help="small and short")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # One thread in each process, and these modules found by everybody's workers.
+    path = os.pathsep.join(
+        [str(pathlib.Path(__file__).resolve().parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", PYTHONPATH=path)
+    if options.here:
+        with options.here.open("w") as file:
+            for line in ROWS[options.only[0]](Bench(options.quick, options.sleep, options.memory)):
+                print(json.dumps(dataclasses.asdict(with_load(line))), file=file, flush=True)
+        return 0
+
+    print(machine(), flush=True)
+    lines: list[Line] = []
+    for name in options.only:
+        for line in run_alone(name, options):
+            lines.append(line)
+            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
+            print("".join(f"         {name}: {value}\n" for name, value in line.values.items()), end="", flush=True)
+    print()
+    show(lines, CONTENDERS)
+    if options.json:
+        content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, CONTENDERS)}")
+    return int(any(line.holds is False for line in lines))
+
+
+def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
+    """The lines of one row, measured by another interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
+        command = [sys.executable, __file__, "--only", name, "--here", str(answer)]
+        command += ["--sleep", str(options.sleep), "--memory", str(options.memory), *["--quick"] * options.quick]
+        with words.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            try:
+                code: int | str = process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                code = f"no end in {LIMIT_S} s"
+            kill_group(process)
+        if answer.exists():
+            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
+        if code != 0:
+            print(words.read_text(), file=sys.stderr)
+            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
+            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
