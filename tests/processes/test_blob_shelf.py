@@ -68,7 +68,7 @@ def test_the_first_who_asks_makes_it_and_the_others_are_given_it(shelf: Shelf) -
     shelf.put(first)
     shelf.ask(late)
     assert (first.told, second.told, late.told) == ([Make(REF.id)], [BlobHere(REF)], [BlobHere(REF)])
-    _free(shelf, first, second, late)
+    _free(shelf, first, late, second)
 
 
 def test_when_the_maker_dies_the_next_one_makes_it(shelf: Shelf) -> None:

@@ -64,13 +64,21 @@ def ask(folder: Path, ends: Callable[[], object] | None, barrier: Barrier | None
     return os.getpid(), files_mapped()
 
 
+def num_sockets() -> int:
+    return sum("socket:" in os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+
+
 def ask_and_drop(folder: Path) -> tuple[set[str], set[str]]:
     """What is mapped with the memory, and what without."""
+    num_before = num_sockets()
     with made_once(f"test/{folder}", SIZE, noting(folder)) as view:
         assert view[0] == 7
         mapped = files_mapped()
+        gc.collect()
+        assert num_sockets() == num_before + 1, "the agent does not know that it is used"
     del view
     gc.collect()
+    assert num_sockets() == num_before
     return mapped, files_mapped()
 
 
