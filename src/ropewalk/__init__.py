@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         reducer,
     )
 
-    from ropewalk import errors, exchange, pipeline, training
+    from ropewalk import errors, exchange, pipeline, population, training
     from ropewalk.calls.client import Client
     from ropewalk.calls.frame import deadline
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
@@ -249,6 +249,7 @@ __all__ = [
     "on_stop",
     "parent_process",
     "pipeline",
+    "population",
     "reducer",
     "register_joblib_backend",
     "set_executable",
@@ -261,7 +262,7 @@ __all__ = [
     "wait_for_stop",
 ]
 
-_OWN_SUBMODULES = ("errors", "exchange", "pipeline", "training")
+_OWN_SUBMODULES = ("errors", "exchange", "pipeline", "population", "training")
 _SUBMODULES = (*_OWN_SUBMODULES, *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
 
 

@@ -12,8 +12,9 @@ the methods that GD-SEC is compared with, `federated` thousands of simulated wor
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ropewalk.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ropewalk.exchange import federated, presets
@@ -150,22 +151,4 @@ __all__ = [
     "run_members",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = name if name in _SUBMODULES else _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.{home}")
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "numpy"):
-            raise
-        install = "pip install 'ropewalk[exchange]'"
-        raise ModuleNotFoundError(f"ropewalk.exchange.{name} needs {error.name}: {install}", name=error.name) from error
-    value = module if name in _SUBMODULES else getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, {"torch": "exchange", "numpy": "exchange"}, _SUBMODULES)

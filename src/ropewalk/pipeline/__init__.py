@@ -10,8 +10,9 @@ playing need torch (`pip install 'ropewalk[torch]'`).
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ropewalk.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ropewalk.pipeline.actions import Action
@@ -101,21 +102,4 @@ __all__ = [
 #: What an install line brings, for each package that a part needs.
 EXTRAS = {"torch": "torch", "numpy": "plan"}
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        install = f"pip install 'ropewalk[{EXTRAS[error.name]}]'"
-        raise ModuleNotFoundError(f"ropewalk.pipeline.{name} needs {error.name}: {install}", name=error.name) from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, EXTRAS)

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
@@ -44,12 +45,39 @@ class Evaluator(Generic[C]):
     mapped there read-only. This one hands the candidate itself to the fitness function.
     """
 
-    observations: Any = None
-    """`ObservationStatistics` for `Trial.normalise`, if the algorithm keeps them."""
+    observations: ObservationStatistics | None = None
+    """For `Trial.normalise`, if the algorithm keeps them."""
+    num_arguments = 1
+    """How many arguments it gives to the fitness function before the trial."""
+    is_test = False
+    """Whether it tests what was learnt, and nothing is learnt from the outcome."""
 
     def __call__(self, fitness: Fitness, candidate: C, trial: Trial) -> Outcome:
         """Evaluate; the same for the same candidate and seed of the trial, in any process."""
         return outcome_of(fitness(candidate, trial))
+
+    def test(self, fitness: Fitness, incumbent: Any, trial: Trial) -> Outcome:
+        """Evaluate what `Algorithm.incumbent` returned."""
+        return outcome_of(fitness(incumbent, trial))
+
+
+class IncumbentEvaluator(Evaluator[int]):
+    """Tests an incumbent, which is sent once; its candidates are numbers of episodes.
+
+    Args:
+        of: the evaluator that goes with it.
+        incumbent: of the algorithm.
+    """
+
+    is_test = True
+
+    def __init__(self, of: Evaluator[Any], incumbent: Any) -> None:
+        self.observations = of.observations
+        self._of = of
+        self._incumbent = incumbent
+
+    def __call__(self, fitness: Fitness, candidate: int, trial: Trial) -> Outcome:
+        return self._of.test(fitness, self._incumbent, trial)
 
 
 class Algorithm(ABC, Generic[C]):
@@ -92,6 +120,9 @@ class Algorithm(ABC, Generic[C]):
             outcomes: theirs; the fitness of each is a number, never NaN.
         """
 
+    def drop(self, candidates: Sequence[C]) -> None:
+        """These will never be told: stragglers, or evaluations that failed. Called before the next `ask`."""
+
     def evaluator(self) -> Evaluator[C]:
         """How the candidates of the last `ask` are evaluated."""
         return _PLAIN
@@ -114,7 +145,10 @@ class Algorithm(ABC, Generic[C]):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes, as numbers, strings, None, arrays, and lists and dicts (with string keys) of these."""
+        """Everything that changes, as numbers, strings, None, arrays, and lists and dicts (with string keys) of these.
+
+        Candidates that were asked for and not told are under way in there: whoever resumes evaluates them again.
+        """
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -67,7 +67,11 @@ class ObservationStatistics:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become what `state_dict` was taken from."""
-        self.count, self.total, self.squares = float(state["count"]), np.array(state["total"]), np.array(state["squares"])
+        self.count, self.total, self.squares = (
+            float(state["count"]),
+            np.array(state["total"]),
+            np.array(state["squares"]),
+        )
 
 
 class ObservationCollector:

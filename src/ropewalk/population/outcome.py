@@ -71,6 +71,6 @@ def _number(value: Any) -> float:
     if getattr(value, "size", 0) == 1 or getattr(value, "numel", lambda: 0)() == 1:
         return float(cast(Any, value).item())  # an array or tensor of one number
     raise TypeError(
-        f"a fitness function returned {value!r:.80} of type {type(value).__name__}; return a number to be made large, or "
-        "ropewalk.population.Outcome(fitness, behaviour=..., steps=...)"
+        f"a fitness function returned {value!r:.80} of type {type(value).__name__}; return a number to be made large, "
+        "or ropewalk.population.Outcome(fitness, behaviour=..., steps=...)"
     )

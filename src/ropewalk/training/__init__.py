@@ -8,8 +8,9 @@ Importing loads nothing else; training needs torch (`pip install 'ropewalk[torch
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ropewalk.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ropewalk.training.checkpoint import Checkpoint, load_module, read_manifest
@@ -47,21 +48,4 @@ __all__ = [
 #: What an install line brings, for each package that a part needs.
 _EXTRAS = {"torch": "torch", "numpy": "torch", "safetensors": "torch"}
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            raise
-        install = f"pip install 'ropewalk[{_EXTRAS[error.name]}]'"
-        raise ModuleNotFoundError(f"ropewalk.training.{name} needs {error.name}: {install}", name=error.name) from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _EXTRAS)

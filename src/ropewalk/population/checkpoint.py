@@ -1,0 +1,87 @@
+"""Checkpoints of a run: when they are written, which are kept, and which one a run goes on from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import CheckpointCorrupt
+from ropewalk.population.state_file import read_state, write_state
+
+logger = logging.getLogger(__name__)
+
+_PATTERN = "generation-*.state"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where and how often a run is saved.
+
+    Args:
+        folder: made if it is not there.
+        every: generations between two; each is written whole before the older one goes.
+        keep: how many; older ones serve when the newest is damaged.
+    """
+
+    folder: str | Path
+    every: int = 1
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.keep < 1:
+            raise ValueError(f"every and keep of a checkpoint are at least 1, not {self.every} and {self.keep}")
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        options: where and how often.
+        on_failure: told why one could not be written; the run goes on, and tries again at the next.
+    """
+
+    def __init__(self, options: Checkpoint, on_failure: Callable[[str], None]) -> None:
+        self._options = options
+        self._folder = Path(options.folder)
+        self._on_failure = on_failure
+
+    def newest(self) -> tuple[Path, Any] | None:
+        """The newest whole checkpoint with its file; None if there is none.
+
+        Raises:
+            CheckpointCorrupt: there are some, and all of them are damaged.
+        """
+        problem: CheckpointCorrupt | None = None
+        for path in reversed(self._files()):
+            try:
+                return path, read_state(path)
+            except CheckpointCorrupt as error:
+                logger.warning("%s; an older checkpoint is used if there is one", error)
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return None
+
+    def save(self, generation: int, state: Callable[[], Any]) -> bool:
+        """Write one if it is due; says whether one was written."""
+        if generation % self._options.every:
+            return False
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_state(self._folder / f"generation-{generation:09d}.state", state())
+        except OSError as error:
+            self._on_failure(
+                f"generation {generation} could not be saved in {self._folder}: {error}"
+            )
+            return False
+        for path in self._files()[: -self._options.keep]:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return True
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob(_PATTERN))

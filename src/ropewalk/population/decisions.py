@@ -1,0 +1,157 @@
+"""The log of decisions: what was asked, told, dropped and given up, in order. A run can be repeated from it.
+
+One line for each, as JSON: `["ask", 256]`, `["tell", [[7, 0, 256]]]`, `["drop", [[7, 31, 1]]]`,
+`["fail", [7, 12], "TaskPoisoned: ..."]`. Tickets are written in spans: [ask, first position, count].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """An evaluation ended without an outcome, and why: not every cause of that comes back in a repetition."""
+
+    ticket: Ticket
+    why: str
+
+
+Decision = Ask | Tell | Drop | Fail
+
+
+class Decisions:
+    """The decisions of a run; in memory, or in a file as well.
+
+    Args:
+        path: where to append each as a line; what is there is overwritten. None keeps them in memory only.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._made: list[Decision] = []
+        self._file: IO[str] | None = None
+        self._path = path
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self._made)
+
+    def lines(self) -> Iterator[str]:
+        """Each decision as a line."""
+        return map(line_of, self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def add(self, decision: Decision) -> None:
+        """Note one that was carried out."""
+        self._made.append(decision)
+        if self._path is not None:
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("w")
+                self._file.writelines(line_of(earlier) + "\n" for earlier in self._made[:-1])
+            self._file.write(line_of(decision) + "\n")
+
+    def flush(self) -> None:
+        """Have what was noted written, so that it outlives this process."""
+        if self._file is not None:
+            self._file.flush()
+
+    def begin_with(self, decisions: Sequence[Decision]) -> None:
+        """Those of an earlier part of the run, before any other."""
+        self._made = list(decisions)
+
+    def close(self) -> None:
+        """Write what is left; may be called twice."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            with contextlib.closing(file):
+                file.flush()
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """What a repetition carries out."""
+        return [decision for decision in self._made if not isinstance(decision, Fail)]
+
+    @property
+    def failed(self) -> dict[Ticket, str]:
+        """Evaluations that had no outcome, and why."""
+        return {decision.ticket: decision.why for decision in self._made if isinstance(decision, Fail)}
+
+    @property
+    def dropped(self) -> set[Ticket]:
+        """Evaluations that nobody waited for."""
+        return {ticket for decision in self._made if isinstance(decision, Drop) for ticket in decision.tickets}
+
+
+def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
+    """The log in a file, or in its lines.
+
+    Raises:
+        ValueError: a line is no decision; says which.
+    """
+    if isinstance(source, Decisions):
+        return source
+    lines = Path(source).read_text().splitlines() if isinstance(source, str | Path) else source
+    log = Decisions()
+    for number, line in enumerate(lines, 1):
+        try:
+            log.add(decision_of(line))
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise ValueError(f"line {number} of the log of decisions is none: {line!r:.100} ({error})") from None
+    return log
+
+
+def line_of(decision: Decision) -> str:
+    """A decision as a line."""
+    match decision:
+        case Ask(n):
+            record: list[Any] = ["ask", n]
+        case Tell(told):
+            record = ["tell", _spans(told)]
+        case Drop(dropped):
+            record = ["drop", _spans(dropped)]
+        case Fail(ticket, why):
+            record = ["fail", list(ticket), why]
+    return json.dumps(record)
+
+
+def decision_of(line: str) -> Decision:
+    """`line_of` undone.
+
+    Raises:
+        ValueError: it is no decision.
+    """
+    kind, *rest = json.loads(line)
+    match kind, rest:
+        case "ask", [int(n)]:
+            return Ask(n)
+        case "tell", [list(spans)]:
+            return Tell(_tickets(spans))
+        case "drop", [list(spans)]:
+            return Drop(_tickets(spans))
+        case "fail", [[int(ask), int(position)], str(why)]:
+            return Fail(Ticket(ask, position), why)
+        case _:
+            raise ValueError(f"{kind!r} is not ask, tell, drop or fail with what belongs to it")
+
+
+def _spans(tickets: Sequence[Ticket]) -> list[list[int]]:
+    spans: list[list[int]] = []
+    for ask, position in tickets:
+        if spans and spans[-1][0] == ask and spans[-1][1] + spans[-1][2] == position:
+            spans[-1][2] += 1
+        else:
+            spans.append([ask, position, 1])
+    return spans
+
+
+def _tickets(spans: Sequence[Sequence[int]]) -> tuple[Ticket, ...]:
+    return tuple(Ticket(ask, position) for ask, first, count in spans for position in range(first, first + count))

@@ -1,0 +1,267 @@
+"""`evaluate`: run a population method over any pool."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+from ropewalk.population.algorithm import Algorithm, serial_map
+from ropewalk.population.algorithms.outside import adapt
+from ropewalk.population.checkpoint import Checkpoint, Checkpoints
+from ropewalk.population.decisions import Decisions, read_decisions
+from ropewalk.population.evaluation import taking_trial
+from ropewalk.population.failures import FailurePolicy, Policy
+from ropewalk.population.grounds import ground_of
+from ropewalk.population.pacing.generational import Generational
+from ropewalk.population.pacing.pacing import Pacing
+from ropewalk.population.pacing.replay import Replay
+from ropewalk.population.pacing.steady import Steady
+from ropewalk.population.pacing.stragglers import Stragglers, Wait
+from ropewalk.population.progress import Progress
+from ropewalk.population.run import Loop, Row, Test
+from ropewalk.population.workers import Follow
+
+A = TypeVar("A", bound=Algorithm[Any])
+logger = logging.getLogger(__name__)
+
+Until = Callable[[Row], object] | Mapping[str, float]
+Mode = Literal["generation", "steady"]
+
+
+@dataclass(slots=True)
+class Run(Generic[A]):
+    """What came of a run."""
+
+    algorithm: A
+    """As it is after the last tell."""
+    table: list[Row]
+    """A row for each generation: fitness, tests, figures of the algorithm, times."""
+    best: Any
+    """What to use: the incumbent of the best test; without tests the last incumbent."""
+    best_fitness: float
+    """The mean of the best test; without tests the best fitness of any evaluation."""
+    decisions: Decisions
+    """What was decided, in order: `evaluate(..., replay=run.decisions)` repeats it."""
+    evaluations: int
+    steps: int
+    """Of environments, as far as outcomes say."""
+    seconds: float
+    launcher_ms: float
+    """Milliseconds of this process's CPU time for each evaluation, all its threads; NaN if it evaluated itself."""
+    checkpoint_failures: list[str]
+    """Why checkpoints could not be written."""
+
+    def __str__(self) -> str:
+        rate = self.evaluations / self.seconds if self.seconds else 0.0
+        own = "" if self.launcher_ms != self.launcher_ms else f", {self.launcher_ms:.3f} ms of the launcher for each"
+        return (
+            f"{type(self.algorithm).__name__}: best {self.best_fitness:.6g} after {self.algorithm.generation} "
+            f"generations, {self.evaluations} evaluations in {self.seconds:.1f} s ({rate:.4g}/s{own})"
+        )
+
+
+def evaluate(
+    algorithm: A | Any,
+    fitness: Callable[..., Any],
+    pool: Any = None,
+    *,
+    generations: int | None = None,
+    until: Until | None = None,
+    mode: Mode = "generation",
+    stragglers: Stragglers | None = None,
+    ahead: float = 1.0,
+    failures: Policy = "raise",
+    nan: Policy = "raise",
+    test: Test | int | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
+    resume: bool = True,
+    log: str | Path | None = None,
+    replay: Decisions | str | Path | Iterable[str] | None = None,
+    report: Callable[..., object] | None = None,
+    progress: bool | None = None,
+    workers: Follow | None = None,
+    seed: int | None = None,
+) -> Run[A]:
+    """Run a population method: ask for candidates, evaluate them over a pool, tell what they are worth.
+
+    With `mode="generation"` and no stragglers left behind, the result is the same, bit for bit, for any pool and number
+    of workers, whichever of them die, and in whichever order evaluations end. In all other cases the order in which
+    things happened is in the log of decisions, and a replay of it comes to the same result.
+
+    Args:
+        algorithm: an `Algorithm`, or any object with `ask` and `tell` (see `adapt`).
+        fitness: `fitness(x)` or `fitness(x, trial)`: a number to be made large, or an `Outcome`. It has to depend on
+            its arguments only, and take its randomness from `trial` (`trial.seed`, `trial.rng`), which is the same for
+            an evaluation however often it is tried again.
+        pool: a `ropewalk.Pool` of any engine; a pool or executor of the standard library's kind; None for this process.
+        generations: how many in all, those before a resumed checkpoint included.
+        until: stop when a row has at least these values, such as {"test": 475}, or when a function of the row is true.
+        mode: "generation" waits for all candidates of a generation; "steady" tells of each as it ends, and asks for
+            another one.
+        stragglers: `Wait()`, `Drop(share, patience)` or `Carry(share, patience)`: what happens to the last evaluations
+            of a generation.
+        ahead: candidates under way for each worker in steady state.
+        failures: of evaluations that raised, or that the pool gave up (`TaskPoisoned`, `TaskTimeout`): "raise", tell
+            the "worst" fitness, or "drop" them.
+        nan: the same of those that returned NaN.
+        test: episodes of what was learnt, beside those that it is learnt from: `Test(episodes, every)` or a number of
+            episodes. Column "test"; the best one is `Run.best`.
+        checkpoint: a folder, or a `Checkpoint`: the run is saved there after each generation.
+        resume: whether to go on from the newest checkpoint in there.
+        log: a file for the decisions, one JSON a line.
+        replay: the log of an earlier run of an algorithm with the same arguments: its decisions are carried out again.
+        report: called as `report(generation, **row)` after each generation.
+        progress: whether to show how it goes, on standard error; by default if that is a terminal.
+        workers: lets the pool follow the number of candidates: `Follow(least, most)`.
+        seed: of the evaluations; by default the algorithm's, or 0.
+
+    Raises:
+        EvaluationFailed: a fitness is NaN and `nan="raise"`, or nothing but failures comes back.
+        Exception: what an evaluation raised, with its remote traceback, if `failures="raise"`.
+        CheckpointCorrupt: there are checkpoints, and none of them is whole.
+        ValueError: arguments that do not fit each other, or a checkpoint of another algorithm or problem.
+    """
+    if not isinstance(algorithm, Algorithm):
+        algorithm = adapt(algorithm)
+    _check(algorithm, mode, stragglers, generations, until, replay, workers)
+    if isinstance(test, int):
+        test = Test(test)
+    if isinstance(checkpoint, str | Path):
+        checkpoint = Checkpoint(checkpoint)
+    run_seed = seed if seed is not None else algorithm.seed
+    earlier = read_decisions(replay) if replay is not None else None
+    decisions = earlier or Decisions(Path(log) if log is not None else None)
+    pacing: Pacing
+    if earlier is not None:
+        pacing = Replay(earlier.instructions)
+    elif mode == "generation":
+        pacing = Generational(lambda: algorithm.population, stragglers or Wait())
+    else:
+        pacing = Steady(ahead)
+    checkpoint_failures: list[str] = []
+
+    def failed_checkpoint(why: str) -> None:
+        logger.warning("%s; the run goes on", why)
+        checkpoint_failures.append(why)
+
+    checkpoints = Checkpoints(checkpoint, failed_checkpoint) if checkpoint else None
+    ground = ground_of(pool, taking_trial(fitness, algorithm.evaluator().num_arguments), run_seed)
+    display = Progress(type(algorithm).__name__, generations, shown=progress)
+
+    def end_row(row: Row) -> bool:
+        decisions.flush()
+        display.row(row)
+        if report is not None:
+            report(int(row["generation"]), **{name: value for name, value in row.items() if name != "generation"})
+        if checkpoints is not None:
+            checkpoints.save(algorithm.generation, save)
+        return (generations is not None and algorithm.generation >= generations) or reached(until, row)
+
+    loop = Loop(
+        algorithm,
+        ground,
+        pacing,
+        decisions,
+        FailurePolicy(failures, nan),
+        test=test,
+        workers=workers,
+        end_row=end_row,
+    )
+
+    def save() -> dict[str, Any]:
+        return {
+            "kind": type(algorithm).__name__,
+            "seed": run_seed,
+            "mode": type(pacing).__name__,
+            "run": loop.state_dict(),
+        }
+
+    is_over = False
+    if checkpoints is not None and resume:
+        found = checkpoints.newest()
+        if found is not None:
+            path, state = found
+            _check_resumed(path, state, save_kind=(type(algorithm).__name__, run_seed, type(pacing).__name__))
+            loop.load_state_dict(state["run"])
+            display.note(f"going on after generation {algorithm.generation}, from {path}")
+            last = loop.rows[-1] if loop.rows else {}
+            is_over = bool(last) and (
+                (generations is not None and algorithm.generation >= generations) or reached(until, last)
+            )
+    try:
+        with display:
+            algorithm.map = ground.map
+            if not is_over:
+                loop.run()
+    finally:
+        algorithm.map = serial_map
+        ground.close()
+        decisions.close()
+    tested = loop.best_tested is not None
+    return Run(
+        algorithm=algorithm,
+        table=loop.rows,
+        best=loop.best_tested if tested else algorithm.incumbent(),
+        best_fitness=loop.best_test if tested else loop.best_fitness,
+        decisions=decisions,
+        evaluations=loop.num_evaluations,
+        steps=loop.num_steps,
+        seconds=loop.seconds,
+        launcher_ms=float("nan") if ground.shares_process else 1e3 * loop.cpu_s / max(1, loop.num_evaluations),
+        checkpoint_failures=checkpoint_failures,
+    )
+
+
+def reached(until: Until | None, row: Row) -> bool:
+    """Whether a row fulfils a condition: a function of the row, or columns that have to be at least so much.
+
+    Raises:
+        ValueError: it names a column that this run does not have.
+    """
+    if until is None:
+        return False
+    if not isinstance(until, Mapping):
+        return bool(until(row))
+    for name in until:
+        if name not in row and name != "test":  # not every row has a test
+            raise ValueError(f"until asks for the column {name!r}, and the rows of this run have {', '.join(row)}")
+    return all(row.get(name, float("-inf")) >= least for name, least in until.items())
+
+
+def _check(
+    algorithm: Algorithm[Any],
+    mode: str,
+    stragglers: Stragglers | None,
+    generations: int | None,
+    until: Until | None,
+    replay: object,
+    workers: object,
+) -> None:
+    if mode not in get_args(Mode):
+        raise ValueError(f'mode must be "generation" or "steady", not {mode!r}')
+    if mode == "steady" and stragglers is not None:
+        raise ValueError("stragglers are the last ones of a generation; steady state has none: leave `stragglers` out")
+    if generations is not None and generations < 1:
+        raise ValueError(f"generations must be at least 1, not {generations}")
+    if workers is not None and not isinstance(workers, Follow):
+        raise TypeError(f"workers must be ropewalk.population.Follow(least, most), not {workers!r}")
+    if generations is None and until is None and replay is None and not _can_finish(algorithm):
+        raise ValueError(
+            f"nothing ends this run: {type(algorithm).__name__} goes on for ever; give generations=..., or until=..."
+        )
+
+
+def _can_finish(algorithm: Algorithm[Any]) -> bool:
+    return type(algorithm).finished is not Algorithm.finished
+
+
+def _check_resumed(path: Path, state: dict[str, Any], save_kind: tuple[str, int, str]) -> None:
+    found = (state["kind"], state["seed"], state["mode"])
+    if found != save_kind:
+        raise ValueError(
+            f"{path} is a checkpoint of {found[0]} with seed {found[1]} ({found[2]}), and this run is of "
+            f"{save_kind[0]} with seed {save_kind[1]} ({save_kind[2]}); give another folder, or resume=False to begin anew there"
+        )

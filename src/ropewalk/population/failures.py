@@ -1,0 +1,63 @@
+"""What becomes of evaluations that failed, or whose fitness is NaN: the named policies. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from ropewalk.errors import EvaluationFailed
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.pacing.pacing import Ticket
+
+Policy = Literal["raise", "worst", "drop"]
+
+
+class FailurePolicy:
+    """Decides what an algorithm is told in place of what there is not.
+
+    Args:
+        failures: of evaluations that raised, or whose task the pool gave up.
+        nan: of those that returned NaN.
+
+    "raise" ends the run; "worst" tells the worst fitness among those told with it (or so far, if it is alone);
+    "drop" does not tell it at all.
+    """
+
+    def __init__(self, failures: Policy, nan: Policy) -> None:
+        for name, policy in (("failures", failures), ("nan", nan)):
+            if policy not in get_args(Policy):
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(Policy)))}, not {policy!r}")
+        self.failures: Policy = failures
+        self.nan: Policy = nan
+        self.worst: float | None = None
+        """The worst fitness so far."""
+
+    def applied(self, told: list[tuple[Ticket, Outcome]]) -> tuple[list[Outcome | None], int]:
+        """What to tell for each, None for what is dropped; and how many had no fitness.
+
+        Raises:
+            EvaluationFailed: a fitness is NaN, and that is not to be.
+        """
+        known = [outcome.fitness for _, outcome in told if outcome.has_fitness]
+        if known:
+            worst_here = min(known)
+            self.worst = worst_here if self.worst is None else min(self.worst, worst_here)
+        worst = min(known) if known else self.worst
+        found: list[Outcome | None] = []
+        num_failed = 0
+        for ticket, outcome in told:
+            if outcome.has_fitness:
+                found.append(outcome)
+                continue
+            num_failed += 1
+            policy = self.failures if outcome.failure else self.nan
+            if policy == "raise":
+                raise EvaluationFailed(
+                    f"the fitness of candidate {ticket.position} of ask {ticket.ask} is NaN; find out why (its seed "
+                    'makes it repeatable), or choose evaluate(..., nan="worst") or nan="drop"'
+                )
+            if policy == "drop" or worst is None:
+                found.append(None)
+            else:
+                found.append(replace(outcome, fitness=worst, failure=outcome.failure or "NaN"))
+        return found, num_failed

@@ -1,0 +1,32 @@
+"""Where evaluations run: a pool of Ropewalk, another library's, or this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ropewalk.pool.pool import Pool
+from ropewalk.population.algorithm import Fitness
+from ropewalk.population.grounds.ground import Ground
+from ropewalk.population.grounds.ropewalk_pool import RopewalkPool
+from ropewalk.population.grounds.stdlib_pools import ExecutorGround, PoolGround
+from ropewalk.population.grounds.this_process import ThisProcess
+
+
+def ground_of(pool: Any, fitness: Fitness, seed: int) -> Ground:
+    """The ground for whatever was given as `pool`.
+
+    Raises:
+        TypeError: it is nothing that runs tasks.
+    """
+    if pool is None:
+        return ThisProcess(fitness, seed)
+    if isinstance(pool, Pool):
+        return RopewalkPool(pool, fitness, seed)
+    if callable(getattr(pool, "submit", None)):
+        return ExecutorGround(pool, fitness, seed)
+    if callable(getattr(pool, "apply_async", None)):
+        return PoolGround(pool, fitness, seed)
+    raise TypeError(
+        f"pool must be a ropewalk.Pool, something with `apply_async` or `submit` like the pools of the standard "
+        f"library, or None for this process, not {pool!r:.80}"
+    )

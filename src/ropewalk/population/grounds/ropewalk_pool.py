@@ -1,0 +1,144 @@
+"""Evaluations on a pool of Ropewalk: a task for each candidate, and next to nothing on the wire.
+
+fitness ────── once for the run and host ─────┐
+evaluator ──── once for each of them and host ─┼─▶ worker: evaluate_as_task(evaluator, fitness, candidate)
+candidates ─── a few bytes each ──────────────┘         │
+arrivals ◀──── numbers, in batches ◀────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ropewalk.pool.messages import CallKind
+from ropewalk.pool.pool import Pool
+from ropewalk.pool.results import Batch, Job, Raised
+from ropewalk.population.algorithm import Evaluator, Fitness
+from ropewalk.population.evaluation import evaluate_as_task, evaluate_numbered, seed_of_ask
+from ropewalk.population.grounds.ground import Arrival
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.pacing.pacing import Ticket
+from ropewalk.processes.bell import Bell
+
+
+class _AskJob(Job):
+    """The evaluations of one ask; files away what arrives, on the loop's thread."""
+
+    def __init__(self, ask: int, positions: Sequence[int] | None, *, is_test: bool, ground: RopewalkPool) -> None:
+        super().__init__()
+        self.ask = ask
+        self.positions = positions
+        self.is_test = is_test
+        self.num_left = 0
+        self._ground = ground
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        self._ground.filed.append((self, first, count, batch, offset))
+        self._ground.bell.ring()
+
+    def abandon(self, error: BaseException) -> None:
+        self._ground.broken = error
+        self._ground.bell.ring()
+
+
+class RopewalkPool:
+    """A ground on a pool of Ropewalk.
+
+    Args:
+        pool: any; it stays the caller's.
+        fitness: what workers call.
+        seed: of the run.
+    """
+
+    shares_process = False
+
+    def __init__(self, pool: Pool, fitness: Fitness, seed: int) -> None:
+        self._pool = pool
+        self._fitness = pool.put(fitness)
+        self._seed = seed
+        self._evaluator: tuple[Evaluator[Any] | None, Any] = (None, None)
+        self._jobs: dict[_AskJob, None] = {}
+        self._unwanted: set[Ticket] = set()
+        self.filed: deque[tuple[_AskJob, int, int, Batch, int]] = deque()
+        self.bell = Bell()
+        self.broken: BaseException | None = None
+
+    @property
+    def num_workers(self) -> int:
+        return self._pool.num_workers
+
+    def submit(
+        self,
+        ask: int,
+        evaluator: Evaluator[Any],
+        candidates: Sequence[Any],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        is_test = evaluator.is_test
+        if evaluator.is_test:
+            sent = self._pool.put(evaluator)
+        else:
+            if self._evaluator[0] is not evaluator:
+                self._evaluator = evaluator, self._pool.put(evaluator)
+            sent = self._evaluator[1]
+        seed = seed_of_ask(self._seed, ask, is_test=is_test)
+        job = _AskJob(ask, positions, is_test=is_test, ground=self)
+        job.num_left = len(candidates)
+        self._jobs[job] = None
+        if positions is None:
+            items, code = candidates, partial(evaluate_as_task, sent, self._fitness)
+        else:
+            numbers = range(len(candidates)) if positions is None else positions
+            items = list(zip(numbers, candidates, strict=True))
+            code = partial(evaluate_numbered, sent, self._fitness, seed)
+        self._pool.start_job(job, code, _cut(items, self.num_workers), CallKind.ONE, seed)
+
+    def collect(self, timeout_s: float | None) -> list[Arrival]:
+        self.bell.wait_until(lambda: self.filed or self.broken, timeout_s)
+        arrivals: list[Arrival] = []
+        while self.filed:
+            job, first, count, batch, offset = self.filed.popleft()
+            job.num_left -= count
+            if not job.num_left:
+                self._jobs.pop(job, None)
+            entries = batch.entries()
+            for at in range(count):
+                position = first + at if job.positions is None else job.positions[first + at]
+                ticket = Ticket(job.ask, position)
+                if ticket in self._unwanted and not job.is_test:
+                    self._unwanted.discard(ticket)
+                    continue
+                entry: Any = entries[offset + at]
+                if type(entry) is float:
+                    entry = Outcome(entry)
+                arrivals.append(Arrival(ticket, job.is_test, entry.error if type(entry) is Raised else entry))
+        if self.broken and not arrivals:
+            raise self.broken
+        return arrivals
+
+    def drop(self, tickets: Sequence[Ticket]) -> None:
+        self._unwanted.update(tickets)
+        asks = {ticket.ask for ticket in tickets}
+        for job in list(self._jobs):
+            if job.ask in asks and not job.is_test:
+                self._pool.cancel_soon(job)
+
+    def map(self, function: Any, items: Sequence[Any], /) -> list[Any]:
+        return self._pool.map(function, items, chunksize=1)
+
+    def scale_to(self, num_workers: int) -> None:
+        self._pool.scale_to(num_workers)
+
+    def close(self) -> None:
+        for job in list(self._jobs):
+            self._pool.cancel_soon(job)
+        self._jobs.clear()
+
+
+def _cut(items: Sequence[Any], num_workers: int) -> list[Sequence[Any]]:
+    """Units for the pool: some for each worker, so that fast ones take more."""
+    size = max(1, len(items) // (8 * num_workers))
+    return [items[at : at + size] for at in range(0, len(items), size)]

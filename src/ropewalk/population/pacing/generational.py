@@ -1,0 +1,86 @@
+"""Generations: ask for a population, wait for it, tell it, and again.
+
+Ask ▕ ■ ■ ■ ■ ■ ■ ■ ■ ■ □ ▏ share is there ── patience ──▶ Drop the rest, or carry it over; Tell ▕ Ask ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ropewalk.population.pacing import stragglers as rules
+from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket, rows, tickets
+
+
+class Generational:
+    """The pacing of generations.
+
+    Args:
+        population: says for how many candidates to ask now.
+        stragglers: what happens to the last ones.
+    """
+
+    def __init__(self, population: Callable[[], int], stragglers: rules.Stragglers) -> None:
+        self._population = population
+        self._rule = stragglers
+        self._wait_for = 0
+        """Of the generation: how many evaluations have to end before the rest may be left."""
+        self._began = 0.0
+        self._enough_at: float | None = None
+        self._running: dict[Ticket, None] = {}
+        self._ended: list[Ticket] = []
+        self._asked = False
+
+    @property
+    def under_way(self) -> list[Ticket]:
+        return sorted([*self._running, *self._ended])
+
+    @property
+    def due(self) -> float | None:
+        if self._enough_at is None or isinstance(self._rule, rules.Wait):
+            return None
+        return self._enough_at + self._rule.patience * (self._enough_at - self._began)
+
+    def next(self, now: float, num_workers: int) -> Instruction | None:
+        if not self._asked:
+            return Ask(self._population())
+        if self._running:
+            due = self.due
+            if due is None or now < due:
+                return None
+            if isinstance(self._rule, rules.Drop):
+                dropped = tuple(sorted(self._running))
+                self._running.clear()
+                return Drop(dropped)
+        told = tuple(sorted(self._ended))
+        self._ended = []
+        self._asked = False
+        self._enough_at = None
+        return Tell(told)
+
+    def asked(self, tickets: Sequence[Ticket], now: float) -> None:
+        self._asked = True
+        self._began = now
+        share = 1.0 if isinstance(self._rule, rules.Wait) else self._rule.share
+        self._running |= dict.fromkeys(tickets)
+        # Rounded up; a carried one that ends meanwhile counts as well, and is waited for if there is nothing else.
+        self._wait_for = max(-(-len(tickets) * share // 1), 1.0 if self._running else 0.0)
+        self._look(now)
+
+    def ended(self, ticket: Ticket, now: float) -> None:
+        if ticket in self._running:
+            del self._running[ticket]
+            self._ended.append(ticket)
+            self._look(now)
+
+    def _look(self, now: float) -> None:
+        if self._enough_at is None and len(self._ended) >= self._wait_for:
+            self._enough_at = now
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"under_way": rows(self.under_way), "asked": self._asked}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._running = dict.fromkeys(tickets(state["under_way"]))
+        self._ended = []
+        self._asked = bool(state["asked"])

@@ -1,0 +1,387 @@
+"""A run: carries out what the pacing decides, between an algorithm and a ground.
+
+    pacing ── Ask(n) ───▶ algorithm.ask ─▶ ground.submit        (workers evaluate)
+           ◀─ ended ───── ground.collect ◀───────────────────────────┘
+           ── Tell ─────▶ failures, NaN ─▶ algorithm.tell ─▶ row of the table ─▶ report, checkpoint, until
+           ── Drop ─────▶ ground.drop
+
+Every instruction is written to the log when it was carried out. A row ends when the algorithm counts another
+generation, in any mode; a test of the incumbent runs beside the evaluations of its row.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from ropewalk.errors import EvaluationFailed
+from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluator
+from ropewalk.population.decisions import Decisions, Fail, read_decisions
+from ropewalk.population.failures import FailurePolicy
+from ropewalk.population.grounds.ground import Arrival, Ground
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.pacing.pacing import Ask, Drop, Pacing, Tell, Ticket
+from ropewalk.population.pacing.replay import Replay
+from ropewalk.population.workers import Follow
+
+#: What one generation brought, by the names of its columns.
+Row = dict[str, float]
+#: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
+_MOST_WITHOUT_FITNESS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """Episodes of the policy itself, apart from those it learns from: their seeds are never those of training.
+
+    Args:
+        episodes: of each test.
+        every: generations between two tests.
+    """
+
+    __test__ = False  # for pytest
+
+    episodes: int = 8
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1 or self.every < 1:
+            raise ValueError(f"episodes and every of a test are at least 1, not {self.episodes} and {self.every}")
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """The candidates of one ask that are not told yet."""
+
+    evaluator: Evaluator[Any]
+    candidates: dict[int, Any]
+    """By position."""
+
+
+@dataclass(slots=True)
+class _Testing:
+    """The test of a row: under way, or done."""
+
+    incumbent: Any
+    num_left: int
+    fitness: dict[int, float] = field(default_factory=dict[int, float])
+
+    @property
+    def mean(self) -> float:
+        """Over the episodes that had a fitness, in their order; NaN if none had."""
+        known = [self.fitness[at] for at in sorted(self.fitness) if self.fitness[at] == self.fitness[at]]
+        return float(np.mean(known)) if known else float("nan")
+
+
+@dataclass(slots=True)
+class _Row:
+    """What a row is made of while its generation goes on."""
+
+    began_s: float
+    began_cpu_s: float
+    testing: _Testing | None
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    num_failed: int = 0
+    num_dropped: int = 0
+
+
+class Loop:
+    """Carries out a pacing's instructions. See the module.
+
+    Args:
+        algorithm: what is asked and told.
+        ground: where evaluations run.
+        pacing: what to do next.
+        decisions: the log.
+        policy: for failures and NaN.
+        test: of the incumbent, if any.
+        workers: how many the ground should have, if that is to follow the candidates.
+        end_row: called with each row; says whether that was enough.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        ground: Ground,
+        pacing: Pacing,
+        decisions: Decisions,
+        policy: FailurePolicy,
+        *,
+        test: Test | None,
+        workers: Follow | None,
+        end_row: Callable[[Row], bool],
+    ) -> None:
+        self._algorithm = algorithm
+        self._ground = ground
+        self._pacing = pacing
+        self._decisions = decisions
+        self._policy = policy
+        self._test = test
+        self._workers = workers
+        self._end_row = end_row
+        self._asked: dict[int, _Asked] = {}
+        self._outcomes: dict[Ticket, Outcome] = {}
+        self._num_asks = 0
+        self._num_without_fitness = 0
+        """Evaluations in a row that had none."""
+        self._known_failures: dict[Ticket, str] = {}
+        self._unwanted: set[Ticket] = set()
+        if isinstance(pacing, Replay):
+            self._known_failures, self._unwanted = decisions.failed, decisions.dropped
+        self._replays = isinstance(pacing, Replay)
+        self._row = _Row(0.0, 0.0, None)
+        self.rows: list[Row] = []
+        self.num_evaluations = 0
+        self.num_steps = 0
+        self.seconds = 0.0
+        self.cpu_s = 0.0
+        self.best_fitness = float("-inf")
+        self.best_test = float("-inf")
+        self.best_tested: Any = None
+
+    def run(self) -> None:
+        """Go on until a row says that it is enough, the algorithm has finished, or the log is at its end."""
+        for number, asked in self._asked.items():  # of a checkpoint
+            tickets = [Ticket(number, position) for position in asked.candidates]
+            self._submit(asked.evaluator, list(asked.candidates.values()), tickets, is_whole=False)
+        self._begin_row()
+        while True:
+            generation = self._algorithm.generation
+            instruction = self._pacing.next(time.monotonic(), self._ground.num_workers)
+            match instruction:
+                case Ask(n):
+                    self._ask(n)
+                case Tell(tickets):
+                    self._tell(tickets)
+                case Drop(tickets):
+                    self._drop(tickets)
+                case None:
+                    if not self._pacing.under_way or (isinstance(self._pacing, Replay) and self._pacing.is_over):
+                        self._check_finished()
+                        return
+                    due = self._pacing.due
+                    self._collect(None if due is None else max(0.0, due - time.monotonic()))
+                    continue
+            if not self._replays:
+                self._decisions.add(instruction)
+            if self._algorithm.generation != generation:
+                if self._finish_row():
+                    return
+                self._begin_row()
+
+    # Instructions
+
+    def _ask(self, n: int) -> None:
+        candidates = self._algorithm.ask(n)
+        number, self._num_asks = self._num_asks, self._num_asks + 1
+        tickets = [Ticket(number, position) for position in range(len(candidates))]
+        self._pacing.asked(tickets, time.monotonic())
+        if not tickets:
+            return
+        evaluator = self._algorithm.evaluator()
+        self._asked[number] = _Asked(evaluator, dict(enumerate(candidates)))
+        if self._workers is not None:
+            wanted = self._workers.workers_for(len(candidates))
+            if wanted != self._ground.num_workers:
+                self._ground.scale_to(wanted)
+        self._submit(evaluator, candidates, tickets, is_whole=True)
+
+    def _submit(
+        self, evaluator: Evaluator[Any], candidates: Sequence[Any], tickets: Sequence[Ticket], *, is_whole: bool
+    ) -> None:
+        """Have them evaluated, but for those of which a log says that nothing came of it."""
+        number = tickets[0].ask
+        hopeless = {ticket for ticket in tickets if ticket in self._known_failures or ticket in self._unwanted}
+        if is_whole and not hopeless:
+            self._ground.submit(number, evaluator, candidates)
+            return
+        left = [(each, ticket) for each, ticket in zip(candidates, tickets, strict=True) if ticket not in hopeless]
+        if left:
+            self._ground.submit(number, evaluator, [each for each, _ in left], [at.position for _, at in left])
+        for ticket in hopeless & self._known_failures.keys():
+            self._file_failure(ticket, self._known_failures[ticket])
+
+    def _tell(self, tickets: Sequence[Ticket]) -> None:
+        told = [(ticket, self._outcomes.pop(ticket)) for ticket in tickets]
+        candidates = [self._forget(ticket) for ticket in tickets]
+        outcomes, num_failed = self._policy.applied(told)
+        self._row.num_failed += num_failed
+        self.num_evaluations += len(tickets)
+        self._num_without_fitness = self._num_without_fitness + num_failed if num_failed == len(told) else 0
+        if told and self._num_without_fitness >= max(self._algorithm.population, _MOST_WITHOUT_FITNESS):
+            raise EvaluationFailed(
+                f"the last {self._num_without_fitness} evaluations had no fitness, one like the other; the last one: "
+                f"{told[-1][1].failure or 'NaN'}"
+            )
+        kept = [(each, outcome) for each, outcome in zip(candidates, outcomes, strict=True) if outcome is not None]
+        if len(kept) < len(candidates):
+            self._algorithm.drop([each for each, outcome in zip(candidates, outcomes, strict=True) if outcome is None])
+        if kept:
+            self._row.outcomes += [outcome for _, outcome in kept]
+            self._algorithm.tell([each for each, _ in kept], [outcome for _, outcome in kept])
+
+    def _drop(self, tickets: Sequence[Ticket]) -> None:
+        self._ground.drop([ticket for ticket in tickets if ticket not in self._unwanted])
+        for ticket in tickets:
+            self._outcomes.pop(ticket, None)
+        self._algorithm.drop([self._forget(ticket) for ticket in tickets])
+        self._row.num_dropped += len(tickets)
+
+    def _forget(self, ticket: Ticket) -> Any:
+        asked = self._asked[ticket.ask]
+        candidate = asked.candidates.pop(ticket.position)
+        if not asked.candidates:
+            del self._asked[ticket.ask]
+        return candidate
+
+    def _check_finished(self) -> None:
+        if not self._algorithm.finished and not self._replays:
+            raise RuntimeError(
+                f"{type(self._algorithm).__name__} was asked for candidates and gave none, although it was told of all "
+                "that it gave before, and it does not say that it has finished"
+            )
+
+    # Arrivals
+
+    def _collect(self, timeout_s: float | None) -> None:
+        for arrival in self._ground.collect(timeout_s):
+            if arrival.is_test:
+                self._file_test(arrival)
+            elif isinstance(arrival.outcome, Outcome):
+                self._file(arrival.ticket, arrival.outcome)
+            else:
+                self._failed(arrival.ticket, arrival.outcome)
+
+    def _file(self, ticket: Ticket, outcome: Outcome) -> None:
+        asked = self._asked.get(ticket.ask)
+        if asked is not None and ticket.position in asked.candidates:
+            self._outcomes[ticket] = outcome
+            self._pacing.ended(ticket, time.monotonic())
+
+    def _failed(self, ticket: Ticket, error: BaseException) -> None:
+        if not isinstance(error, Exception) or self._policy.failures == "raise":
+            error.add_note(
+                f"This ended the evaluation of candidate {ticket.position} of ask {ticket.ask}. To go on without such: "
+                'evaluate(..., failures="worst") or failures="drop".'
+            )
+            raise error
+        why = f"{type(error).__name__}: {error}"
+        if not self._replays:
+            self._decisions.add(Fail(ticket, why))
+        self._file_failure(ticket, why)
+
+    def _file_failure(self, ticket: Ticket, why: str) -> None:
+        self._file(ticket, Outcome(float("nan"), failure=why))
+
+    def _file_test(self, arrival: Arrival) -> None:
+        testing = self._row.testing
+        if testing is None or arrival.ticket.ask != len(self.rows):
+            return
+        testing.num_left -= 1
+        if isinstance(arrival.outcome, Outcome):
+            testing.fitness[arrival.ticket.position] = arrival.outcome.fitness
+        elif self._policy.failures == "raise":
+            arrival.outcome.add_note("This ended a test of the incumbent.")
+            raise arrival.outcome
+
+    # Rows
+
+    def _begin_row(self) -> None:
+        self._row = _Row(time.perf_counter(), time.process_time(), None)
+        test = self._test
+        if test is None or len(self.rows) % test.every:
+            return
+        incumbent = self._algorithm.incumbent()
+        if incumbent is not None:
+            self._row.testing = _Testing(incumbent, test.episodes)
+            evaluator = IncumbentEvaluator(self._algorithm.evaluator(), incumbent)
+            self._ground.submit(len(self.rows), evaluator, range(test.episodes))
+
+    def _finish_row(self) -> bool:
+        """Whether this was the last one."""
+        row, testing = self._row, self._row.testing
+        while testing is not None and testing.num_left:
+            self._collect(None)
+        values = row_of(row.outcomes)
+        self.num_steps += int(values.pop("steps"))
+        self.best_fitness = max(self.best_fitness, values["max"])
+        seconds, cpu_s = time.perf_counter() - row.began_s, time.process_time() - row.began_cpu_s
+        self.seconds += seconds
+        self.cpu_s += cpu_s
+        num = len(row.outcomes) + row.num_failed
+        line: Row = {"generation": self._algorithm.generation, "evaluations": self.num_evaluations}
+        line |= {"steps": self.num_steps, **values, "best": self.best_fitness}
+        if testing is not None:
+            line["test"] = testing.mean
+            if testing.mean > self.best_test:
+                self.best_test, self.best_tested = testing.mean, testing.incumbent
+        line |= {"failed": row.num_failed, "dropped": row.num_dropped, **self._algorithm.figures()}
+        line |= {"seconds": self.seconds, "evaluations_per_s": num / seconds if seconds else 0.0}
+        line["workers"] = self._ground.num_workers
+        if not self._ground.shares_process:
+            line["launcher_ms"] = 1e3 * cpu_s / max(1, num)
+        self.rows.append(line)
+        return self._end_row(line)
+
+    # Checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that this run is, at the end of a row."""
+        log = "\n".join(self._decisions.lines()).encode()
+        asked = {number: (each.evaluator, each.candidates) for number, each in self._asked.items()}
+        return {
+            "algorithm": self._algorithm.state_dict(),
+            "pacing": self._pacing.state_dict(),
+            "decisions": zlib.compress(log),
+            "num_asks": self._num_asks,
+            # Ours, for ourselves: candidates and evaluators are whatever the algorithm made them.
+            "asked": cloudpickle.dumps(asked),
+            "best_tested": cloudpickle.dumps(self.best_tested),
+            "rows": self.rows,
+            "counts": [self.num_evaluations, self.num_steps, self._num_without_fitness],
+            "figures": [self.seconds, self.cpu_s, self.best_fitness, self.best_test],
+            "worst": self._policy.worst,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; before `run`."""
+        self._algorithm.load_state_dict(state["algorithm"])
+        self._pacing.load_state_dict(state["pacing"])
+        if not self._replays:
+            earlier = read_decisions(zlib.decompress(state["decisions"]).decode().splitlines())
+            self._decisions.begin_with(list(earlier))
+        self._num_asks = state["num_asks"]
+        asked = pickle.loads(state["asked"])  # noqa: S301  # a checkpoint is trusted like the program that wrote it
+        self._asked = {number: _Asked(evaluator, candidates) for number, (evaluator, candidates) in asked.items()}
+        self.best_tested = pickle.loads(state["best_tested"])  # noqa: S301
+        self.rows = state["rows"]
+        self.num_evaluations, self.num_steps, self._num_without_fitness = state["counts"]
+        self.seconds, self.cpu_s, self.best_fitness, self.best_test = state["figures"]
+        self._policy.worst = state["worst"]
+
+
+def row_of(outcomes: Sequence[Outcome]) -> Row:
+    """Mean, deviation and extremes of the fitness, all steps, and the means of values that users added."""
+    fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
+    finite = fitness[np.isfinite(fitness)]
+    if not finite.size:
+        finite = fitness
+    row: Row = {
+        "steps": sum(outcome.steps for outcome in outcomes),
+        "mean": float(finite.mean()),
+        "std": float(finite.std()),
+        "min": float(finite.min()),
+        "max": float(finite.max()),
+    }
+    values: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        for name, value in outcome.values.items():
+            values.setdefault(name, []).append(value)
+    return row | {name: float(np.mean(each)) for name, each in values.items()}
