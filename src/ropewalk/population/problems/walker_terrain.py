@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -62,7 +63,7 @@ FLAT: Terrain = {
     "stump_height": [],
     "stump_float": [0.0, 0.0],
     "stair_height": [],
-    "stair_steps": [1.0, 2.0],
+    "stair_steps": [],
     "stair_width": [4.0, 4.0],
 }
 
@@ -275,7 +276,7 @@ class TerrainWalker(_Untyped):
             self.fd_polygon.shape.vertices = [(left, bottom), (right, bottom), (right, top), (left, top)]
             self._add_body(self.fd_polygon, (255, 255, 255), (153, 153, 153))
         self.terrain_poly: list[Any] = []
-        for i, (start, end) in enumerate(zip(course.ground, course.ground[1:], strict=False)):
+        for i, (start, end) in enumerate(pairwise(course.ground)):
             self.fd_edge.shape.vertices = [start, end]
             green = (76, 255 if i % 2 == 0 else 204, 76)
             self._add_body(self.fd_edge, green, green)
