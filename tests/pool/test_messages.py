@@ -63,7 +63,16 @@ MESSAGES: list[st.SearchStrategy[Any]] = [
     st.just(Stop()),
     st.just(Ready()),
     st.builds(SetupFailed, failure=FAILURES),
-    st.builds(Done, first=NUMBERS, count=NUMBERS, elapsed_ns=NUMBERS, shared=LENGTHS),
+    st.builds(
+        Done,
+        first=NUMBERS,
+        elapsed_ns=NUMBERS,
+        values=st.lists(
+            st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.binary()
+        ),
+        nested=st.dictionaries(st.integers(0, 2047), st.integers(4, 5), max_size=3),
+        shared=LENGTHS,
+    ),
     st.builds(Skipped, first=NUMBERS, count=NUMBERS),
 ]
 

@@ -64,7 +64,7 @@ def batch_of(*values: Any, where: str = "worker 1 on host a") -> Batch:
         else:
             filed.append(pickle.dumps(value, 5))
             nested[at] = PICKLED
-    return Batch([pickle.dumps((filed, nested), 5)], len(values), where)
+    return Batch(filed, nested, (), where)
 
 
 def at_once(call: Callable[[], None]) -> None:
@@ -108,8 +108,7 @@ def test_buffers_belong_to_the_last_entry() -> None:
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(pickle.PickleBuffer(data), 5, buffer_callback=buffers.append)
     small = pickle.dumps("small", 5)
-    parts = [pickle.dumps(([1, small, pickled], {1: PICKLED, 2: PICKLED}), 5), bytearray(data)]
-    batch = Batch(parts, 3, "")
+    batch = Batch([1, small, b""], {1: PICKLED, 2: PICKLED}, [pickled, bytearray(data)], "")
     assert batch.share_bytes > 3000
     one, two, three = batch.entries()
     assert (one, two, bytes(three)) == (1, "small", bytes(data))

@@ -472,9 +472,10 @@ class Dispatcher:
         parts: Sequence[Part] = received.parts
         if done.shared:
             parts = open_parts(received.fds[0], done.shared, writable=True)
-        batch = Batch(parts, done.count, worker.where)
-        worker.num_done += done.count
-        self._accept(self.table.done(worker.id, done.first, done.count, done.elapsed_ns, time.monotonic()), batch)
+        count = len(done.values)
+        batch = Batch(done.values, done.nested, parts, worker.where)
+        worker.num_done += count
+        self._accept(self.table.done(worker.id, done.first, count, done.elapsed_ns, time.monotonic()), batch)
 
     def _accept_page(self, worker: Worker, page: PageReport) -> None:
         if page.codes:

@@ -6,6 +6,8 @@ worker ──▶ pool    Ready SetupFailed Done Skipped
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ropewalk.transport.blobs import BlobRef
@@ -99,12 +101,16 @@ class SetupFailed(msgspec.Struct, tag=11, array_like=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=12, array_like=True, frozen=True):
-    """Results of tasks `first` to `first + count`; the parts are the pickled values."""
+    """Results of the tasks from `first` on."""
 
     first: int
-    count: int
     elapsed_ns: int
+    values: list[Any]
+    """Numbers, truth values and None as they are; others as bytes, of a kind that `nested` tells."""
+    nested: dict[int, int]
+    """Position in `values`: PICKLED or ERROR. If there are parts, they are the bytes and buffers of the last one."""
     shared: tuple[int, ...]
+    """Lengths of the parts if they are in a memory file."""
 
 
 class Skipped(msgspec.Struct, tag=13, array_like=True, frozen=True):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import sys
 import threading
 import time
@@ -33,6 +32,10 @@ from ropewalk.transport.serialization import loads
 T = TypeVar("T")
 
 
+#: About what a number and its place in a list take.
+_NUMBER_BYTES = 32
+
+
 class Raised:
     """An entry that is an exception instead of a value."""
 
@@ -45,23 +48,33 @@ class Raised:
 class Batch:
     """The results of some tasks as they arrived; unpickled once, by whoever asks first."""
 
-    __slots__ = ("_entries", "_lock", "_parts", "all_values", "share_bytes", "where")
+    __slots__ = ("_entries", "_lock", "_nested", "_parts", "all_values", "share_bytes", "where")
 
-    def __init__(self, parts: Sequence[Part], count: int, where: str) -> None:
+    def __init__(self, values: list[Any], nested: dict[int, int], parts: Sequence[Part], where: str) -> None:
+        """File results; the arguments but the last are those of `Done`.
+
+        Args:
+            values: becomes the list of entries.
+            nested: which of them are bytes, and of what kind.
+            parts: bytes and buffers of the last one, if it is large.
+            where: who sent them, for notes on errors.
+        """
+        self._entries = values
+        self._nested = nested
         self._parts: Sequence[Part] = parts
-        self._entries: list[Any] | None = None
         self._lock = threading.Lock()
         #: Whether no entry is a `Raised`; known once unpickled.
-        self.all_values = False
+        self.all_values = not nested
         self.where = where
+        size = _NUMBER_BYTES * len(values) + total_bytes(parts) + sum(len(values[at]) for at in nested)
         #: What one entry takes in memory, about.
-        self.share_bytes = total_bytes(parts) // max(1, count)
+        self.share_bytes = size // max(1, len(values))
 
     @classmethod
     def of(cls, entries: list[Any]) -> Batch:
         """A batch whose entries are known here."""
-        batch = cls((), 1, "")
-        batch._entries = entries
+        batch = cls(entries, {}, (), "")
+        batch.all_values = not any(type(entry) is Raised for entry in entries)
         return batch
 
     @classmethod
@@ -69,23 +82,24 @@ class Batch:
         """What a worker had finished according to its page."""
         results = results_of(report)
         nested = {at: kind for at, (kind, _) in enumerate(results) if kind in (PICKLED, ERROR)}
-        values = [value for _, value in results]
-        return cls([pickle.dumps((values, nested), 5)], len(values), where)
+        return cls([value for _, value in results], nested, (), where)
 
     def entries(self) -> list[Any]:
         """Values, or `Raised`, in the order of the tasks."""
         with self._lock:
-            if self._entries is None:
-                values, nested = loads(self._parts[0])  # type: ignore[arg-type]
-                for at, kind in nested.items():
-                    # Only the last entry of a batch can have buffers: its worker sent it at once.
-                    last = at == len(values) - 1
-                    # Small frames come as bytes, and what lies in results may be written to.
-                    buffers = [bytearray(part) if type(part) is bytes else part for part in self._parts[1:] if last]
-                    values[at] = self._rebuild(kind, values[at], buffers)
-                self.all_values = not any(type(values[at]) is Raised for at in nested)
-                self._entries, self._parts = values, ()
-            return self._entries  # type: ignore[return-value]
+            if self._nested:
+                values = self._entries
+                for at, kind in self._nested.items():
+                    if self._parts and at == len(values) - 1:  # it was sent at once
+                        data, *rest = self._parts
+                        # Small frames come as bytes, and what lies in results may be written to.
+                        buffers = [bytearray(part) if type(part) is bytes else part for part in rest]
+                        values[at] = self._rebuild(kind, data, buffers)
+                    else:
+                        values[at] = self._rebuild(kind, values[at], ())
+                self.all_values = not any(type(values[at]) is Raised for at in self._nested)
+                self._nested, self._parts = {}, ()
+            return self._entries
 
     def take(self, at: int) -> Any:
         """One entry, which this forgets, so that a large value lives no longer than whoever has it wants."""
@@ -93,7 +107,7 @@ class Batch:
         entry, entries[at] = entries[at], None
         return entry
 
-    def _rebuild(self, kind: int, data: bytes, buffers: Sequence[Part]) -> Any:
+    def _rebuild(self, kind: int, data: Part, buffers: Sequence[Part]) -> Any:
         if kind == ERROR:
             return Raised(rebuild_error(FAILURE_DECODER.decode(data), self.where))
         assert kind == PICKLED

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -96,7 +95,7 @@ class Worker:
         self._broken: dict[str, Exception] = {}
         self._results: list[Any] = []
         self._nested: dict[int, int] = {}
-        self._buffers: Sequence[Part] = ()
+        self._parts: Sequence[Part] = ()
         self._base = 0
         self._flushed_ns = 0
 
@@ -303,13 +302,14 @@ class Worker:
     def _append(self, kind: int, data: bytes, buffers: Sequence[Part]) -> None:
         page = self._page
         slot = len(self._results)
-        self._results.append(data)
         self._nested[slot] = kind
         used = page.words[SPILL_USED]
         if buffers or len(data) > _SPILL_MAX_BYTES or used + len(data) > SPILL_BYTES:
-            self._buffers = buffers
+            self._results.append(b"")
+            self._parts = [data, *buffers]
             self._flush()
             return
+        self._results.append(data)
         page.spill[used : used + len(data)] = data
         page.values[slot] = used << 32 | len(data)
         page.words[SPILL_USED] = used + len(data)
@@ -329,10 +329,10 @@ class Worker:
         if not count:
             return
         now = time.monotonic_ns()
-        parts: list[Part] = [pickle.dumps((self._results, self._nested), 5), *self._buffers]
+        done = Done(self._base, now - self._flushed_ns, self._results, self._nested, ())
         if injection.visit:
             injection.visit("worker.before_flush", "")
-        self._send_done(Done(self._base, count, now - self._flushed_ns, ()), parts)
+        self._send_done(done, self._parts)
         if injection.visit:
             injection.visit("worker.after_flush", "")
         self._base += count
@@ -341,10 +341,10 @@ class Worker:
         self._results = []
         if self._nested:
             self._nested = {}
-        self._buffers = ()
+        self._parts = ()
 
-    def _send_done(self, done: Done, parts: list[Part]) -> None:
-        if self._link.stream.carries_fds and total_bytes(parts) >= SHARED_MIN_BYTES:
+    def _send_done(self, done: Done, parts: Sequence[Part]) -> None:
+        if parts and self._link.stream.carries_fds and total_bytes(parts) >= SHARED_MIN_BYTES:
             try:
                 fd = pack(parts, "ropewalk-result")
             except OSError:
