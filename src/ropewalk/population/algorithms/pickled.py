@@ -1,0 +1,47 @@
+"""Objects of other libraries as bytes, for workers and checkpoints; functions without a module go by value.
+
+Methods of the process-wide generators, which pycma keeps for instance, still belong to these afterwards: a plain pickle
+would give them a generator of their own.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import random
+from typing import TYPE_CHECKING, Any, cast
+
+import cloudpickle
+import numpy as np
+
+if TYPE_CHECKING:
+    _Pickler = pickle.Pickler
+else:
+    _Pickler = cloudpickle.Pickler
+
+_SHARED: dict[str, Any] = {
+    "random": cast(Any, random.random).__self__,
+    "numpy.random": cast(Any, np.random.random).__self__,
+}
+
+
+class _OutsidePickler(_Pickler):
+    def persistent_id(self, obj: Any) -> str | None:
+        return next((name for name, shared in _SHARED.items() if obj is shared), None)
+
+
+class _OutsideUnpickler(pickle.Unpickler):
+    def persistent_load(self, pid: str) -> Any:
+        return _SHARED[pid]
+
+
+def pickled(value: Any) -> bytes:
+    """The object as bytes; raises whatever its own pickling does."""
+    file = io.BytesIO()
+    _OutsidePickler(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+def unpickled(data: bytes) -> Any:
+    """`pickled` undone, which runs code: only of what the program made itself."""
+    return _OutsideUnpickler(io.BytesIO(data)).load()
