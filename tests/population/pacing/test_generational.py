@@ -1,0 +1,78 @@
+"""Generations, as lists of instructions: no pool, no clock."""
+
+from __future__ import annotations
+
+from ropewalk.population.pacing.generational import Generational
+from ropewalk.population.pacing.pacing import Ask, Drop, Tell, Ticket
+from ropewalk.population.pacing.stragglers import Carry, Stragglers, Wait
+from ropewalk.population.pacing.stragglers import Drop as DropStragglers
+
+
+def asked(rule: Stragglers, num: int, ask: int = 0, now: float = 0.0) -> tuple[Generational, list[Ticket]]:
+    pacing = Generational(lambda: num, rule)
+    assert pacing.next(now, 4) == Ask(num)
+    tickets = [Ticket(ask, position) for position in range(num)]
+    pacing.asked(tickets, now)
+    return pacing, tickets
+
+
+def test_all_are_told_in_their_own_order_however_they_arrive() -> None:
+    pacing, tickets = asked(Wait(), 4)
+    for ticket in (tickets[2], tickets[0], tickets[3]):
+        pacing.ended(ticket, 1.0)
+        assert pacing.next(1e9, 4) is None and pacing.due is None
+    pacing.ended(tickets[1], 2.0)
+    assert pacing.next(2.0, 4) == Tell(tuple(tickets))
+    assert pacing.next(2.0, 4) == Ask(4)
+
+
+def test_the_last_ones_are_dropped_when_patience_is_over() -> None:
+    pacing, tickets = asked(DropStragglers(share=0.5, patience=2.0), 4)
+    pacing.ended(tickets[3], 1.0)
+    assert pacing.due is None
+    pacing.ended(tickets[1], 3.0)
+    assert pacing.due == 9.0 and pacing.next(8.9, 4) is None
+    pacing.ended(tickets[0], 8.95)
+    assert pacing.next(9.0, 4) == Drop((tickets[2],))
+    assert pacing.next(9.0, 4) == Tell((tickets[0], tickets[1], tickets[3]))
+    pacing.ended(tickets[2], 9.5)
+    assert pacing.next(9.5, 4) == Ask(4)
+
+
+def test_nobody_is_dropped_when_all_are_there_in_time() -> None:
+    pacing, tickets = asked(DropStragglers(share=0.5, patience=2.0), 2)
+    for ticket in tickets:
+        pacing.ended(ticket, 1.0)
+    assert pacing.next(1.0, 4) == Tell(tuple(tickets))
+
+
+def test_the_last_ones_are_carried_into_the_next_generation() -> None:
+    pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
+    pacing.ended(first[1], 1.0)
+    assert pacing.next(1.0, 4) == Tell((first[1],))
+    assert pacing.next(1.0, 4) == Ask(2)
+    second = [Ticket(1, 0), Ticket(1, 1)]
+    pacing.asked(second, 1.0)
+    assert pacing.under_way == [first[0], *second]
+    pacing.ended(first[0], 2.0)
+    assert pacing.next(2.0, 4) == Tell((first[0],))
+
+
+def test_an_algorithm_that_has_nothing_to_ask_waits_for_what_is_carried() -> None:
+    pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
+    pacing.ended(first[1], 1.0)
+    assert pacing.next(1.0, 4) == Tell((first[1],))
+    assert pacing.next(1.0, 4) == Ask(2)
+    pacing.asked([], 1.0)
+    assert pacing.next(1e9, 4) is None
+    pacing.ended(first[0], 2.0)
+    assert pacing.next(2.0, 4) == Tell((first[0],))
+
+
+def test_what_was_under_way_is_evaluated_again_after_a_resumption() -> None:
+    pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
+    pacing.ended(first[1], 1.0)
+    pacing.next(1.0, 4)
+    again = Generational(lambda: 2, Carry(share=0.5, patience=0.0))
+    again.load_state_dict(pacing.state_dict())
+    assert again.under_way == [first[0]] and again.next(0.0, 4) == Ask(2)
