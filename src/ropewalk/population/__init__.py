@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ropewalk.population.algorithms.openai_es import OpenAIES
     from ropewalk.population.algorithms.outside import adapt
     from ropewalk.population.algorithms.pbt import PBT
-    from ropewalk.population.algorithms.pbt_member import Member
     from ropewalk.population.algorithms.pbt_history import Schedule
+    from ropewalk.population.algorithms.pbt_member import Member
     from ropewalk.population.algorithms.pbt_replay import PBTReplay
     from ropewalk.population.algorithms.poet import POET
     from ropewalk.population.algorithms.snes import SNES
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ropewalk.population.checkpoint import Checkpoint
     from ropewalk.population.decisions import Decisions, read_decisions
     from ropewalk.population.evaluating import Run, evaluate
+    from ropewalk.population.held import Held, hold
     from ropewalk.population.hyperparameters import Choice, Integers, LogUniform, Uniform
     from ropewalk.population.noise_table import NoiseTable
     from ropewalk.population.observation_statistics import ObservationStatistics
@@ -57,6 +58,7 @@ _HOMES = {
     "Gaussian": "algorithms.emitters",
     "Genetic": "algorithms.genetic",
     "GridArchive": "archives.grid_archive",
+    "Held": "held",
     "Integers": "hyperparameters",
     "IsoLine": "algorithms.emitters",
     "LogUniform": "hyperparameters",
@@ -79,6 +81,7 @@ _HOMES = {
     "Wait": "pacing.stragglers",
     "adapt": "algorithms.outside",
     "evaluate": "evaluating",
+    "hold": "held",
     "read_decisions": "decisions",
 }
 
@@ -99,6 +102,7 @@ __all__ = [
     "Gaussian",
     "Genetic",
     "GridArchive",
+    "Held",
     "Integers",
     "IsoLine",
     "LogUniform",
@@ -118,6 +122,7 @@ __all__ = [
     "Wait",
     "adapt",
     "evaluate",
+    "hold",
     "read_decisions",
 ]
 

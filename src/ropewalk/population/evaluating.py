@@ -148,7 +148,8 @@ def evaluate(
         checkpoint_failures.append(why)
 
     checkpoints = Checkpoints(checkpoint, failed_checkpoint) if checkpoint else None
-    ground = ground_of(pool, taking_trial(fitness, algorithm.evaluator().num_arguments), run_seed)
+    in_bulk = isinstance(pacing, Generational) and isinstance(stragglers or Wait(), Wait)
+    ground = ground_of(pool, taking_trial(fitness, algorithm.evaluator().num_arguments), run_seed, in_bulk=in_bulk)
     display = Progress(type(algorithm).__name__, generations, shown=progress)
 
     def end_row(row: Row) -> bool:
@@ -263,5 +264,6 @@ def _check_resumed(path: Path, state: dict[str, Any], save_kind: tuple[str, int,
     if found != save_kind:
         raise ValueError(
             f"{path} is a checkpoint of {found[0]} with seed {found[1]} ({found[2]}), and this run is of "
-            f"{save_kind[0]} with seed {save_kind[1]} ({save_kind[2]}); give another folder, or resume=False to begin anew there"
+            f"{save_kind[0]} with seed {save_kind[1]} ({save_kind[2]}); give another folder, or resume=False to begin "
+            "anew there"
         )

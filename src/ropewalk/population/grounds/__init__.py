@@ -12,8 +12,14 @@ from ropewalk.population.grounds.stdlib_pools import ExecutorGround, PoolGround
 from ropewalk.population.grounds.this_process import ThisProcess
 
 
-def ground_of(pool: Any, fitness: Fitness, seed: int) -> Ground:
+def ground_of(pool: Any, fitness: Fitness, seed: int, *, in_bulk: bool) -> Ground:
     """The ground for whatever was given as `pool`.
+
+    Args:
+        pool: what evaluations run on.
+        fitness: what evaluators call.
+        seed: of the run.
+        in_bulk: whether nobody looks at outcomes before all of an ask are there.
 
     Raises:
         TypeError: it is nothing that runs tasks.
@@ -21,7 +27,7 @@ def ground_of(pool: Any, fitness: Fitness, seed: int) -> Ground:
     if pool is None:
         return ThisProcess(fitness, seed)
     if isinstance(pool, Pool):
-        return RopewalkPool(pool, fitness, seed)
+        return RopewalkPool(pool, fitness, seed, in_bulk=in_bulk)
     if callable(getattr(pool, "submit", None)):
         return ExecutorGround(pool, fitness, seed)
     if callable(getattr(pool, "apply_async", None)):

@@ -29,6 +29,7 @@ class _AskJob(Job):
 
     def __init__(self, ask: int, positions: Sequence[int] | None, *, is_test: bool, ground: RopewalkPool) -> None:
         super().__init__()
+        self.patient = ground.in_bulk
         self.ask = ask
         self.positions = positions
         self.is_test = is_test
@@ -51,12 +52,15 @@ class RopewalkPool:
         pool: any; it stays the caller's.
         fitness: what workers call.
         seed: of the run.
+        in_bulk: whether nobody looks at outcomes before all of an ask are there: then a worker sends all of its own at
+            once (they lie safe until then), and what one has too much another one takes over.
     """
 
     shares_process = False
 
-    def __init__(self, pool: Pool, fitness: Fitness, seed: int) -> None:
+    def __init__(self, pool: Pool, fitness: Fitness, seed: int, *, in_bulk: bool = False) -> None:
         self._pool = pool
+        self.in_bulk = in_bulk
         self._fitness = pool.put(fitness)
         self._seed = seed
         self._evaluator: tuple[Evaluator[Any] | None, Any] = (None, None)
@@ -94,7 +98,7 @@ class RopewalkPool:
             numbers = range(len(candidates)) if positions is None else positions
             items = list(zip(numbers, candidates, strict=True))
             code = partial(evaluate_numbered, sent, self._fitness, seed)
-        self._pool.start_job(job, code, _cut(items, self.num_workers), CallKind.ONE, seed)
+        self._pool.start_job(job, code, self._cut(items), CallKind.ONE, seed)
 
     def collect(self, timeout_s: float | None) -> list[Arrival]:
         self.bell.wait_until(lambda: self.filed or self.broken, timeout_s)
@@ -132,13 +136,14 @@ class RopewalkPool:
     def scale_to(self, num_workers: int) -> None:
         self._pool.scale_to(num_workers)
 
+    def _cut(self, items: Sequence[Any]) -> list[Sequence[Any]]:
+        """Units for the pool: one for each worker, or for each candidate."""
+        size = -(-len(items) // self.num_workers) if self.in_bulk else 1
+        return [items[at : at + size] for at in range(0, len(items), size)]
+
     def close(self) -> None:
         for job in list(self._jobs):
             self._pool.cancel_soon(job)
         self._jobs.clear()
 
 
-def _cut(items: Sequence[Any], num_workers: int) -> list[Sequence[Any]]:
-    """Units for the pool: some for each worker, so that fast ones take more."""
-    size = max(1, len(items) // (8 * num_workers))
-    return [items[at : at + size] for at in range(0, len(items), size)]
