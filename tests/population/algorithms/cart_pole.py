@@ -11,6 +11,8 @@ from ropewalk.population.trial import Trial
 
 gymnasium = pytest.importorskip("gymnasium")
 LIMIT = 500
+#: One in each run of the tests; three take some seconds.
+SEEDS = [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak)]
 
 
 @cache

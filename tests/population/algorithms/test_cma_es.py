@@ -10,7 +10,7 @@ import pytest
 
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
-from tests.population.algorithms.cart_pole import mean_return, play
+from tests.population.algorithms.cart_pole import SEEDS, mean_return, play
 from tests.population.local_loop import ask_and_evaluate, is_plain, rastrigin, run, same_state, sphere
 
 cmaes = pytest.importorskip("cmaes")
@@ -50,11 +50,14 @@ def test_it_finds_the_best_of_rastrigins_optima_in_40_generations_of_150(seed: i
     assert rastrigin(algorithm.incumbent(), Trial(0)) > -0.5  # the next best optima have -1
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_solves_cart_pole_in_10_generations_of_16(seed: int) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_solves_cart_pole_in_12_generations_of_16(seed: int) -> None:
     algorithm = CMAES(4, population=16, sigma=0.5, seed=seed)
-    run(algorithm, play, 10)
-    assert mean_return(algorithm.incumbent()) >= 475
+    for generation in range(12):
+        run(algorithm, play, 1, first=generation)
+        if mean_return(algorithm.incumbent()) >= 475:
+            return
+    pytest.fail("not solved")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
