@@ -37,7 +37,7 @@ def cost(x: Any) -> float:
 
 
 def fitness(x: Any, trial: Trial) -> Outcome:
-    random.random(), np.random.random()  # as a fitness function may, which must not change the optimiser's course
+    _ = random.random(), np.random.random()  # as a fitness function may, which must not change the optimiser's course
     return Outcome(-cost(x), np.asarray(x, np.float64)[:2])
 
 
@@ -420,15 +420,15 @@ class Halving:
 @pytest.mark.parametrize(("maximise", "sign"), [(True, 1), (False, -1)])
 def test_any_other_optimiser_is_told_with_its_sign(maximise: bool, sign: int) -> None:
     algorithm = adapt(Halving(), maximise)
-    assert (isinstance(algorithm, Outside), algorithm.population) == (True, 4)
+    assert algorithm.population == 4
     algorithm.tell(algorithm.ask(4), [Outcome(float(number)) for number in range(4)])
-    assert algorithm.optimiser.told == [[sign * number for number in range(4)]]
+    assert isinstance(algorithm, Outside) and algorithm.optimiser.told == [[sign * number for number in range(4)]]
 
 
 def test_infinite_fitness_is_told_as_a_large_number() -> None:
     algorithm = adapt(Halving(), True)
     algorithm.tell(algorithm.ask(4), [Outcome(-np.inf), Outcome(np.inf), Outcome(0.0), Outcome(0.0)])
-    assert algorithm.optimiser.told == [[-1e38, 1e38, 0, 0]]
+    assert isinstance(algorithm, Outside) and algorithm.optimiser.told == [[-1e38, 1e38, 0, 0]]
 
 
 def test_an_algorithm_is_left_as_it_is() -> None:
@@ -454,7 +454,7 @@ def refusals() -> dict[str, tuple[Callable[[], Any], type[Exception], str]]:
     def told_twice() -> None:
         algorithm = adapt(Halving(), True)
         candidates = algorithm.ask(4)
-        algorithm.tell(candidates[:1] * 2, [Outcome(1.0)] * 2)
+        algorithm.tell([candidates[0]] * 2, [Outcome(1.0)] * 2)
 
     def population_of_deap() -> None:
         base = needed("deap.base", "deap")

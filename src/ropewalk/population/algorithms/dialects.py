@@ -166,16 +166,17 @@ class Cmaes(Dialect):
         return asked[0] if self._has_margin else asked
 
     def __getstate__(self) -> dict[str, Any]:
-        # The library's pickles leave the generator of random numbers out, and begin with a new one.
-        return {**self.__dict__, "generator": self._with_generator()._rng}
+        # The library's own pickles leave the generator of random numbers out, and half of the covariance, which is
+        # symmetric but for its last bits: so all that the object has goes beside it.
+        return {**self.__dict__, "all_of_it": self._variables().copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        generator = state.pop("generator")
+        all_of_it = state.pop("all_of_it")
         vars(self).update(state)
-        self._with_generator()._rng = generator
+        self._variables().update(all_of_it)
 
-    def _with_generator(self) -> Any:
-        return getattr(self.optimiser, "_cma", self.optimiser)
+    def _variables(self) -> dict[str, Any]:
+        return getattr(self.optimiser, "_cma", self.optimiser).__dict__
 
     @property
     def _has_margin(self) -> bool:  # it asks for (what to evaluate, what to be told)
