@@ -84,7 +84,7 @@ def test_all_are_drawn_anew_or_all_are_perturbed_at_the_ends_of_the_probability(
 def test_numbers_of_numpy_become_plain_and_objects_are_refused() -> None:
     assert type(plain(np.float32(0.5), "x")) is float
     assert type(plain(np.int64(5), "x")) is int
-    with pytest.raises(TypeError, match="optimizer is .* of type object; hyperparameters are numbers"):
+    with pytest.raises(TypeError, match=r"optimizer is .* of type object; hyperparameters are numbers"):
         draw_all({"optimizer": object()}, np.random.default_rng(0))
 
 

@@ -72,7 +72,7 @@ def test_copying_without_exploring_and_exploring_without_copying_reach_less() ->
 
 
 def reference(seed: int, population: int, rounds: int) -> list[tuple[dict[str, float], float, list[float]]]:
-    """Algorithm 1 with truncation selection, in rounds, written out; hyperparameters, score and state of each member."""
+    """Algorithm 1 with truncation selection, in rounds: hyperparameters, score and state of each member."""
     low, high, quantile, resample, factors = 0.0, 1.0, 0.25, 0.25, (0.8, 1.2)
     members: list[tuple[dict[str, float], float, np.ndarray]] = []
     for number in range(population):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_a_schedule_tells_when_hyperparameters_changed_and_leaves_no_gap(found: 
     parts = list(found.schedule())
     assert [part[0] for part in parts] == [0, *(part[1] for part in parts[:-1])]
     assert parts[-1][1] == 60
-    assert all(before[2] != after[2] for before, after in zip(parts, parts[1:], strict=False))
+    assert all(before[2] != after[2] for before, after in itertools.pairwise(parts))
     assert len(parts) > 1
 
 
@@ -87,7 +88,7 @@ def test_an_interval_is_asked_for_once_until_it_is_told_or_dropped(found: PBT) -
 
 def test_an_interval_that_fails_ends_it_and_says_where(found: PBT) -> None:
     replay = PBTReplay(found.schedule())
-    with pytest.raises(RuntimeError, match="interval 0 of 20 of the schedule failed, .*: no memory"):
+    with pytest.raises(RuntimeError, match=r"interval 0 of 20 of the schedule failed, .*: no memory"):
         replay.tell(replay.ask(1), [Outcome(0.0, failure="no memory")])
 
 

@@ -1,0 +1,88 @@
+"""What a population based training found, over steps: the score of all members and the best one's hyperparameters.
+
+    score  ╱╌╌╌            thin: every interval of every member, dead branches as well
+          ╱━━━━━━          thick: how the best state came to be
+    rate  ━━┓╌╌┗━━━        one row for each hyperparameter that changes
+
+As figure 4 of Jaderberg et al.: Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846).
+Needs matplotlib; opens no window.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from ropewalk.population.algorithms.pbt_history import History, Schedule, Stretch
+
+_ALL: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "alpha": 0.6}
+_BEST: dict[str, Any] = {"color": "tab:red", "linewidth": 2.0}
+_LOG_FROM = 20.0  # positive values that are apart by more than this factor get a logarithmic axis
+
+
+def draw_schedule(
+    history: History, schedule: Schedule, path: str | Path | None = None, *, title: str | None = None
+) -> Figure:
+    """Draw the scores and hyperparameters of a run.
+
+    Args:
+        history: of all members: `PBT.history`.
+        schedule: to be thick: `PBT.schedule()`.
+        path: where to save it, as .png, .pdf or .svg; None only returns it.
+        title: above the picture; by default the last score of the schedule.
+
+    Raises:
+        ValueError: nothing was trained yet.
+    """
+    if not len(history) or not len(schedule):
+        raise ValueError(f"there is nothing to draw: {len(history)} intervals, {len(schedule)} of them in the schedule")
+    every = [history.stretch(place) for place in range(len(history))]
+    names = [name for name in every[0].hyperparameters if len({each.hyperparameters[name] for each in every}) > 1]
+    figure: Any = Figure(figsize=(8, 2.2 * (1 + len(names))), layout="constrained")
+    rows = figure.subplots(1 + len(names), 1, sharex=True, squeeze=False)[:, 0]
+    best = list(schedule.stretches)
+
+    _draw_lines(rows[0], [_rise(history, place) for place in range(len(history))], _ALL, "all members")
+    _draw_lines(rows[0], [[(each.end, each.score) for each in best]], _BEST, "best")
+    rows[0].set_ylabel("score")
+    rows[0].legend(loc="lower right", fontsize="small")
+    rows[0].set_title(title or f"score {best[-1].score:.4g} after {best[-1].end} steps of {len(best)} intervals")
+    for row, name in zip(rows[1:], names, strict=True):
+        _draw_values(row, name, every, best)
+    rows[-1].set_xlabel("steps")
+    if path is not None:
+        figure.savefig(path, dpi=120)
+    return figure
+
+
+def _rise(history: History, place: int) -> list[tuple[float, float]]:
+    """The line of an interval, from the score of the state that it began with to its own."""
+    stretch, parent = history.stretch(place), history.parent(place)
+    begin = (stretch.steps, history.stretch(parent).score) if parent >= 0 else (stretch.end, stretch.score)
+    return [begin, (stretch.end, stretch.score)]
+
+
+def _draw_values(axes: Any, name: str, every: list[Stretch], best: list[Stretch]) -> None:
+    values = [each.hyperparameters[name] for each in every]
+    height = {value: value for value in values}
+    if any(isinstance(value, bool | str) or value is None for value in values):  # no numbers: a line for each
+        height = {value: at for at, value in enumerate(sorted(set(values), key=str))}
+        axes.set_yticks(range(len(height)), [str(value) for value in sorted(set(values), key=str)])
+    elif min(values) > 0 and max(values) > _LOG_FROM * min(values):
+        axes.set_yscale("log")
+    _draw_lines(axes, [_level(each, height[each.hyperparameters[name]]) for each in every], _ALL)
+    joined = [point for each in best for point in _level(each, height[each.hyperparameters[name]])]
+    _draw_lines(axes, [joined], _BEST)
+    axes.set_ylabel(name)
+
+
+def _level(stretch: Stretch, height: float) -> list[tuple[float, float]]:
+    return [(stretch.steps, height), (stretch.end, height)]
+
+
+def _draw_lines(axes: Any, lines: list[list[tuple[float, float]]], style: dict[str, Any], label: str = "") -> None:
+    axes.add_collection(LineCollection(lines, label=label, **style))
+    axes.autoscale_view()
