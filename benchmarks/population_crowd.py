@@ -233,6 +233,10 @@ class TimedWorker(Worker):
                 if constant.writable or constant.id not in _ARRIVED:
                     self._receive_constant(received)
                     _ARRIVED.add(constant.id)
+                else:
+                    self._ids[constant.number] = constant.id
+                    for fd in received.fds:
+                        os.close(fd)
             case Setup():
                 self._set_up(received)
             case Stop():

@@ -40,12 +40,13 @@ FAILURES = st.builds(
 UNITS = st.builds(
     UnitHeader,
     seq=NUMBERS,
-    code=TEXTS,
+    code=NUMBERS,
     kind=st.integers(0, 3),
     start=NUMBERS,
     stop=NUMBERS,
     first_index=NUMBERS,
     seed=st.integers(0, 2**64 - 1),  # the whole of a seed: msgpack's own limit
+    span=st.none() | st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 3),
     num_parts=NUMBERS,
     shared=LENGTHS,
 )
@@ -54,12 +55,13 @@ MESSAGES: list[st.SearchStrategy[Any]] = [
     st.builds(Setup, initializer=TEXTS, arguments=TEXTS),
     st.builds(
         Constant,
+        number=NUMBERS,
         id=TEXTS,
         blob=st.none() | st.builds(BlobRef, id=TEXTS, lengths=LENGTHS),
         writable=st.booleans(),
     ),
     st.builds(Tasks, units=st.lists(UNITS, max_size=5)),
-    st.builds(Forget, ids=st.lists(TEXTS, max_size=4)),
+    st.builds(Forget, numbers=st.lists(NUMBERS, max_size=4)),
     st.just(Stop()),
     st.just(Ready()),
     st.builds(SetupFailed, failure=FAILURES),

@@ -1,4 +1,4 @@
-"""A pool refuses functions that need more than its workers have."""
+"""A pool refuses functions that need more than its workers have, and packs what it sends in few bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from ropewalk.compat.meta import meta
 from ropewalk.engines.resources import Resources
+from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
+from ropewalk.pool.results import Job
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -66,3 +68,21 @@ def test_a_function_of_main_needs_the_same_where_it_arrives(tmp_path: Path) -> N
         "    with Pool(1) as pool: print(pool.apply(simulate))\n"
     )
     assert subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout == "0.5\n"
+
+
+def test_a_part_of_a_range_needs_no_bytes_unless_its_numbers_are_too_large() -> None:
+    large = 2**63
+    with Pool(1) as pool:
+        job = Job()
+        code = pool._packer.code(abs)
+        for items, span in [
+            (range(100, 200)[::-3], (199, 99, -3)),
+            (range(-large, 3 - large), (-large, 3 - large, 1)),
+            (range(large, large + 3), None),
+            (range(0, 1, large), None),
+        ]:
+            unit = pool._packer.unit(job, code, items, 0, CallKind.ONE, 0, what="iterable", defined={})
+            assert unit.count == len(items) and unit.content.span == span
+            assert bool(unit.content.parts) == (span is None)
+            assert pool.map(abs, items) == [abs(item) for item in items]
+        pool._dispatcher.let_go(code)

@@ -60,6 +60,9 @@ from ropewalk.transport.main_namespace import MainFacts
 from ropewalk.transport.serialization import dumps
 from ropewalk.transport.streams.plain import PlainStream
 
+#: What constants are called on the link.
+NUMBERS = {"f": 7, "g": 0, "init": 300, "args": 1, "missing": 99}
+
 
 class Driven:
     """A worker, the pool's end of its link, and its page; what tasks see of it is `driven`."""
@@ -93,22 +96,24 @@ class Driven:
         self.link.send(Setup("", ""))
 
     def constant(self, id: str, value: Any) -> None:
-        self.link.send(Constant(id, None, False), parts_of(dumps(value), {}))
+        self.link.send(Constant(NUMBERS[id], id, None, False), parts_of(dumps(value), {}))
 
     def unit(
         self, items: Sequence[Any], *, start: int = 0, stop: int | None = None, code: str = "f", **more: Any
     ) -> tuple[UnitHeader, list[Part]]:
+        span = (items.start, items.stop, items.step) if isinstance(items, range) else None
         payload = dumps(tuple(items))
-        parts: list[Part] = [payload.pickle, *payload.buffers]
+        parts: list[Part] = [] if span else [payload.pickle, *payload.buffers]
         stop = len(items) if stop is None else stop
         header = UnitHeader(
             seq=self.next_seq,
-            code=code,
+            code=NUMBERS[code],
             kind=more.get("kind", CallKind.ONE),
             start=start,
             stop=stop,
             first_index=more.get("first_index", 0),
             seed=more.get("seed", 1),
+            span=span,
             num_parts=len(parts),
             shared=(),
         )
@@ -405,7 +410,7 @@ def test_arguments_in_a_memory_file_are_writable_and_ours(worker: Driven) -> Non
     lengths = tuple(memoryview(part).nbytes for part in parts)
     fd = pack(parts)
     worker.begin(("f", bytes))
-    worker.link.send(Tasks([UnitHeader(0, "f", CallKind.ONE, 0, 1, 0, 1, 0, lengths)]), [], [fd])
+    worker.link.send(Tasks([UnitHeader(0, NUMBERS["f"], CallKind.ONE, 0, 1, 0, 1, None, 0, lengths)]), [], [fd])
     os.close(fd)
     worker.run()
     assert results(worker.said()[1:]) == [bytes(data)]
@@ -413,7 +418,7 @@ def test_arguments_in_a_memory_file_are_writable_and_ours(worker: Driven) -> Non
 
 def test_forgotten_code_is_not_there_any_more(worker: Driven) -> None:
     worker.begin(("f", identity))
-    worker.link.send(Forget(["f"]))
+    worker.link.send(Forget([NUMBERS["f"]]))
     worker.send(worker.unit([1]))
     worker.run()
     (entry,) = results(worker.said()[1:])
@@ -645,7 +650,7 @@ def test_results_before_the_fence_are_sent_before_what_was_skipped_is_told(worke
 
 def test_a_unit_behind_the_fence_is_not_even_unpickled(worker: Driven) -> None:
     worker.begin(("f", fence_behind))
-    broken, _ = worker.unit(range(3))
+    broken, _ = worker.unit([0, 1, 2])
     first = worker.unit([(3, 4, 6)]), worker.unit([1, 2])
     second, _ = first[1]
     worker.send((broken, [b"no pickle"]), first[0], (msgspec.structs.replace(second, num_parts=1), [b"no pickle"]))
@@ -720,7 +725,7 @@ def test_writing_to_a_constant_is_explained(worker: Driven) -> None:
 
 def test_arguments_that_cannot_be_unpickled_fail_each_task_of_their_unit_and_no_other(worker: Driven) -> None:
     worker.begin(("f", identity))
-    broken, _ = worker.unit(range(3))
+    broken, _ = worker.unit([0, 1, 2])
     worker.send((msgspec.structs.replace(broken, num_parts=1), [b"no pickle"]), worker.unit([7]))
     worker.run()
     *failed, seven = results(worker.said()[1:])
@@ -739,7 +744,7 @@ def test_more_failures_than_the_page_holds_all_come_home(worker: Driven) -> None
 
 def test_a_constant_that_cannot_be_unpickled_fails_the_tasks_that_need_it(worker: Driven) -> None:
     worker.begin(("g", identity))
-    worker.link.send(Constant("f", None, False), [*parts_of(dumps(1), {})[:1], b"no pickle"])
+    worker.link.send(Constant(NUMBERS["f"], "f", None, False), [*parts_of(dumps(1), {})[:1], b"no pickle"])
     worker.send(worker.unit([1]), worker.unit([2], code="g"))
     worker.run()
     one, two = results(worker.said()[1:])

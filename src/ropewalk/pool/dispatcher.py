@@ -94,6 +94,8 @@ class Content:
     parts: list[Part]
     shared: tuple[int, ...] = ()
     fd: int = -1
+    span: tuple[int, int, int] | None = None
+    """Start, stop and step of its items, if they are those of a range: these need no parts."""
 
     def close(self) -> None:
         """Give the memory back; may be called twice."""
@@ -113,7 +115,9 @@ class Worker:
     link: Link | None = None
     ready: bool = False
     stopping: bool = False
-    known: set[str] = field(default_factory=set[str])
+    known: dict[str, int] = field(default_factory=dict[str, int])
+    """Ids of the constants that it has, with their numbers on its link."""
+    next_number: int = 0
     num_done: int = 0
     host: str = "this host"
     host_leaves: bool = False
@@ -435,12 +439,13 @@ class Dispatcher:
             headers.append(
                 UnitHeader(
                     seq,
-                    unit.code,
+                    worker.known[unit.code],
                     content.kind,
                     start,
                     stop,
                     unit.first_index,
                     content.seed,
+                    content.span,
                     len(content.parts),
                     content.shared,
                 )
@@ -456,10 +461,11 @@ class Dispatcher:
             self._send(worker, Tasks(headers), parts, fds)
 
     def _provide(self, worker: Worker, constant: Constant, *, writable: bool = False) -> None:
-        worker.known.add(constant.id)
+        worker.known[constant.id] = number = worker.next_number
+        worker.next_number += 1
         if constant.blob:
             self._session.provide_blob(worker.id, constant.blob, constant.fd)
-        self._send(worker, ConstantHere(constant.id, constant.blob, writable), constant.parts)
+        self._send(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts)
 
     def _send(
         self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
@@ -734,7 +740,6 @@ class Dispatcher:
                 self._session.drop_blob(constant.id, self)
             constant.close()
         for worker in self.workers.values():
-            mine = [constant.id for constant in removed if constant.id in worker.known]
+            mine = [worker.known.pop(constant.id) for constant in removed if constant.id in worker.known]
             if mine:
-                worker.known.difference_update(mine)
                 self._send(worker, Forget(mine))

@@ -49,6 +49,8 @@ class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
 class Constant(msgspec.Struct, tag=2, array_like=True, frozen=True):
     """Code or a value that many tasks need: in the parts, or a blob that the agent has."""
 
+    number: int
+    """What it is called on this link from now on; its id is long."""
     id: str
     blob: BlobRef | None
     writable: bool
@@ -60,8 +62,8 @@ class UnitHeader(msgspec.Struct, array_like=True, frozen=True):
 
     seq: int
     """The worker's number of the first task to run."""
-    code: str
-    """The constant that is called."""
+    code: int
+    """The number of the constant that is called."""
     kind: int
     start: int
     stop: int
@@ -69,6 +71,8 @@ class UnitHeader(msgspec.Struct, array_like=True, frozen=True):
     first_index: int
     """Position in its map of the unit's first item."""
     seed: int
+    span: tuple[int, int, int] | None
+    """The items, if they are those of a range: its start, stop and step. There are no parts then."""
     num_parts: int
     shared: tuple[int, ...]
     """Lengths of the parts if they are in a memory file."""
@@ -81,9 +85,9 @@ class Tasks(msgspec.Struct, tag=3, array_like=True, frozen=True):
 
 
 class Forget(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Constants that are not needed any more."""
+    """Constants that are not needed any more, by their numbers."""
 
-    ids: list[str]
+    numbers: list[int]
 
 
 class Stop(msgspec.Struct, tag=5, array_like=True, frozen=True):

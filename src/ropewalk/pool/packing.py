@@ -24,6 +24,9 @@ from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_byte
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
+#: What a message holds of a number.
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
 
 class Packer:
     """Packs for one pool, and remembers the functions that it packed.
@@ -95,6 +98,11 @@ class Packer:
         Raises:
             NotPicklable: an item cannot be sent.
         """
+        if type(items) is range:
+            span = items.start, items.stop, items.step
+            if min(span) >= _LEAST and max(span) <= _MOST:
+                content = Content(kind, seed, (*code.needs, code), [], span=span)
+                return Unit(job, first, len(items), code.id, 0, content)
         plain = dumps_plain(items)
         if plain is not None:
             return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (*code.needs, code), [plain]))

@@ -515,7 +515,7 @@ class Pool:
         job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
-            if not isinstance(items, range) or chunksize == 1:
+            if not isinstance(items, range):
                 cut = [tuple(chunk) for chunk in cut]
             self.start_job(job, func, cut, kind, seed)
         return job

@@ -93,6 +93,7 @@ class Worker:
         self._page = context.page
         self._agent: Link | None = None
         self._broken: dict[str, Exception] = {}
+        self._ids: dict[int, str] = {}
         self._results: list[Any] = []
         self._nested: dict[int, int] = {}
         self._parts: Sequence[Part] = ()
@@ -117,8 +118,8 @@ class Worker:
                     self._run_units(units, received)
                 case Constant():
                     self._receive_constant(received)
-                case Forget(ids):
-                    depart(ids)
+                case Forget(numbers):
+                    depart([self._ids.pop(number) for number in numbers])
                 case Setup():
                     if not self._set_up(received):
                         return
@@ -155,6 +156,7 @@ class Worker:
 
     def _receive_constant(self, received: Received) -> None:
         constant: Constant = received.message
+        self._ids[constant.number] = constant.id
         try:
             if constant.blob:
                 parts: Sequence[Part] = self._fetch(constant.id, constant.writable)
@@ -212,8 +214,11 @@ class Worker:
             self._skip(unit.seq, count)
             return
         try:
-            items = loads(parts[0], [_writable(part) for part in parts[1:]])
-            call = _caller(self._value(unit.code), unit.kind)
+            if unit.span:
+                items: Sequence[Any] = range(*unit.span)
+            else:
+                items = loads(parts[0], [_writable(part) for part in parts[1:]])
+            call = _caller(self._value(self._ids[unit.code]), unit.kind)
             if injection.visit:
                 call = _with_points(call, injection.visit)
         except Exception as error:
