@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import psutil
 import pytest
 
 import ropewalk as rw
@@ -32,3 +35,14 @@ class Neighbours(LocalEngine):
 def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> rw.Session:
     monkeypatch.setitem(ENGINES, "neighbours", f"{__name__}:Neighbours")
     return rw.Session("neighbours", hosts=2)
+
+
+def lose_host(agent: psutil.Process) -> None:
+    """Kill an agent, with which all its processes die, and clear away what it had in files: its host is gone."""
+    there = agent.children(recursive=True)
+    folders = {Path(str(connection.laddr)).parent for connection in agent.net_connections("unix")}
+    agent.kill()
+    psutil.wait_procs(there, timeout=20)
+    for folder in folders:
+        if folder.name.startswith("ropewalk-"):
+            shutil.rmtree(folder)

@@ -6,7 +6,6 @@ import gc
 import os
 import pickle
 import platform
-import shutil
 import signal
 import threading
 from pathlib import Path
@@ -24,7 +23,7 @@ from ropewalk.population.held import Held, hold
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.synchronize import Barrier
-from tests.population.neighbours import session_of_neighbours
+from tests.population.neighbours import lose_host, session_of_neighbours
 from tests.scenarios.tasks import wait_until
 
 SIZE = 300_000
@@ -125,22 +124,11 @@ def test_hosts_have_one_noise_table_each_and_hand_states_to_each_other(monkeypat
         assert _received_bytes(session) - before < 20_000, "states passed through the launcher"
 
         lost, kept = by_agent
-        _lose_host(psutil.Process(lost))
+        lose_host(psutil.Process(lost))
         with pytest.raises(HeldLost, match=r"is lost: .* is gone") as caught:
             pool.apply(use, (by_agent[lost],))
         assert caught.value.host == platform.node()
         assert pool.apply(use, (by_agent[kept],))[1] == 4
-
-
-def _lose_host(agent: psutil.Process) -> None:
-    """Kill an agent, with which all its processes die, and clear away what it had in files: its host is gone."""
-    there = agent.children(recursive=True)
-    folders = {Path(str(connection.laddr)).parent for connection in agent.net_connections("unix")}
-    agent.kill()
-    psutil.wait_procs(there, timeout=20)
-    for folder in folders:
-        if folder.name.startswith("ropewalk-"):
-            shutil.rmtree(folder)
 
 
 def _received_bytes(session: rw.Session) -> int:

@@ -1,0 +1,341 @@
+"""Whole runs: over any pool the same, through deaths and failures, saved, resumed, repeated from their logs."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk.errors import EvaluationFailed
+from ropewalk.population import (
+    Carry,
+    Checkpoint,
+    Drop,
+    Follow,
+    NoiseTable,
+    OpenAIES,
+    Run,
+    Test,
+    Wait,
+    evaluate,
+    read_decisions,
+)
+from tests import conftest
+from tests.population import fitnesses
+from tests.population.local_loop import same_state
+
+#: Of a row: what does not depend on the machine.
+MACHINES = ("seconds", "evaluations_per_s", "workers", "launcher_ms")
+
+
+def algorithm(**options: Any) -> OpenAIES:
+    defaults = {"population": 16, "sigma": 0.1, "learning_rate": 0.1, "seed": 5, "noise": NoiseTable(2**14)}
+    return OpenAIES(np.zeros(6), **{**defaults, **options})
+
+
+def rows(run: Run[Any]) -> list[dict[str, float]]:
+    return [{name: value for name, value in row.items() if name not in MACHINES} for row in run.table]
+
+
+def assert_same(one: Run[Any], other: Run[Any]) -> None:
+    assert same_state(one.algorithm.state_dict(), other.algorithm.state_dict())
+    assert rows(one) == rows(other)
+    assert np.array_equal(one.best, other.best) and one.best_fitness == other.best_fitness
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """In place of the one for every test, which would end the session of the pool that all share."""
+    before = conftest.Snapshot.take()
+    yield
+    conftest._end_sessions()
+    left = conftest._wait_until_gone(before)
+    assert not left, left.describe()
+
+
+@pytest.fixture(scope="module")
+def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
+    with rw.Pool(2, name="evaluating") as pool:
+        yield pool
+
+
+# --- the same on any ground -------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_the_same_in_this_process_and_on_any_pool(pool: rw.Pool) -> None:
+    def run(ground: Any) -> Run[OpenAIES]:
+        found = evaluate(
+            algorithm(observation_shape=(2,), observation_share=0.5), fitnesses.wordy, ground, generations=4, test=3
+        )
+        assert found.evaluations == 64 and found.steps == 192
+        return found
+
+    here = run(None)
+    assert [row["generation"] for row in here.table] == [1, 2, 3, 4] and 0 < here.table[-1]["length"] < 7
+    assert here.best_fitness == max(row["test"] for row in here.table)
+    assert np.isnan(here.launcher_ms)
+    assert_same(run(pool), here)
+    with rw.Pool(3) as three:
+        assert_same(run(three), here)
+    with multiprocessing.get_context("spawn").Pool(1) as other:
+        assert_same(run(other), here)
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        assert_same(run(executor), here)
+
+
+def test_killing_workers_throughout_changes_nothing(pool: rw.Pool) -> None:
+    undisturbed = evaluate(algorithm(population=32), fitnesses.uneven, None, generations=6)
+    victims = rw.Pool(3, preload=["numpy"], max_deaths=50)
+    with victims, killing(victims, most=6) as kills:
+        assert_same(evaluate(algorithm(population=32), fitnesses.uneven, victims, generations=6), undisturbed)
+    assert kills, "nobody was killed, so nothing was shown"
+
+
+@contextlib.contextmanager
+def killing(pool: rw.Pool, most: int) -> Iterator[list[int]]:
+    """Kill one worker after the other, of those that are in a task; not all day, or a slow machine would never end."""
+    kills: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while len(kills) < most and not over.wait(0.05):
+            pids = [worker.pid for worker in pool.status().workers if worker.pid and worker.state == "running"]
+            if pids:
+                kills.append(random.choice(pids))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(kills[-1], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield kills
+    finally:
+        over.set()
+        thread.join()
+
+
+# --- logs and their repetition ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stragglers", [Drop(share=0.5, patience=0.0), Carry(share=0.5, patience=0.0)])
+def test_a_run_that_left_stragglers_is_repeated_from_its_log(pool: rw.Pool, stragglers: Any, tmp_path: Path) -> None:
+    log = tmp_path / "decisions.jsonl"
+    run = evaluate(algorithm(max_age=3), fitnesses.uneven, pool, generations=5, stragglers=stragglers, log=log, test=2)
+    assert sum(row["dropped"] for row in run.table) + sum(row["stale"] for row in run.table) > 0
+    assert_same(evaluate(algorithm(max_age=3), fitnesses.uneven, None, replay=log, test=2), run)
+    assert_same(evaluate(algorithm(max_age=3), fitnesses.uneven, pool, replay=run.decisions, test=2), run)
+
+
+def test_steady_state_is_repeated_from_its_log(pool: rw.Pool) -> None:
+    options = {"max_age": 3}
+    run = evaluate(algorithm(**options), fitnesses.uneven, pool, generations=4, mode="steady", ahead=2)
+    assert len(run.decisions) > 64 and len(run.table) == 4
+    again = evaluate(algorithm(**options), fitnesses.uneven, None, replay=run.decisions)
+    assert_same(again, run)
+    assert list(read_decisions([*run.decisions.lines()])) == list(run.decisions)
+
+
+def test_failures_are_repeated_from_the_log_without_evaluating_them(pool: rw.Pool) -> None:
+    with rw.Pool(2, max_deaths=1) as victims:
+        run = evaluate(algorithm(), fitnesses.kills_its_worker, victims, generations=3, failures="worst")
+    assert sum(row["failed"] for row in run.table) > 0
+    again = evaluate(algorithm(), fitnesses.kills_its_worker, None, replay=run.decisions, failures="worst")
+    assert_same(again, run)
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ground", [None, "pool"])
+def test_an_evaluation_that_raises_ends_the_run_with_its_own_error(pool: rw.Pool, ground: str | None) -> None:
+    with pytest.raises(ArithmeticError, match="no fitness for seed") as caught:
+        evaluate(algorithm(), fitnesses.sometimes_raises, ground and pool, generations=4)
+    assert "This ended the evaluation of candidate" in "".join(caught.value.__notes__)
+    assert pool.apply(abs, (-3,)) == 3
+
+
+@pytest.mark.parametrize("policy", ["worst", "drop"])
+def test_evaluations_that_raise_or_are_nan_can_be_told_as_the_worst_or_not_at_all(pool: rw.Pool, policy: Any) -> None:
+    raising = evaluate(algorithm(), fitnesses.sometimes_raises, pool, generations=4, failures=policy)
+    nan = evaluate(algorithm(), fitnesses.sometimes_nan, pool, generations=4, nan=policy)
+    assert_same(raising, nan)
+    assert 0 < sum(row["failed"] for row in raising.table) < 64
+
+
+def test_nan_is_an_error_unless_a_policy_is_chosen(pool: rw.Pool) -> None:
+    with pytest.raises(EvaluationFailed, match=r'is NaN; .*nan="worst"'):
+        evaluate(algorithm(), fitnesses.sometimes_nan, pool, generations=4)
+
+
+def test_a_run_in_which_everything_fails_ends(pool: rw.Pool) -> None:
+    with pytest.raises(EvaluationFailed, match=r"the last 16 evaluations had no fitness.*nothing works"):
+        evaluate(algorithm(), fitnesses.always_raises, pool, generations=100, failures="drop")
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import os, signal, sys, threading, time
+import numpy as np
+import ropewalk as rw
+from ropewalk.population import NoiseTable, OpenAIES, evaluate
+from tests import conftest
+from tests.population import fitnesses
+
+folder, mode, kill_in = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def report(generation, **row):
+    if generation == kill_in:
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+if __name__ == "__main__":
+    options = dict(population=16, sigma=0.1, learning_rate=0.1, seed=5, noise=NoiseTable(2**14), max_age=5)
+    algorithm = OpenAIES(np.zeros(6), **options)
+    with rw.Pool(2) as pool:
+        run = evaluate(algorithm, fitnesses.uneven, pool, generations=8, mode=mode, checkpoint=folder,
+                       log=folder + "/log", report=report, test=2)
+    np.save(folder + "/learnt", run.algorithm.incumbent())
+    print(len(run.table), run.evaluations)
+"""
+
+
+@pytest.mark.parametrize("mode", ["generation", "steady"])
+def test_a_launcher_that_was_killed_goes_on_from_its_last_checkpoint(mode: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), mode]
+    killed = subprocess.run([*command, "3"], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(tmp_path.glob("generation-*.state")) and not (tmp_path / "learnt.npy").exists()
+    resumed = subprocess.run([*command, "0"], capture_output=True, text=True, check=True)
+    assert resumed.stdout.split()[0] == "8"
+    learnt = np.load(tmp_path / "learnt.npy")
+    fresh = algorithm(max_age=5)
+    if mode == "generation":
+        whole = evaluate(fresh, fitnesses.uneven, None, generations=8)
+    else:  # what it did is in the log, of the time before the kill as well
+        whole = evaluate(fresh, fitnesses.uneven, None, replay=tmp_path / "log")
+    assert np.array_equal(learnt, whole.algorithm.incumbent())
+
+
+def test_a_run_that_carries_stragglers_is_saved_with_them(pool: rw.Pool, tmp_path: Path) -> None:
+    """What is under way at a checkpoint is evaluated again by who goes on, under its old parameters."""
+    options: dict[str, Any] = {"stragglers": Carry(share=0.5, patience=0.0), "checkpoint": tmp_path}
+    first = evaluate(algorithm(max_age=9), fitnesses.uneven, pool, generations=3, **options)
+    assert first.table[-1]["generation"] == 3
+    log = tmp_path / "log"
+    run = evaluate(algorithm(max_age=9), fitnesses.uneven, pool, generations=6, log=log, **options)
+    assert run.table[:3] == first.table and sum(row["stale"] for row in run.table) > 0
+    again = evaluate(algorithm(max_age=9), fitnesses.uneven, None, replay=log)
+    assert same_state(again.algorithm.state_dict(), run.algorithm.state_dict())
+
+
+def test_a_finished_run_is_not_run_again_and_another_one_is_refused(pool: rw.Pool, tmp_path: Path) -> None:
+    run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
+    again = evaluate(algorithm(), fitnesses.always_raises, None, generations=2, checkpoint=tmp_path)
+    assert_same(again, run)
+    with pytest.raises(ValueError, match=r"is a checkpoint of OpenAIES with seed 5 .* with seed 6"):
+        evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
+    anew = evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path, resume=False)
+    assert not same_state(anew.algorithm.state_dict(), run.algorithm.state_dict())
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=3, checkpoint=Checkpoint(tmp_path, keep=2))
+    older, newer = sorted(tmp_path.iterdir())
+    newer.write_bytes(newer.read_bytes()[:-3])
+    run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5, checkpoint=tmp_path)
+    assert "is damaged" in caplog.text and older.name == "generation-000000002.state"
+    assert_same(run, evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5))
+
+
+def test_a_full_disk_does_not_end_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
+    before = sorted(os.listdir(tmp_path))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=4, checkpoint=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(run.checkpoint_failures) == 2 and "File too large" in run.checkpoint_failures[0]
+    assert sorted(os.listdir(tmp_path)) == before and "the run goes on" in caplog.text
+
+
+# --- what can be seen, and when it ends -------------------------------------------------------------------------------
+
+
+def test_rows_are_reported_and_shown(pool: rw.Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[tuple[int, dict[str, float]]] = []
+    run = evaluate(
+        algorithm(),
+        fitnesses.noisy_sphere,
+        pool,
+        generations=3,
+        test=Test(episodes=2, every=2),
+        report=lambda generation, **row: seen.append((generation, row)),
+        progress=True,
+    )
+    assert [generation for generation, _ in seen] == [1, 2, 3]
+    assert seen[-1][1] == {name: value for name, value in run.table[-1].items() if name != "generation"}
+    assert ["test" in row for row in run.table] == [True, False, True]
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 3 and shown[0].startswith("OpenAIES: generation 1 of 3  mean ") and "2 workers" in shown[2]
+    assert json.loads(json.dumps(run.table)) == run.table
+    assert run.launcher_ms > 0 and "ms of the launcher" in str(run)
+
+
+def test_a_run_ends_when_a_row_is_good_enough() -> None:
+    run = evaluate(algorithm(), fitnesses.noisy_sphere, until={"test": -1.0}, test=2)
+    assert run.table[-1]["test"] >= -1.0 > run.table[-2]["test"] and run.best_fitness >= -1.0
+    assert fitnesses.noisy_sphere(run.best, type("Testing", (), {"is_test": True})()) == pytest.approx(run.best_fitness)
+    run = evaluate(algorithm(), fitnesses.noisy_sphere, until=lambda row: row["evaluations"] >= 40)
+    assert run.evaluations == 48
+    with pytest.raises(ValueError, match="until asks for the column 'reward', and the rows of this run have"):
+        evaluate(algorithm(), fitnesses.noisy_sphere, until={"reward": 1})
+
+
+def test_the_pool_follows_the_candidates() -> None:
+    with rw.Pool(1) as pool:
+        run = evaluate(algorithm(), fitnesses.noisy_sphere, pool, generations=2, workers=Follow(1, 3))
+        assert [row["workers"] for row in run.table] == [3, 3] and pool.num_workers == 3
+
+
+def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
+    def interrupt(generation: int, **row: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(algorithm(), fitnesses.uneven, pool, mode="steady", generations=5, report=interrupt)
+    assert pool.map(abs, [-1, -2]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing ends this run: OpenAIES goes on for ever"),
+        ({"generations": 0}, "generations must be at least 1, not 0"),
+        ({"mode": "async", "generations": 1}, 'mode must be "generation" or "steady", not \'async\''),
+        ({"mode": "steady", "generations": 1, "stragglers": Wait()}, "steady state has none"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate(algorithm(), fitnesses.noisy_sphere, None, **options)
+    with pytest.raises(TypeError, match=r"pool must be a ropewalk\.Pool.* not 7"):
+        evaluate(algorithm(), fitnesses.noisy_sphere, 7, generations=1)
