@@ -15,75 +15,13 @@ No library is imported here: who has such an object has imported it.
 
 from __future__ import annotations
 
-import sys
-from abc import ABC, abstractmethod
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.population.algorithms.global_chance import undone_chance
-from ropewalk.population.algorithms.pickled import pickled, unpickled
-
-#: Some libraries refuse infinities, and torch's default type ends at 3e38.
-_LARGEST = 1e38
-
-
-class Dialect(ABC):
-    """One optimiser, spoken to in its own way. It is pickled whole, with the optimiser in it.
-
-    Args:
-        optimiser: the object of the other library.
-        maximise: whether it makes values large; None if its library says so.
-        population: how many candidates a generation has; None if the optimiser says so.
-    """
-
-    whole = True
-    """Whether it has to be told of a whole population at once."""
-    maximises = False
-
-    def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
-        self.optimiser = optimiser
-        if maximise is not None and maximise != self.maximises:
-            verb = "maximises" if self.maximises else "minimises"
-            raise ValueError(f"{_name(optimiser)} {verb}, so maximise must be {self.maximises} or left out")
-        own = self.population()
-        if population is not None and population != own:
-            raise ValueError(f"{_name(optimiser)} has a population of its own; leave population={population} out")
-
-    @classmethod
-    @abstractmethod
-    def speaks(cls, optimiser: Any) -> bool:
-        """Whether this is its dialect."""
-
-    def population(self) -> int | None:
-        """How many candidates come at once, if that is known before the first ask."""
-        return None
-
-    @abstractmethod
-    def ask(self) -> list[Any]:
-        """A population, or one candidate if it need not be told of a whole one. Values for `tell`."""
-
-    @abstractmethod
-    def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
-        """What `ask` returned (the same objects), and the values, with the sign that the optimiser expects."""
-
-    def solution(self, asked: Any) -> Any:
-        """What the fitness function is called with for one that `ask` returned."""
-        return asked
-
-    def incumbent(self) -> Any:
-        """What the optimiser itself would give now; None for the best that it was told of."""
-        return None
-
-    @property
-    def finished(self) -> bool:
-        """Whether it would stop."""
-        return False
-
-    def value(self, fitness: float) -> float:
-        """A fitness with the optimiser's sign, finite."""
-        return float(np.clip(fitness if self.maximises else -fitness, -_LARGEST, _LARGEST))
+from ropewalk.population.algorithms.dialect import Dialect, is_of, name_of, required
+from ropewalk.population.algorithms.evotorch_dialects import EvoTorchFunctional, EvoTorchSearcher
 
 
 class Pyribs(Dialect):
@@ -93,7 +31,7 @@ class Pyribs(Dialect):
 
     @classmethod
     def speaks(cls, optimiser: Any) -> bool:
-        return _is_of(optimiser, "ribs") and hasattr(optimiser, "emitters")
+        return is_of(optimiser, "ribs") and hasattr(optimiser, "emitters")
 
     def population(self) -> int | None:
         sizes = [getattr(emitter, "batch_size", None) for emitter in self.optimiser.emitters]
@@ -114,7 +52,7 @@ class Pyribs(Dialect):
         worst = min(known, key=lambda at: values[at])
         rows = [at if behaviours[at] is not None else worst for at in range(len(asked))]
         self._solutions[:] = self._solutions[rows]
-        self.optimiser.tell(np.array(values)[rows], np.stack([_known(behaviours[at]) for at in rows]))
+        self.optimiser.tell(np.array(values)[rows], np.stack([required(behaviours[at]) for at in rows]))
 
     def incumbent(self) -> Any:
         best = self.optimiser.result_archive.best_elite
@@ -126,7 +64,7 @@ class Pycma(Dialect):
 
     @classmethod
     def speaks(cls, optimiser: Any) -> bool:
-        return _is_of(optimiser, "cma") and hasattr(optimiser, "popsize")
+        return is_of(optimiser, "cma") and hasattr(optimiser, "popsize")
 
     def population(self) -> int | None:
         return int(self.optimiser.popsize)
@@ -150,7 +88,7 @@ class Cmaes(Dialect):
 
     @classmethod
     def speaks(cls, optimiser: Any) -> bool:
-        return _is_of(optimiser, "cmaes") and hasattr(optimiser, "population_size")
+        return is_of(optimiser, "cmaes") and hasattr(optimiser, "population_size")
 
     def population(self) -> int | None:
         return int(self.optimiser.population_size)
@@ -200,7 +138,7 @@ class Nevergrad(Dialect):
 
     @classmethod
     def speaks(cls, optimiser: Any) -> bool:
-        return _is_of(optimiser, "nevergrad") and hasattr(optimiser, "parametrization")
+        return is_of(optimiser, "nevergrad") and hasattr(optimiser, "parametrization")
 
     def population(self) -> int | None:
         return getattr(self, "_population", None)
@@ -227,117 +165,6 @@ class Nevergrad(Dialect):
         return self.optimiser.budget is not None and self.optimiser.num_ask >= self.optimiser.budget
 
 
-class EvoTorchFunctional(Dialect):
-    """A state of EvoTorch's functional algorithms, such as `cem(...)`; `optimiser` is always the newest state.
-
-    Any named tuple `FooState` whose module has `foo_ask(state, popsize=...)` and `foo_tell(state, values, evals)`.
-    """
-
-    def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
-        self.maximises = bool(optimiser.maximize)
-        super().__init__(optimiser, maximise, None)
-        if population is None:
-            raise ValueError(f"{_name(optimiser)} must be told how many to ask for: adapt(state, population=...)")
-        self._population = population
-
-    @classmethod
-    def speaks(cls, optimiser: Any) -> bool:
-        module, name = sys.modules.get(type(optimiser).__module__), _functional_name(optimiser)
-        return bool(name) and hasattr(module, f"{name}_ask") and hasattr(optimiser, "maximize")
-
-    def population(self) -> int | None:
-        return getattr(self, "_population", None)
-
-    def _function(self, verb: str) -> Any:
-        return getattr(sys.modules[type(self.optimiser).__module__], f"{_functional_name(self.optimiser)}_{verb}")
-
-    def ask(self) -> list[Any]:
-        self._values = self._function("ask")(self.optimiser, popsize=self._population)
-        if self._values.ndim != 2:
-            raise ValueError(
-                f"a population of {_name(self.optimiser)} has the shape {tuple(self._values.shape)}: several searches "
-                "in one state; adapt and evaluate one state for each"
-            )
-        return list(_numpy(self._values))
-
-    def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
-        evals = self._values.new_tensor(values)
-        self.optimiser = self._function("tell")(self.optimiser, self._values, evals)
-
-
-class _Unevaluated(Exception):
-    def __init__(self, batch: Any) -> None:
-        super().__init__()
-        self.batch = batch
-
-
-class EvoTorchSearcher(Dialect):
-    """A `SearchAlgorithm` of EvoTorch, which evaluates in the middle of its step.
-
-    A copy takes the step until it needs an evaluation: these are the candidates. When they are told, the searcher
-    itself takes the step, with the same random numbers and the values at hand. A step may evaluate several times. The
-    problem's own fitness function and actors are not used; if it has evaluation data, they are the behaviour.
-    """
-
-    def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
-        if optimiser.problem.is_multi_objective:
-            raise ValueError(f"{_name(optimiser)} has several objectives; an outcome has one fitness")
-        self.maximises = optimiser.problem.objective_sense == "max"
-        super().__init__(optimiser, maximise, population)
-        self._evaluated: list[tuple[list[float], list[NDArray[np.float64] | None]]] = []
-
-    @classmethod
-    def speaks(cls, optimiser: Any) -> bool:
-        return _is_of(optimiser, "evotorch") and hasattr(optimiser, "step") and hasattr(optimiser, "problem")
-
-    def ask(self) -> list[Any]:
-        batch = self._probe()
-        if batch is None:
-            raise ValueError(f"a step of {_name(self.optimiser)} evaluates nothing, so there is nothing to ask it for")
-        values = batch.values
-        return list(_numpy(values)) if hasattr(values, "numpy") else list(values)
-
-    def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
-        self._evaluated.append((values, behaviours))
-        if self._probe() is None:  # that was its last evaluation
-            self._step(self.optimiser)
-            self._evaluated = []
-
-    def _probe(self) -> Any:
-        """What the next step has to know beyond what was told; None if nothing."""
-        with undone_chance():
-            try:
-                self._step(unpickled(pickled(self.optimiser)))
-            except _Unevaluated as unevaluated:
-                return unevaluated.batch
-        return None
-
-    def _step(self, searcher: Any) -> None:
-        told = iter(self._evaluated)
-
-        def evaluate(batch: Any) -> None:
-            evaluation = next(told, None)
-            if evaluation is None:
-                raise _Unevaluated(batch)
-            values, behaviours = evaluation
-            evals = batch.evals.new_tensor(values)
-            if searcher.problem.eval_data_length:
-                batch.set_evals(evals, batch.evals.new_tensor(np.stack([_known(each) for each in behaviours])))
-            else:
-                batch.set_evals(evals)
-
-        problem = searcher.problem
-        problem._parallelize, problem._evaluate_all = lambda: None, evaluate
-        try:
-            searcher.step()
-        finally:
-            del problem._parallelize, problem._evaluate_all
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.optimiser.is_terminated)
-
-
 class DeapToolbox(Dialect):
     """A toolbox of DEAP with `generate` and `update`, such as that of `deap.cma.Strategy`."""
 
@@ -352,7 +179,7 @@ class DeapToolbox(Dialect):
 
     @classmethod
     def speaks(cls, optimiser: Any) -> bool:
-        return _is_of(optimiser, "deap") and type(optimiser).__name__ == "Toolbox"
+        return is_of(optimiser, "deap") and type(optimiser).__name__ == "Toolbox"
 
     def ask(self) -> list[Any]:
         individuals = list(self.optimiser.generate())
@@ -385,7 +212,7 @@ class AnyOther(Dialect):
     def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
         if maximise is None:
             raise ValueError(
-                f"whether {_name(optimiser)} makes values large is not known; say adapt(..., maximise=...)"
+                f"whether {name_of(optimiser)} makes values large is not known; say adapt(..., maximise=...)"
             )
         self.maximises = maximise
         super().__init__(optimiser, maximise, population)
@@ -406,27 +233,3 @@ class AnyOther(Dialect):
 DIALECTS: tuple[type[Dialect], ...] = (
     Pyribs, Pycma, Cmaes, Nevergrad, EvoTorchFunctional, EvoTorchSearcher, DeapToolbox, AnyOther
 )  # fmt: skip
-
-
-def _is_of(optimiser: Any, library: str) -> bool:
-    """Whether its class, or one that it inherits from, is of a library; a class of the user's own may inherit."""
-    return any(each.__module__.split(".")[0] == library for each in type(optimiser).__mro__)
-
-
-def _name(optimiser: Any) -> str:
-    return f"{type(optimiser).__module__.split('.')[0]}'s {type(optimiser).__name__}"
-
-
-def _functional_name(optimiser: Any) -> str:
-    name = type(optimiser).__name__
-    return name[: -len("State")].lower() if hasattr(optimiser, "_fields") and name.endswith("State") else ""
-
-
-def _numpy(tensor: Any) -> NDArray[Any]:
-    return tensor.detach().cpu().numpy()
-
-
-def _known(behaviour: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    if behaviour is None:
-        raise ValueError("the optimiser must know what a candidate did; return Outcome(fitness, behaviour)")
-    return behaviour

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.population.algorithm import Algorithm, Evaluator, Fitness
-from ropewalk.population.algorithms.dialects import DIALECTS, Dialect
+from ropewalk.population.algorithms.dialect import Dialect
+from ropewalk.population.algorithms.dialects import DIALECTS
 from ropewalk.population.algorithms.global_chance import GlobalChance
 from ropewalk.population.algorithms.pickled import pickled, unpickled
 from ropewalk.population.outcome import Outcome, outcome_of
