@@ -12,7 +12,7 @@ import pytest
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_explorer import quantiles
-from ropewalk.population.algorithms.pbt_member import Interval, Member, StateLost
+from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member
 from ropewalk.population.hyperparameters import LogUniform, Uniform
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import pack_state, unpack_state
@@ -247,7 +247,7 @@ def test_nan_is_left_to_the_loop_and_its_state_is_not_kept() -> None:
 
 
 def lost(asked: list[Interval]) -> list[Outcome]:
-    return [Outcome(-np.inf, failure="lost", held=StateLost(f"the state of member {each.member}")) for each in asked]
+    return [Outcome(-np.inf, failure=f"{LOST}that of member {each.member}") for each in asked]
 
 
 def test_a_member_whose_state_is_lost_goes_on_from_another_and_that_is_in_the_log(
@@ -259,9 +259,9 @@ def test_a_member_whose_state_is_lost_goes_on_from_another_and_that_is_in_the_lo
     asked = algorithm.ask(3)
     algorithm.tell(asked[2:], lost(asked[2:]))
     (mutation,) = algorithm.mutations
-    assert (mutation.reason, mutation.member, mutation.donor, mutation.why) == ("lost", 2, 1, "the state of member 2")
+    assert (mutation.reason, mutation.member, mutation.donor, mutation.why) == ("lost", 2, 1, f"{LOST}that of member 2")
     assert facts(algorithm)[2][1:] == (1, "1.0")
-    assert "the state of member 2; its policy is 'copy'" in caplog.text
+    assert "state lost: that of member 2; its policy is 'copy'" in caplog.text
     assert algorithm.figures()["lost"] == 1
 
 
@@ -285,7 +285,7 @@ def test_lost_states_end_the_run_if_that_is_the_policy() -> None:
     asked = algorithm.ask(1)
     algorithm.tell(asked, scored(asked, 1.0))
     asked = algorithm.ask(1)
-    with pytest.raises(RuntimeError, match='the state of member 0; PBT\\(lost="copy"\\)'):
+    with pytest.raises(RuntimeError, match='state lost: that of member 0; PBT\\(lost="copy"\\)'):
         algorithm.tell(asked, lost(asked))
 
 

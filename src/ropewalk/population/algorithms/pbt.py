@@ -29,7 +29,7 @@ from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, Evaluator
 from ropewalk.population.algorithms.pbt_explorer import Explore, Explorer, quantiles
 from ropewalk.population.algorithms.pbt_history import History, Mutation, Schedule
-from ropewalk.population.algorithms.pbt_member import Interval, Member, StateLost, TrainInterval
+from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member, TrainInterval
 from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
 from ropewalk.population.hyperparameters import Space
 from ropewalk.population.identity import check_identity
@@ -178,8 +178,8 @@ class PBT(Algorithm[Interval]):
     def _take(self, interval: Interval, outcome: Outcome) -> bool:
         """Whether its member has a score to be compared now."""
         member = self._members[interval.member]
-        if isinstance(outcome.held, StateLost):
-            self._replace_lost(interval, outcome.held)
+        if outcome.failure.startswith(LOST):
+            self._replace_lost(interval, outcome.failure)
             return False
         member.score = outcome.fitness
         if not outcome.failure:  # else the state is the one that it had
@@ -215,19 +215,19 @@ class PBT(Algorithm[Interval]):
                 if donors:
                     self._copy(number, donors, "exploit", "")
 
-    def _replace_lost(self, interval: Interval, lost: StateLost) -> None:
+    def _replace_lost(self, interval: Interval, why: str) -> None:
         if self._lost == "raise":
-            raise RuntimeError(f'{lost.why}; PBT(lost="copy") goes on from another member, lost="restart" from nothing')
-        logger.warning("%s; its policy is %r", lost.why, self._lost)
+            raise RuntimeError(f'{why}; PBT(lost="copy") goes on from another member, lost="restart" from nothing')
+        logger.warning("%s; its policy is %r", why, self._lost)
         for member in self._members:
             member.is_lost |= member.state == interval.state
         donors = sorted(filter(self._is_donor, range(self.population)), key=self._score, reverse=True)
         if self._lost == "copy" and donors:
             num = max(1, int(self._quantile * len(donors)))
-            self._copy(interval.member, donors[:num], "lost", lost.why)
+            self._copy(interval.member, donors[:num], "lost", why)
         else:
             member = self._members[interval.member]
-            self._note("restart", interval.member, -1, member.hyperparameters, lost.why)
+            self._note("restart", interval.member, -1, member.hyperparameters, why)
             member.state, member.is_lost, member.steps, member.score, member.last = None, False, 0, None, -1
 
     def _copy(self, number: int, donors: Sequence[int], reason: Literal["exploit", "lost"], why: str) -> None:

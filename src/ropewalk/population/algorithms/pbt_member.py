@@ -22,12 +22,9 @@ from ropewalk.population.held import HeldLost, hold
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
-
-@dataclass(frozen=True, slots=True)
-class StateLost:
-    """In place of where the new state lies: the old one could not be found, and why."""
-
-    why: str
+#: What the failure of an outcome begins with if the old state could not be found. The log of a run has failures, so a
+#: replay loses the same states.
+LOST = "state lost: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +93,8 @@ class TrainInterval(Evaluator[Interval]):
         try:
             member.state  # noqa: B018  # fetched here, so that only our own errors are caught
         except (HeldLost, FileNotFoundError, CheckpointCorrupt) as error:
-            lost = f"the state of member {candidate.member} after {candidate.steps} steps is lost: {error}"
-            return Outcome(float("-inf"), failure=lost, held=StateLost(lost))
+            why = f"{LOST}that of member {candidate.member} after {candidate.steps} steps; {error}"
+            return Outcome(float("-inf"), failure=why)
         outcome = outcome_of(fitness(member, Trial(candidate.seed)))
         if outcome.has_fitness and member.state is not None:
             outcome.held = self._keep(candidate, member.state)
