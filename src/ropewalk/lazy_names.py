@@ -27,9 +27,10 @@ def lazy_names(
         try:
             module = importlib.import_module(f"{package}.{home}")
         except ModuleNotFoundError as error:
-            if error.name not in extras:
+            extra = extras.get(error.name or "")
+            if extra is None:
                 raise
-            install = f"pip install 'ropewalk[{extras[error.name]}]'"
+            install = f"pip install 'ropewalk[{extra}]'"
             raise ModuleNotFoundError(f"{package}.{name} needs {error.name}: {install}", name=error.name) from error
         value = module if name in submodules else getattr(module, name)
         vars(sys.modules[package])[name] = value

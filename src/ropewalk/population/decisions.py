@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket
 
@@ -133,10 +133,10 @@ def decision_of(line: str) -> Decision:
     match kind, rest:
         case "ask", [int(n)]:
             return Ask(n)
-        case "tell", [list(spans)]:
-            return Tell(_tickets(spans))
-        case "drop", [list(spans)]:
-            return Drop(_tickets(spans))
+        case "tell", [[*spans]]:
+            return Tell(_tickets(cast("list[list[int]]", spans)))
+        case "drop", [[*spans]]:
+            return Drop(_tickets(cast("list[list[int]]", spans)))
         case "fail", [[int(ask), int(position)], str(why)]:
             return Fail(Ticket(ask, position), why)
         case _:

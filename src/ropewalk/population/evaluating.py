@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from ropewalk.population.algorithm import Algorithm, serial_map
 from ropewalk.population.algorithms.outside import adapt
@@ -24,7 +24,6 @@ from ropewalk.population.progress import Progress
 from ropewalk.population.run import Loop, Row, Test
 from ropewalk.population.workers import Follow
 
-A = TypeVar("A", bound=Algorithm[Any])
 logger = logging.getLogger(__name__)
 
 Until = Callable[[Row], object] | Mapping[str, float]
@@ -32,11 +31,11 @@ Mode = Literal["generation", "steady"]
 
 
 @dataclass(slots=True)
-class Run(Generic[A]):
+class Run:
     """What came of a run."""
 
-    algorithm: A
-    """As it is after the last tell."""
+    algorithm: Any
+    """As it is after the last tell; what `adapt` made of it if it came from elsewhere."""
     table: list[Row]
     """A row for each generation: fitness, tests, figures of the algorithm, times."""
     best: Any
@@ -64,7 +63,7 @@ class Run(Generic[A]):
 
 
 def evaluate(
-    algorithm: A | Any,
+    algorithm: Algorithm[Any] | Any,
     fitness: Callable[..., Any],
     pool: Any = None,
     *,
@@ -84,7 +83,7 @@ def evaluate(
     progress: bool | None = None,
     workers: Follow | None = None,
     seed: int | None = None,
-) -> Run[A]:
+) -> Run:
     """Run a population method: ask for candidates, evaluate them over a pool, tell what they are worth.
 
     With `mode="generation"` and no stragglers left behind, the result is the same, bit for bit, for any pool and number
@@ -124,21 +123,20 @@ def evaluate(
         CheckpointCorrupt: there are checkpoints, and none of them is whole.
         ValueError: arguments that do not fit each other, or a checkpoint of another algorithm or problem.
     """
-    if not isinstance(algorithm, Algorithm):
-        algorithm = adapt(algorithm)
-    _check(algorithm, mode, stragglers, generations, until, replay, workers)
+    method: Algorithm[Any] = algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm)
+    _check(method, mode, stragglers, generations, until, replay, workers)
     if isinstance(test, int):
         test = Test(test)
     if isinstance(checkpoint, str | Path):
         checkpoint = Checkpoint(checkpoint)
-    run_seed = seed if seed is not None else algorithm.seed
+    run_seed = seed if seed is not None else method.seed
     earlier = read_decisions(replay) if replay is not None else None
     decisions = earlier or Decisions(Path(log) if log is not None else None)
     pacing: Pacing
     if earlier is not None:
         pacing = Replay(earlier.instructions)
     elif mode == "generation":
-        pacing = Generational(lambda: algorithm.population, stragglers or Wait())
+        pacing = Generational(lambda: method.population, stragglers or Wait())
     else:
         pacing = Steady(ahead)
     checkpoint_failures: list[str] = []
@@ -149,8 +147,8 @@ def evaluate(
 
     checkpoints = Checkpoints(checkpoint, failed_checkpoint) if checkpoint else None
     in_bulk = isinstance(pacing, Generational) and isinstance(stragglers or Wait(), Wait)
-    ground = ground_of(pool, taking_trial(fitness, algorithm.evaluator().num_arguments), run_seed, in_bulk=in_bulk)
-    display = Progress(type(algorithm).__name__, generations, shown=progress)
+    ground = ground_of(pool, taking_trial(fitness, method.evaluator().num_arguments), run_seed, in_bulk=in_bulk)
+    display = Progress(type(method).__name__, generations, shown=progress)
 
     def end_row(row: Row) -> bool:
         decisions.flush()
@@ -158,11 +156,11 @@ def evaluate(
         if report is not None:
             report(int(row["generation"]), **{name: value for name, value in row.items() if name != "generation"})
         if checkpoints is not None:
-            checkpoints.save(algorithm.generation, save)
-        return (generations is not None and algorithm.generation >= generations) or reached(until, row)
+            checkpoints.save(method.generation, save)
+        return (generations is not None and method.generation >= generations) or reached(until, row)
 
     loop = Loop(
-        algorithm,
+        method,
         ground,
         pacing,
         decisions,
@@ -174,7 +172,7 @@ def evaluate(
 
     def save() -> dict[str, Any]:
         return {
-            "kind": type(algorithm).__name__,
+            "kind": type(method).__name__,
             "seed": run_seed,
             "mode": type(pacing).__name__,
             "run": loop.state_dict(),
@@ -185,27 +183,27 @@ def evaluate(
         found = checkpoints.newest()
         if found is not None:
             path, state = found
-            _check_resumed(path, state, save_kind=(type(algorithm).__name__, run_seed, type(pacing).__name__))
+            _check_resumed(path, state, save_kind=(type(method).__name__, run_seed, type(pacing).__name__))
             loop.load_state_dict(state["run"])
-            display.note(f"going on after generation {algorithm.generation}, from {path}")
+            display.note(f"going on after generation {method.generation}, from {path}")
             last = loop.rows[-1] if loop.rows else {}
             is_over = bool(last) and (
-                (generations is not None and algorithm.generation >= generations) or reached(until, last)
+                (generations is not None and method.generation >= generations) or reached(until, last)
             )
     try:
         with display:
-            algorithm.map = ground.map
+            method.map = ground.map
             if not is_over:
                 loop.run()
     finally:
-        algorithm.map = serial_map
+        method.map = serial_map
         ground.close()
         decisions.close()
     tested = loop.best_tested is not None
     return Run(
-        algorithm=algorithm,
+        algorithm=method,
         table=loop.rows,
-        best=loop.best_tested if tested else algorithm.incumbent(),
+        best=loop.best_tested if tested else method.incumbent(),
         best_fitness=loop.best_test if tested else loop.best_fitness,
         decisions=decisions,
         evaluations=loop.num_evaluations,
@@ -224,12 +222,13 @@ def reached(until: Until | None, row: Row) -> bool:
     """
     if until is None:
         return False
-    if not isinstance(until, Mapping):
+    if callable(until):
         return bool(until(row))
-    for name in until:
+    columns = until
+    for name in columns:
         if name not in row and name != "test":  # not every row has a test
             raise ValueError(f"until asks for the column {name!r}, and the rows of this run have {', '.join(row)}")
-    return all(row.get(name, float("-inf")) >= least for name, least in until.items())
+    return all(row.get(name, float("-inf")) >= least for name, least in columns.items())
 
 
 def _check(

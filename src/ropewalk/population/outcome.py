@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def _number(value: Any) -> float:
     if isinstance(value, numbers.Real):
         return float(value)
     if getattr(value, "size", 0) == 1 or getattr(value, "numel", lambda: 0)() == 1:
-        return float(cast(Any, value).item())  # an array or tensor of one number
+        return float(value.item())  # an array or tensor of one number
     raise TypeError(
         f"a fitness function returned {value!r:.80} of type {type(value).__name__}; return a number to be made large, "
         "or ropewalk.population.Outcome(fitness, behaviour=..., steps=...)"

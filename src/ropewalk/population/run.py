@@ -342,8 +342,8 @@ class Loop:
             "decisions": zlib.compress(log),
             "num_asks": self._num_asks,
             # Ours, for ourselves: candidates and evaluators are whatever the algorithm made them.
-            "asked": cloudpickle.dumps(asked),
-            "best_tested": cloudpickle.dumps(self.best_tested),
+            "asked": _pickled(asked),
+            "best_tested": _pickled(self.best_tested),
             "rows": self.rows,
             "counts": [self.num_evaluations, self.num_steps, self._num_without_fitness],
             "figures": [self.seconds, self.cpu_s, self.best_fitness, self.best_test],
@@ -365,6 +365,10 @@ class Loop:
         self.num_evaluations, self.num_steps, self._num_without_fitness = state["counts"]
         self.seconds, self.cpu_s, self.best_fitness, self.best_test = state["figures"]
         self._policy.worst = state["worst"]
+
+
+def _pickled(value: Any) -> bytes:
+    return cloudpickle.dumps(value)  # pyright: ignore[reportUnknownMemberType]
 
 
 def row_of(outcomes: Sequence[Outcome]) -> Row:

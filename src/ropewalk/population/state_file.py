@@ -108,14 +108,12 @@ def _plain(value: Any, arrays: list[NDArray[Any]], where: str) -> Any:
     if isinstance(value, float):
         return value if np.isfinite(value) else {"float": repr(value)}
     if isinstance(value, np.generic):
-        value = np.asarray(value)
-        if value.dtype.hasobject:
-            raise TypeError(f"{where} is an object of numpy; save its parts")
-        return _plain(value.item(), arrays, where)
+        return _plain(cast("Any", value).item(), arrays, where)
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
+        array = cast("NDArray[Any]", value)
+        if array.dtype.hasobject:
             raise TypeError(f"{where} is an array of objects; save a list")
-        arrays.append(cast("NDArray[Any]", value))
+        arrays.append(array)
         return {"array": len(arrays) - 1}
     if isinstance(value, bytes | bytearray):
         arrays.append(np.frombuffer(value, np.uint8))
@@ -142,9 +140,11 @@ def _rich(value: Any, arrays: list[NDArray[Any]]) -> Any:
     ((kind, content),) = cast("dict[str, Any]", value).items()
     match kind:
         case "array":
-            return arrays[content]
+            array: NDArray[Any] = arrays[content]
+            return array
         case "bytes":
-            return arrays[content].tobytes()
+            data: NDArray[np.uint8] = arrays[content]
+            return data.tobytes()
         case "float":
             return float(content)
         case "tuple":

@@ -61,7 +61,7 @@ class RopewalkPool:
     def __init__(self, pool: Pool, fitness: Fitness, seed: int, *, in_bulk: bool = False) -> None:
         self._pool = pool
         self.in_bulk = in_bulk
-        self._fitness = pool.put(fitness)
+        self._fitness: Any = pool.put(fitness)
         self._seed = seed
         self._evaluator: tuple[Evaluator[Any] | None, Any] = (None, None)
         self._jobs: dict[_AskJob, None] = {}
@@ -83,7 +83,7 @@ class RopewalkPool:
     ) -> None:
         is_test = evaluator.is_test
         if evaluator.is_test:
-            sent = self._pool.put(evaluator)
+            sent: Any = self._pool.put(evaluator)
         else:
             if self._evaluator[0] is not evaluator:
                 self._evaluator = evaluator, self._pool.put(evaluator)
@@ -92,11 +92,11 @@ class RopewalkPool:
         job = _AskJob(ask, positions, is_test=is_test, ground=self)
         job.num_left = len(candidates)
         self._jobs[job] = None
+        items: Sequence[Any]
         if positions is None:
             items, code = candidates, partial(evaluate_as_task, sent, self._fitness)
         else:
-            numbers = range(len(candidates)) if positions is None else positions
-            items = list(zip(numbers, candidates, strict=True))
+            items = list(zip(positions, candidates, strict=True))
             code = partial(evaluate_numbered, sent, self._fitness, seed)
         self._pool.start_job(job, code, self._cut(items), CallKind.ONE, seed)
 
