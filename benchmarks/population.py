@@ -24,8 +24,8 @@ from collections.abc import Iterator
 
 import population_rollouts
 import population_rows
-from pipeline_bench import with_load
 from pool_rows import Line
+from population_contenders import OTHERS
 from population_rows import Bench, Row
 
 from pool import kill_group, machine, markdown, show, verdict
@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument(
         "--memory", type=float, default=6.0, metavar="GB", help="of one contender's workers (default 6)"
     )
+    parser.add_argument("--against", nargs="+", choices=OTHERS, default=list(OTHERS), help="pools that take part")
     parser.add_argument("--quick", action="store_true", help="small and short")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
@@ -66,9 +67,11 @@ def main() -> int:
     )
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", PYTHONPATH=path)
     if options.here:
+        bench = Bench(options.quick, options.sleep, options.memory, tuple(options.against))
         with options.here.open("w") as file:
-            for line in ROWS[options.only[0]](Bench(options.quick, options.sleep, options.memory)):
-                print(json.dumps(dataclasses.asdict(with_load(line))), file=file, flush=True)
+            for line in ROWS[options.only[0]](bench):
+                line.values["load"] = f"{os.getloadavg()[0]:.1f}"
+                print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
         return 0
 
     print(machine(), flush=True)
@@ -93,7 +96,8 @@ def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
         command = [sys.executable, __file__, "--only", name, "--here", str(answer)]
-        command += ["--sleep", str(options.sleep), "--memory", str(options.memory), *["--quick"] * options.quick]
+        command += ["--sleep", str(options.sleep), "--memory", str(options.memory)]
+        command += ["--against", *options.against, *["--quick"] * options.quick]
         with words.open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
             try:
