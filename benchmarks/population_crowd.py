@@ -76,9 +76,12 @@ from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 def crowd(num_workers: int) -> Generator[rw.Session]:
     """A session whose pools of up to `num_workers` run in one process."""
     use_descriptors(num_workers + 256)
-    ENGINES["crowd"] = "population_crowd:CrowdEngine"  # as an installed package would add it
-    with rw.Session(engine="crowd") as session:
-        yield session
+    ENGINES["crowd"] = f"{__name__}:{CrowdEngine.__name__}"  # as an installed package would add it
+    try:
+        with rw.Session(engine="crowd") as session:
+            yield session
+    finally:
+        del ENGINES["crowd"]
 
 
 def use_descriptors(num: int) -> None:
