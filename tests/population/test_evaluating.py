@@ -23,12 +23,14 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population import (
+    Algorithm,
     Carry,
     Checkpoint,
     Drop,
     Follow,
     NoiseTable,
     OpenAIES,
+    Outcome,
     Run,
     Test,
     Wait,
@@ -339,3 +341,58 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
         evaluate(algorithm(), fitnesses.noisy_sphere, None, **options)
     with pytest.raises(TypeError, match=r"pool must be a ropewalk\.Pool.* not 7"):
         evaluate(algorithm(), fitnesses.noisy_sphere, 7, generations=1)
+
+
+class Listed(Algorithm[int]):
+    """Gives out the numbers up to ten, two at a time, and has finished when it was told of all."""
+
+    def __init__(self, *, says_so: bool = True) -> None:
+        super().__init__(4, 0)
+        self.given = 0
+        self.told: list[int] = []
+        self._says_so = says_so
+
+    def ask(self, n: int) -> range:
+        first, self.given = self.given, min(10, self.given + 2)
+        return range(first, self.given)
+
+    def tell(self, candidates: Any, outcomes: Any) -> None:
+        self.told += candidates
+        self.generation = len(self.told) // self.population
+
+    @property
+    def finished(self) -> bool:
+        return self._says_so and len(self.told) == 10
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"told": self.told}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.told = state["told"]
+        self.given = len(self.told)
+
+
+@pytest.mark.parametrize("mode", ["generation", "steady"])
+def test_an_algorithm_that_has_finished_ends_its_run(mode: Any) -> None:
+    run = evaluate(Listed(), float, mode=mode)
+    assert sorted(run.algorithm.told) == list(range(10)) and run.evaluations == 10
+    assert [row["generation"] for row in run.table] == [1, 2, 2]
+    assert rows(evaluate(Listed(), float, replay=run.decisions)) == rows(run)
+
+
+@pytest.mark.parametrize("mode", ["generation", "steady"])
+def test_an_algorithm_that_gives_nothing_more_and_does_not_say_so_is_an_error(mode: Any) -> None:
+    with pytest.raises(RuntimeError, match="Listed was asked for candidates and gave none"):
+        evaluate(Listed(says_so=False), float, mode=mode, generations=100)
+
+
+def lost_here(x: int) -> Outcome:
+    return Outcome(-7.0, failure="its host is gone") if os.environ.get("LOST") and x == 3 else Outcome(float(x))
+
+
+def test_what_an_evaluator_says_of_its_surroundings_is_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOST", "1")
+    run = evaluate(Listed(), lost_here)
+    monkeypatch.delenv("LOST")
+    again = evaluate(Listed(), lost_here, replay=list(run.decisions.lines()))
+    assert rows(again) == rows(run) and run.table[0]["min"] == -7.0

@@ -18,10 +18,12 @@ from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Tick
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An evaluation ended without an outcome, and why: not every cause of that comes back in a repetition."""
+    """An evaluation failed, and why: not every cause of that comes back in a repetition."""
 
     ticket: Ticket
     why: str
+    fitness: float | None = None
+    """What the evaluator says it is worth all the same; None leaves that to the policy for failures."""
 
 
 Decision = Ask | Tell | Drop | Fail
@@ -81,9 +83,9 @@ class Decisions:
         return [decision for decision in self._made if not isinstance(decision, Fail)]
 
     @property
-    def failed(self) -> dict[Ticket, str]:
-        """Evaluations that had no outcome, and why."""
-        return {decision.ticket: decision.why for decision in self._made if isinstance(decision, Fail)}
+    def failed(self) -> dict[Ticket, Fail]:
+        """Evaluations that failed."""
+        return {decision.ticket: decision for decision in self._made if isinstance(decision, Fail)}
 
     @property
     def dropped(self) -> set[Ticket]:
@@ -118,8 +120,8 @@ def line_of(decision: Decision) -> str:
             record = ["tell", _spans(told)]
         case Drop(dropped):
             record = ["drop", _spans(dropped)]
-        case Fail(ticket, why):
-            record = ["fail", list(ticket), why]
+        case Fail(ticket, why, fitness):
+            record = ["fail", list(ticket), why, *([] if fitness is None else [fitness])]
     return json.dumps(record)
 
 
@@ -137,8 +139,8 @@ def decision_of(line: str) -> Decision:
             return Tell(_tickets(cast("list[list[int]]", spans)))
         case "drop", [[*spans]]:
             return Drop(_tickets(cast("list[list[int]]", spans)))
-        case "fail", [[int(ask), int(position)], str(why)]:
-            return Fail(Ticket(ask, position), why)
+        case "fail", [[int(ask), int(position)], str(why), *fitness]:
+            return Fail(Ticket(ask, position), why, *map(float, fitness))
         case _:
             raise ValueError(f"{kind!r} is not ask, tell, drop or fail with what belongs to it")
 

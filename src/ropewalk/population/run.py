@@ -131,7 +131,7 @@ class Loop:
         self._num_asks = 0
         self._num_without_fitness = 0
         """Evaluations in a row that had none."""
-        self._known_failures: dict[Ticket, str] = {}
+        self._known_failures: dict[Ticket, Fail] = {}
         self._unwanted: set[Ticket] = set()
         if isinstance(pacing, Replay):
             self._known_failures, self._unwanted = decisions.failed, decisions.dropped
@@ -152,7 +152,7 @@ class Loop:
             tickets = [Ticket(number, position) for position in asked.candidates]
             self._submit(asked.evaluator, list(asked.candidates.values()), tickets, is_whole=False)
         self._begin_row()
-        while True:
+        while self._replays or not self._algorithm.finished or self._pacing.under_way:
             generation = self._algorithm.generation
             instruction = self._pacing.next(time.monotonic(), self._ground.num_workers)
             match instruction:
@@ -163,9 +163,10 @@ class Loop:
                 case Drop(tickets):
                     self._drop(tickets)
                 case None:
-                    if not self._pacing.under_way or (isinstance(self._pacing, Replay) and self._pacing.is_over):
-                        self._check_finished()
-                        return
+                    if isinstance(self._pacing, Replay) and self._pacing.is_over:
+                        break
+                    if not self._pacing.under_way:
+                        raise RuntimeError(self._nothing_to_do())
                     due = self._pacing.due
                     self._collect(None if due is None else max(0.0, due - time.monotonic()))
                     continue
@@ -175,6 +176,8 @@ class Loop:
                 if self._finish_row():
                     return
                 self._begin_row()
+        if self._row.outcomes:  # the last generation was not a whole one
+            self._finish_row()
 
     # Instructions
 
@@ -184,6 +187,8 @@ class Loop:
         tickets = [Ticket(number, position) for position in range(len(candidates))]
         self._pacing.asked(tickets, time.monotonic())
         if not tickets:
+            if not self._pacing.under_way and not self._algorithm.finished:
+                raise RuntimeError(self._nothing_to_do())
             return
         evaluator = self._algorithm.evaluator()
         self._asked[number] = _Asked(evaluator, dict(enumerate(candidates)))
@@ -206,7 +211,7 @@ class Loop:
         if left:
             self._ground.submit(number, evaluator, [each for each, _ in left], [at.position for _, at in left])
         for ticket in hopeless & self._known_failures.keys():
-            self._file_failure(ticket, self._known_failures[ticket])
+            self._file_failure(self._known_failures[ticket])
 
     def _tell(self, tickets: Sequence[Ticket]) -> None:
         told = [(ticket, self._outcomes.pop(ticket)) for ticket in tickets]
@@ -241,12 +246,11 @@ class Loop:
             del self._asked[ticket.ask]
         return candidate
 
-    def _check_finished(self) -> None:
-        if not self._algorithm.finished and not self._replays:
-            raise RuntimeError(
-                f"{type(self._algorithm).__name__} was asked for candidates and gave none, although it was told of all "
-                "that it gave before, and it does not say that it has finished"
-            )
+    def _nothing_to_do(self) -> str:
+        return (
+            f"{type(self._algorithm).__name__} was asked for candidates and gave none, although it was told of all that "
+            "it gave before, and it does not say that it has finished"
+        )
 
     # Arrivals
 
@@ -254,10 +258,12 @@ class Loop:
         for arrival in self._ground.collect(timeout_s):
             if arrival.is_test:
                 self._file_test(arrival)
-            elif isinstance(arrival.outcome, Outcome):
-                self._file(arrival.ticket, arrival.outcome)
-            else:
+            elif not isinstance(arrival.outcome, Outcome):
                 self._failed(arrival.ticket, arrival.outcome)
+            elif arrival.outcome.failure:  # the evaluator says so: it may be of the surroundings, such as a lost host
+                self._note_failure(Fail(arrival.ticket, arrival.outcome.failure, arrival.outcome.fitness))
+            else:
+                self._file(arrival.ticket, arrival.outcome)
 
     def _file(self, ticket: Ticket, outcome: Outcome) -> None:
         asked = self._asked.get(ticket.ask)
@@ -272,13 +278,16 @@ class Loop:
                 'evaluate(..., failures="worst") or failures="drop".'
             )
             raise error
-        why = f"{type(error).__name__}: {error}"
-        if not self._replays:
-            self._decisions.add(Fail(ticket, why))
-        self._file_failure(ticket, why)
+        self._note_failure(Fail(ticket, f"{type(error).__name__}: {error}"))
 
-    def _file_failure(self, ticket: Ticket, why: str) -> None:
-        self._file(ticket, Outcome(float("nan"), failure=why))
+    def _note_failure(self, failure: Fail) -> None:
+        if not self._replays:
+            self._decisions.add(failure)
+        self._file_failure(failure)
+
+    def _file_failure(self, failure: Fail) -> None:
+        fitness = float("nan") if failure.fitness is None else failure.fitness
+        self._file(failure.ticket, Outcome(fitness, failure=failure.why))
 
     def _file_test(self, arrival: Arrival) -> None:
         testing = self._row.testing

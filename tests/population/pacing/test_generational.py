@@ -55,7 +55,9 @@ def test_the_last_ones_are_carried_into_the_next_generation() -> None:
     pacing.asked(second, 1.0)
     assert pacing.under_way == [first[0], *second]
     pacing.ended(first[0], 2.0)
-    assert pacing.next(2.0, 4) == Tell((first[0],))
+    assert pacing.next(2.0, 4) is None, "or ever more would be carried"
+    pacing.ended(second[1], 3.0)
+    assert pacing.next(3.0, 4) == Tell((first[0], second[1]))
 
 
 def test_an_algorithm_that_has_nothing_to_ask_waits_for_what_is_carried() -> None:

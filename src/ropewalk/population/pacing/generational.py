@@ -27,6 +27,7 @@ class Generational:
         """Of the generation: how many evaluations have to end before the rest may be left."""
         self._began = 0.0
         self._enough_at: float | None = None
+        self._newest = -1
         self._running: dict[Ticket, None] = {}
         self._ended: list[Ticket] = []
         self._asked = False
@@ -63,8 +64,8 @@ class Generational:
         self._began = now
         share = 1.0 if isinstance(self._rule, rules.Wait) else self._rule.share
         self._running |= dict.fromkeys(tickets)
-        # Rounded up; a carried one that ends meanwhile counts as well, and is waited for if there is nothing else.
-        self._wait_for = max(-(-len(tickets) * share // 1), 1.0 if self._running else 0.0)
+        self._newest = tickets[0].ask if tickets else -1
+        self._wait_for = -(-len(tickets) * share // 1)  # rounded up
         self._look(now)
 
     def ended(self, ticket: Ticket, now: float) -> None:
@@ -74,7 +75,10 @@ class Generational:
             self._look(now)
 
     def _look(self, now: float) -> None:
-        if self._enough_at is None and len(self._ended) >= self._wait_for:
+        """Carried ones do not count, or ever more would be carried; but where nothing else is asked, one is waited for."""
+        num_of_newest = sum(ticket.ask == self._newest for ticket in self._ended)
+        has_something = bool(self._ended) or not self._running
+        if self._enough_at is None and has_something and num_of_newest >= self._wait_for:
             self._enough_at = now
 
     def state_dict(self) -> dict[str, Any]:
