@@ -17,6 +17,8 @@ from ropewalk.engines import ENGINES
 from ropewalk.exchange.compressors import COMPRESSORS
 from ropewalk.pipeline.partitioners import PARTITIONERS
 from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.population.algorithms import ALGORITHMS
+from ropewalk.population.evaluating import evaluate
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES_PAGE = (ROOT / "docs" / "engines.md").read_text()
@@ -43,6 +45,7 @@ def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
         "docs/training.md",
         "docs/multiprocessing.md",
         "docs/pipeline.md",
+        "docs/population.md",
     ],
 )
 def test_links_lead_to_files_that_are_there(document: str) -> None:
@@ -111,3 +114,21 @@ def test_the_page_on_pipelines_names_every_partitioner_and_schedule() -> None:
     text = (ROOT / "docs" / "pipeline.md").read_text()
     missing = [name for name in (*PARTITIONERS, *SCHEDULES) if f"| `{name}` |" not in text]
     assert not missing, f"docs/pipeline.md says nothing of {missing}"
+
+
+def test_the_program_of_the_page_on_populations_runs(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "population.md").read_text(), re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(r"OpenAIES: best -0\.0\d+ after \d+ generations, .* ms of the launcher for each\)", first)
+    assert re.fullmatch(r"best \[(0\.[456] ?){4}\]", second)
+
+
+def test_the_page_on_populations_names_every_algorithm_and_option() -> None:
+    text = (ROOT / "docs" / "population.md").read_text()
+    classes = {place.partition(":")[2] for place in ALGORITHMS.values()}
+    options = set(inspect.signature(evaluate).parameters)
+    missing = {name for name in classes | options if not re.search(rf"`{name}[`(=]|[`(]{name}[,=]", text)}
+    assert not missing, f"docs/population.md says nothing of {sorted(missing)}"

@@ -383,16 +383,10 @@ def _pickled(value: Any) -> bytes:
 def row_of(outcomes: Sequence[Outcome]) -> Row:
     """Mean, deviation and extremes of the fitness, all steps, and the means of values that users added."""
     fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
-    finite = fitness[np.isfinite(fitness)]
-    if not finite.size:
-        finite = fitness
-    row: Row = {
-        "steps": sum(outcome.steps for outcome in outcomes),
-        "mean": float(finite.mean()),
-        "std": float(finite.std()),
-        "min": float(finite.min()),
-        "max": float(finite.max()),
-    }
+    row: Row = {"steps": sum(outcome.steps for outcome in outcomes)}
+    with np.errstate(invalid="ignore"):  # infinities are a fitness, and have no mean distance
+        row |= {"mean": float(fitness.mean()), "std": float(fitness.std())}
+    row |= {"min": float(fitness.min()), "max": float(fitness.max())}
     values: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, value in outcome.values.items():
