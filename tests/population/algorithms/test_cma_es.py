@@ -99,6 +99,13 @@ def test_infinite_fitnesses_are_the_worst_and_the_best() -> None:
     assert np.allclose(algorithm.incumbent(), 1, atol=0.2)
 
 
+def test_nothing_but_infinite_fitnesses_is_nothing_to_go_on_for() -> None:
+    algorithm = CMAES(3, population=8)
+    for _ in range(30):
+        algorithm.tell(algorithm.ask(8), [Outcome(-math.inf)] * 8)
+    assert algorithm.finished
+
+
 def test_bounds_hold() -> None:
     algorithm = CMAES(np.full(3, 0.2), bounds=[(-1, 0.5)] * 3, sigma=1.0)
     run(algorithm, sphere, 40)

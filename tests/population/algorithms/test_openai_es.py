@@ -199,7 +199,9 @@ def test_observations_are_normalised_by_what_was_seen_before_this_generation() -
         return sphere(x, trial)
 
     algorithm = small(observation_shape=(2,), observation_share=1.0)
+    first = algorithm.evaluator().observations
     run(algorithm, look, 2)
+    assert first is not None and first.count < 1  # what was given out stays as it was
     assert all(each.tolist() == [3.0, -10.0] for each in seen[:16])  # nothing known yet; clipped
     assert all(abs(each[0]) < 0.3 for each in seen[16:])  # it is the mean now
     assert small().evaluator().observations is None
