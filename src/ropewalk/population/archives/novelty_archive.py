@@ -1,0 +1,91 @@
+"""Behaviours that were seen before, and how far a behaviour is from the nearest of them.
+
+Lehman, Stanley: Abandoning Objectives: Evolution through the Search for Novelty Alone, 2011
+(https://doi.org/10.1162/EVCO_a_00025), equation 1; Conti et al.: Improving Exploration in Evolution Strategies for Deep
+Reinforcement Learning via a Population of Novelty-Seeking Agents, 2018 (https://arxiv.org/abs/1712.06560), section 3.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: Differences that are in memory at a time, 8 MB of them.
+_DIFFERENCES = 1 << 20
+
+
+class NoveltyArchive:
+    """Behaviours, oldest first.
+
+    Args:
+        k: how many nearest neighbours novelty is the mean distance to.
+        capacity: how many behaviours; the oldest leave. None for all that were ever added.
+    """
+
+    def __init__(self, k: int = 10, capacity: int | None = None) -> None:
+        if k < 1:
+            raise ValueError(f"k must be at least 1 nearest neighbour, not {k}")
+        if capacity is not None and capacity < k:
+            raise ValueError(f"capacity must be at least k = {k} behaviours, not {capacity}")
+        self.k, self.capacity = k, capacity
+        self._behaviours: Floats = np.zeros((0, 0))
+
+    def __len__(self) -> int:
+        return len(self._behaviours)
+
+    @property
+    def behaviours(self) -> Floats:
+        """All of them, a row each; do not change it."""
+        return self._behaviours
+
+    def add(self, behaviour: Floats) -> None:
+        """Add one.
+
+        Raises:
+            ValueError: it has another length than those before.
+        """
+        row = np.asarray(behaviour, np.float64).reshape(1, -1)
+        self._check(row)
+        kept = self._behaviours if len(self) else np.zeros((0, row.shape[1]))
+        if self.capacity is not None:
+            kept = kept[max(0, len(kept) + 1 - self.capacity) :]
+        self._behaviours = np.concatenate([kept, row])
+
+    def novelty(self, behaviours: Floats) -> Floats:
+        """The mean distance of each row to the `k` nearest in the archive, or to all while there are fewer; 0 for none.
+
+        Raises:
+            ValueError: they have another length than those in the archive.
+        """
+        rows = np.asarray(behaviours, np.float64)
+        if not len(self) or not len(rows):
+            return np.zeros(len(rows))
+        self._check(rows)
+        step = max(1, _DIFFERENCES // self._behaviours.size)
+        return np.concatenate([self._novelty(rows[at : at + step]) for at in range(0, len(rows), step)])
+
+    def _novelty(self, rows: Floats) -> Floats:
+        differences = rows[:, None, :] - self._behaviours[None, :, :]
+        distances = np.sqrt(np.square(differences, out=differences).sum(-1))
+        if len(self) > self.k:
+            distances = np.partition(distances, self.k - 1)[:, : self.k]
+        return np.sort(distances).mean(-1)  # sorted: what partition leaves in which order is its own affair
+
+    def _check(self, rows: Floats) -> None:
+        if len(self) and rows.shape[1] != self._behaviours.shape[1]:
+            raise ValueError(
+                f"a behaviour of {rows.shape[1]} numbers does not compare with those of {self._behaviours.shape[1]} "
+                "that are in the archive; let the fitness function return behaviours of one length"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The behaviours."""
+        return {"behaviours": self._behaviours}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` was taken from."""
+        self._behaviours = np.array(state["behaviours"], np.float64)
