@@ -1,4 +1,4 @@
-"""Numbered candidates on their way: asked, told in any grouping and order, late, or missing for good. Pure.
+"""Numbered candidates on their way: asked, told in any grouping and order, late, or missing for good.
 
     asked ▕ 0 1 2 3 ▏ 4 5 6 7 ▏ 8 9 … ▶       a bar for each step: what was asked before is stale behind it
     told      ■   ■   ■ □ ■ ■   ■            a batch: `population` of them, no older than `max_age` steps
@@ -10,6 +10,7 @@ is the same, the parameters have moved by a few steps.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.weighted_sum import Numbers
 
@@ -139,3 +141,43 @@ class NumberedCandidates:
                 state["candidates"], state["fitnesses"], state["observations"], strict=True
             )
         ]
+
+
+class NumberedAlgorithm(Algorithm[int]):
+    """Learns from batches of numbered candidates.
+
+    It takes a step in `tell` as soon as it was told of `population` candidates, or of fewer if the others were dropped;
+    and before it gives a whole new generation out, of what there is.
+
+    Args:
+        population: as of `Algorithm`.
+        seed: as of `Algorithm`.
+        max_age: use results of parameters that are so many steps old.
+    """
+
+    def __init__(self, population: int, seed: int, max_age: int) -> None:
+        super().__init__(population, seed)
+        self._numbered = NumberedCandidates(population, max_age)
+
+    @abstractmethod
+    def _learn(self, batch: Batch) -> None:
+        """Take a step; the batch is not empty."""
+
+    def ask(self, n: int) -> range:
+        if n >= self.population and not self._numbered.is_empty:
+            self._step()  # some were carried over or are missing
+        return self._numbered.ask(n)
+
+    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        self._numbered.tell(candidates, outcomes)
+        if self._numbered.is_full:
+            self._step()
+
+    def drop(self, candidates: Sequence[int]) -> None:
+        self._numbered.drop(candidates)
+        if self._numbered.is_full:
+            self._step()
+
+    def _step(self) -> None:
+        self._learn(self._numbered.take())
+        self.generation += 1

@@ -14,28 +14,22 @@ that this would cancel. Unlike there, equal fitnesses share a rank, and results 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.numbered import Batch, NumberedCandidates
+from ropewalk.population.numbered import Batch, NumberedAlgorithm
 from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.optimizers import Optimizer, make_optimizer
-from ropewalk.population.outcome import Outcome
 from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table, weights_of_draws
 from ropewalk.population.ranks import shaping as shaping_called
 from ropewalk.population.weighted_sum import Draws, Vector, weighted_sum
 
 
-class OpenAIES(Algorithm[int]):
+class OpenAIES(NumberedAlgorithm):
     """Evolution strategies in which numbers and fitnesses travel.
-
-    It takes a step in `tell` as soon as it was told of `population` candidates, or of fewer if the others were dropped;
-    and before it gives a whole new generation out, of what there is.
 
     Args:
         initial: parameters to start from, or how many: then zeros.
@@ -71,7 +65,7 @@ class OpenAIES(Algorithm[int]):
         noise: NoiseTable | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(population, seed)
+        super().__init__(population, seed, max_age)
         if mirrored and population % 2:
             raise ValueError(f"population must be even if mirrored, not {population}")
         if not sigma > 0:
@@ -93,29 +87,12 @@ class OpenAIES(Algorithm[int]):
         dim = self.parameters.size
         self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
         self._draws.table.index(seed, 0, dim)  # says so if the table is too small
-        self._numbered = NumberedCandidates(population, max_age)
         self._evaluator: Perturbed | None = None
         self._figures: dict[str, float] = {}
 
-    def ask(self, n: int) -> range:
-        if n >= self.population and not self._numbered.is_empty:
-            self._step()  # some were carried over or are missing
-        return self._numbered.ask(n)
-
-    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        self._numbered.tell(candidates, outcomes)
-        if self._numbered.is_full:
-            self._step()
-
-    def drop(self, candidates: Sequence[int]) -> None:
-        """These will not be told."""
-        self._numbered.drop(candidates)
-        if self._numbered.is_full:
-            self._step()
-
     def evaluator(self) -> Perturbed:
         if self._evaluator is None:
-            seen = copy.copy(self._observations)  # it adds in place no array, only the count
+            seen = copy.copy(self._observations)  # which goes on counting; it changes no array in place
             self._evaluator = Perturbed(
                 self.parameters, self.sigma, self._draws, mirrored=self.mirrored, observations=seen
             )
@@ -129,8 +106,7 @@ class OpenAIES(Algorithm[int]):
         """Of the last step: norm of the gradient, of the change over that of the parameters, share of stale results."""
         return self._figures
 
-    def _step(self) -> None:
-        batch = self._numbered.take()
+    def _learn(self, batch: Batch) -> None:
         gradient = self._gradient(batch)
         if self.weight_decay:
             gradient -= np.float32(self.weight_decay) * self.parameters
@@ -140,7 +116,6 @@ class OpenAIES(Algorithm[int]):
             for collected in batch.observations:
                 self._observations.add(collected)
         self._evaluator = None
-        self.generation += 1
         change = float(np.linalg.norm(self.parameters - before)) / max(float(np.linalg.norm(before)), 1e-12)
         self._figures = {
             "gradient_norm": float(np.linalg.norm(gradient)),

@@ -14,26 +14,21 @@ and fitnesses travel. The mean is float64 here and float32 on its way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.numbered import NumberedCandidates
-from ropewalk.population.outcome import Outcome
+from ropewalk.population.numbered import Batch, NumberedAlgorithm
 from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table
 from ropewalk.population.ranks import log_utilities
 from ropewalk.population.weighted_sum import Draws, weighted_sums
 
 
-class SNES(Algorithm[int]):
+class SNES(NumberedAlgorithm):
     """Separable natural evolution strategies.
-
-    It takes its steps when `OpenAIES` does.
 
     Args:
         initial: mean to start from, or the number of parameters: then zeros.
@@ -60,7 +55,7 @@ class SNES(Algorithm[int]):
     ) -> None:
         self.mean = start_parameters(initial).astype(np.float64)
         dim = self.mean.size
-        super().__init__(4 + int(3 * math.log(dim)) if population is None else population, seed)
+        super().__init__(4 + int(3 * math.log(dim)) if population is None else population, seed, max_age)
         if self.population < 2:
             raise ValueError(f"population must be at least 2, not {self.population}: utilities compare")
         self.widths: NDArray[np.float64] = np.broadcast_to(np.asarray(sigma, np.float64), (dim,)).copy()
@@ -75,25 +70,8 @@ class SNES(Algorithm[int]):
                 raise ValueError(f"{name} must be above 0, not {rate}")
         self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
         self._draws.table.index(seed, 0, dim)  # says so if the table is too small
-        self._numbered = NumberedCandidates(self.population, max_age)
         self._evaluator: Perturbed | None = None
         self._figures: dict[str, float] = {}
-
-    def ask(self, n: int) -> range:
-        if n >= self.population and not self._numbered.is_empty:
-            self._step()
-        return self._numbered.ask(n)
-
-    def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        self._numbered.tell(candidates, outcomes)
-        if self._numbered.is_full:
-            self._step()
-
-    def drop(self, candidates: Sequence[int]) -> None:
-        """These will not be told."""
-        self._numbered.drop(candidates)
-        if self._numbered.is_full:
-            self._step()
 
     def evaluator(self) -> Perturbed:
         if self._evaluator is None:
@@ -109,15 +87,13 @@ class SNES(Algorithm[int]):
         """The mean width, and the share of stale results in the last step."""
         return self._figures
 
-    def _step(self) -> None:
-        batch = self._numbered.take()
+    def _learn(self, batch: Batch) -> None:
         utilities = log_utilities(batch.fitnesses).astype(np.float32)
         [(of_mean, of_squares)] = weighted_sums(self._draws, [(batch.candidates, utilities)], self.map, squares=True)
         # Utilities sum to 0, so the 1 of z² - 1 falls away.
         self.mean = self.mean + self.learning_rate * self.widths * of_mean
         self.widths = self.widths * np.exp(self.width_learning_rate / 2 * of_squares.astype(np.float64))
         self._evaluator = None
-        self.generation += 1
         self._figures = {"sigma": float(self.widths.mean()), "stale": batch.stale}
 
     def state_dict(self) -> dict[str, Any]:
