@@ -21,6 +21,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -45,7 +46,8 @@ SPACE = {
 @cache  # once in each worker
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Images from 0 to 1 with their classes, in three parts that are the same everywhere."""
-    images, classes = load_digits(return_X_y=True)
+    bunch: Any = load_digits()
+    images, classes = np.asarray(bunch.data), np.asarray(bunch.target)
     order = np.random.default_rng(0).permutation(len(images))
     parts = np.split(order, [1078, 1437])
     return {
