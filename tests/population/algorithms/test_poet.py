@@ -156,13 +156,14 @@ def test_it_goes_on_from_a_state_in_the_middle_of_any_round(phase: Phase, tmp_pa
     while poet.state_dict()["phase"] != phase.value:
         play_round(poet)
     asked = poet.ask(5)
-    poet.tell(asked[:3], outcomes(poet, asked[:3]))
+    poet.tell(asked[:1], outcomes(poet, asked[:1]))
+    assert poet.state_dict()["phase"] == phase.value
     assert is_plain(poet.state_dict())
     write_state(tmp_path / "state", poet.state_dict())
     again.load_state_dict(read_state(tmp_path / "state"))
     assert again.population == poet.population
     for each in (poet, again):
-        each.tell(asked[3:], outcomes(each, asked[3:]))
+        each.tell(asked[1:], outcomes(each, asked[1:]))
         play(each, 15)
     assert same_state(again.state_dict(), poet.state_dict())
     assert again.lineage == poet.lineage and again.figures() == poet.figures()
@@ -204,6 +205,13 @@ def test_an_agent_that_is_better_elsewhere_moves_there_as_it_is_or_fine_tuned(tu
     came = [pair.parameters.tobytes() for pair in poet.pairs]
     there = [row.tobytes() for row in (proposals if tuned else own.values())]
     assert all(agent in there for agent in came) and {niche["sigma"] for niche in poet.state_dict()["niches"]} == {0.3}
+
+
+def test_an_agent_that_is_as_good_elsewhere_stays() -> None:
+    poet = play(busy(), 9)
+    num = len(poet.lineage.transfers)
+    play(poet, 10, lambda *_: 100.0)
+    assert len(poet.lineage.transfers) == num
 
 
 @pytest.mark.parametrize("step", [50.0, 1e-4], ids=["too hard", "too easy"])
