@@ -76,6 +76,14 @@ def test_a_loaded_run_goes_on_as_the_unbroken_one(kind: dict[str, Any]) -> None:
     assert not same_state(saved, one.state_dict())
 
 
+def test_what_lay_in_memory_is_not_in_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[Any] = []
+    for found in (1.0, float("nan")):
+        monkeypatch.setattr(np, "empty", lambda shape, found=found: np.full(shape, found))  # as the library asks for it
+        states.append(CMAES(4, population=8, seed=1).state_dict())
+    assert same_state(*states)
+
+
 def test_what_is_missing_is_asked_anew_and_what_is_too_much_waits() -> None:
     algorithm = CMAES(3, population=8)
     candidates, outcomes = ask_and_evaluate(algorithm, sphere)

@@ -76,6 +76,7 @@ class CMAES(Algorithm[Parameters]):
             self._library = CMA(
                 mean, sigma, bounds=limits, seed=seed, population_size=self.population, lr_adapt=adapt_learning_rate
             )
+        self._library._funhist_values[:] = 0.0  # the library leaves what was in memory, and states would differ by it
         self._adapt_learning_rate = adapt_learning_rate
         self._told: list[tuple[Parameters, float]] = []
 
