@@ -120,7 +120,10 @@ class MAPElites(Algorithm[Floats]):
             solutions, results = zip(*told, strict=True)
             fitnesses = [outcome.fitness for outcome in results]
             behaviours = [outcome.behaviour for outcome in results]
-            self._changes = self.archive.add(np.stack(solutions), fitnesses, np.stack(behaviours))
+            if self._num_told % self.population == 0:
+                self._changes = (0, 0)
+            taken, replaced = self.archive.add(np.stack(solutions), fitnesses, np.stack(behaviours))
+            self._changes = (self._changes[0] + taken, self._changes[1] + replaced)
         self._num_told += len(candidates)
         self.generation = self._num_told // self.population
 
@@ -130,7 +133,7 @@ class MAPElites(Algorithm[Floats]):
         return None if best is None else self.archive.solutions[best].copy()
 
     def figures(self) -> dict[str, float]:
-        """QD score, coverage, number and greatest fitness of elites, and what the last tell changed."""
+        """QD score, coverage, number and greatest fitness of elites, and what the last generation changed."""
         taken, replaced = self._changes
         best = self.archive.best
         return {
