@@ -39,7 +39,7 @@ def arrived(outcome: Outcome) -> bool:
 
 
 def walk(parameters: np.ndarray) -> Outcome:
-    """Walks until it is at the goal or time is up, along walls where they are in the way; how near it ends, and where."""
+    """Walks until it is at the goal or time is up, along walls that are in the way; how near it ends, and where."""
     right_x, right_y, right, down_x, down_y, down = parameters.tolist()
     x, y = START
     for _ in range(_STEPS):
