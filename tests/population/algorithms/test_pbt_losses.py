@@ -23,7 +23,7 @@ from tests.population.algorithms.surrogate import SPACE, train_with_noise
 from tests.population.neighbours import lose_host, session_of_neighbours
 
 
-def best_state(run: Run[Any]) -> Any:
+def best_state(run: Run) -> Any:
     assert run.best is not None
     return run.best.state
 
@@ -44,7 +44,10 @@ class WatchesAgents(PBT):
         super().tell(candidates, outcomes)
 
 
-def test_members_start_anew_if_all_that_was_held_is_lost() -> None:
+def test_members_start_anew_if_all_that_was_held_is_lost_and_so_they_do_in_a_replay() -> None:
+    def make() -> PBT:
+        return PBT(SPACE, population=3, interval=2, burn_in=4, synchronous=True)
+
     def lose_all(generation: int, **row: float) -> None:
         if generation == 2:
             depots = [each for each in psutil.Process().children(recursive=True) if "depot" in each.name()]
@@ -52,10 +55,12 @@ def test_members_start_anew_if_all_that_was_held_is_lost() -> None:
             depots[0].kill()
 
     with rw.Pool(2) as pool:
-        algorithm = PBT(SPACE, population=3, interval=2, burn_in=10**9, synchronous=True)
-        run = evaluate(algorithm, train_with_noise, pool, generations=5, report=lose_all, progress=False)
-        assert [mutation.reason for mutation in algorithm.mutations].count("restart") == 3
-        assert run.best.steps == 4 and best_state(run).shape == (2,)
+        run = evaluate(make(), train_with_noise, pool, generations=5, report=lose_all, progress=False)
+        assert [mutation.reason for mutation in run.algorithm.mutations].count("restart") == 3
+        assert run.best.steps == 4
+        again = evaluate(make(), train_with_noise, replay=run.decisions, progress=False)
+        assert again.algorithm.mutations == run.algorithm.mutations
+        assert np.array_equal(best_state(again), best_state(run))
 
 
 @pytest.mark.soak  # four agents and their workers, each with TLS

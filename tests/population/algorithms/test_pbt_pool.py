@@ -69,7 +69,7 @@ class TrainAndDieTwice:
         return score
 
 
-def best_state(run: Run[Any]) -> Any:
+def best_state(run: Run) -> Any:
     assert run.best is not None
     return run.best.state
 
