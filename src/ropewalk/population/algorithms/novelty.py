@@ -216,7 +216,7 @@ class NoveltyES(Algorithm[int]):
             "share": self.share,
             "gradient_norm": float(np.linalg.norm(gradient)),
             "stale": self._skipped / (self._skipped + len(self._told)),
-        } | ({"best": self._best[0]} if self._best else {})
+        } | ({"best_centre": self._best[0]} if self._best else {})
         self.generation += 1
         self._told, self._num_perturbed, self._dropped, self._skipped = [], 0, 0, 0
         self._plan = self._planned()
