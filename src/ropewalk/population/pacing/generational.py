@@ -28,6 +28,8 @@ class Generational:
         self._began = 0.0
         self._enough_at: float | None = None
         self._newest = -1
+        """The number of the ask, and how many of it have ended."""
+        self._num_of_newest = 0
         self._running: dict[Ticket, None] = {}
         self._ended: list[Ticket] = []
         self._asked = False
@@ -65,6 +67,7 @@ class Generational:
         share = 1.0 if isinstance(self._rule, rules.Wait) else self._rule.share
         self._running |= dict.fromkeys(tickets)
         self._newest = tickets[0].ask if tickets else -1
+        self._num_of_newest = 0
         self._wait_for = -(-len(tickets) * share // 1)  # rounded up
         self._look(now)
 
@@ -72,13 +75,13 @@ class Generational:
         if ticket in self._running:
             del self._running[ticket]
             self._ended.append(ticket)
+            self._num_of_newest += ticket.ask == self._newest
             self._look(now)
 
     def _look(self, now: float) -> None:
         """Carried ones do not count, or ever more would be carried; but where nothing else is asked, one is waited for."""
-        num_of_newest = sum(ticket.ask == self._newest for ticket in self._ended)
         has_something = bool(self._ended) or not self._running
-        if self._enough_at is None and has_something and num_of_newest >= self._wait_for:
+        if self._enough_at is None and has_something and self._num_of_newest >= self._wait_for:
             self._enough_at = now
 
     def state_dict(self) -> dict[str, Any]:

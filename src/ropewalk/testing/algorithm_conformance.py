@@ -1,0 +1,166 @@
+"""What every population method has to do, as a suite that any algorithm can be put through.
+
+    class TestMine(AlgorithmConformance):          # pytest runs its methods; pytest is not needed to import this
+        def make_algorithm(self) -> Algorithm:
+            return Mine(population=8, seed=1)
+
+The laws are those of `population.algorithm`: everything is decided by the seed and by what is told, in that order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import unittest
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.evaluating import Mode, Run, evaluate
+from ropewalk.population.outcome import Outcome, outcome_of
+from ropewalk.population.state_file import pack_state, unpack_state
+from ropewalk.population.trial import Trial
+
+
+class AlgorithmConformance:
+    """The suite. Subclass it, say how your algorithm is made, and let pytest or a loop over `all_tests()` run it."""
+
+    #: Generations that are gone through.
+    generations: int = 3
+    #: Ways in which it can be run.
+    modes: tuple[Mode, ...] = ("generation", "steady")
+    #: Whether it gives as good as the same result when told of a generation in several pieces, in order.
+    takes_pieces: bool = True
+
+    def make_algorithm(self) -> Algorithm[Any]:
+        """A small algorithm, always the same."""
+        raise NotImplementedError("say how your algorithm is made: override make_algorithm()")
+
+    def fitness(self, *arguments: Any) -> float | Outcome:
+        """A fitness function for it; the last argument is the trial. By default: near 1 is good, in any dimension."""
+        x, trial = np.asarray(arguments[0], np.float64), arguments[-1]
+        return Outcome(-float(np.sum((x - 1) ** 2)) + 0.01 * float(trial.rng.normal()), behaviour=x[:2])
+
+    def make_again(self, algorithm: Algorithm[Any]) -> Algorithm[Any]:
+        """The same algorithm, made in another process from what the first one left; override it if that is in files."""
+        return self.make_algorithm()
+
+    def state_of(self, algorithm: Algorithm[Any]) -> bytes:
+        """What has to be equal where two runs are; override it if `state_dict` names something of its surroundings."""
+        return pack_state(algorithm.state_dict())
+
+    @classmethod
+    def all_tests(cls) -> unittest.TestSuite:
+        """The suite for unittest, for where pytest is not at hand."""
+        names = [name for name in dir(cls) if name.startswith("test_")]
+        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
+
+    def test_a_run_follows_from_its_seed_on_any_pool(self) -> None:
+        """The order in which evaluations end is nothing that a generation depends on."""
+        here = self._run()
+        assert here.evaluations > 0 and here.algorithm.generation >= self.generations
+        with ThreadPoolExecutor(3) as threads:
+            self._assert_same(self._run(pool=threads), here)
+
+    def test_a_log_is_repeated(self) -> None:
+        """In every mode; in steady state the order in which evaluations end decides, and is in the log."""
+        for mode in self.modes:
+            with ThreadPoolExecutor(3) as threads:
+                run = self._run(pool=threads, mode=mode)
+            algorithm = self.make_algorithm()
+            self._assert_same(evaluate(algorithm, self._fitness(algorithm), replay=run.decisions), run)
+
+    def test_it_goes_on_from_its_state(self) -> None:
+        """Between generations, through a file, into an object that was made anew."""
+        one = self.make_algorithm()
+        self._generation(one, 0)
+        state = unpack_state(pack_state(one.state_dict()), "the state")
+        again = self.make_again(one)
+        again.load_state_dict(state)
+        for number in range(1, self.generations):
+            if one.finished:
+                break
+            assert self._generation(one, number) == self._generation(again, number)
+        assert self.state_of(one) == self.state_of(again)
+        assert one.figures() == again.figures() and one.generation == again.generation
+
+    def test_candidates_and_evaluators_travel(self) -> None:
+        """What a worker gets by pickle gives the same outcome, and does not change the algorithm here."""
+        algorithm = self.make_algorithm()
+        candidates, evaluator = list(algorithm.ask(algorithm.population)), algorithm.evaluator()
+        before = self.state_of(algorithm)
+        sent = pickle.loads(pickle.dumps((evaluator, candidates)))  # noqa: S301  # our own bytes
+        for number, (candidate, copy) in enumerate(zip(candidates, sent[1], strict=True)):
+            here = evaluator(self._fitness(algorithm), candidate, Trial(number))
+            there = sent[0](self._fitness(algorithm), copy, Trial(number))
+            assert here.fitness == there.fitness, (
+                f"candidate {number} is worth {here.fitness}, and {there.fitness} there"
+            )
+        assert self.state_of(algorithm) == before
+
+    def test_pieces_are_as_good_as_a_whole(self) -> None:
+        """A generation that is told one by one, in order."""
+        if not self.takes_pieces:
+            return
+        whole, pieces = self.make_algorithm(), self.make_algorithm()
+        for number in range(self.generations):
+            if whole.finished:
+                break
+            self._generation(whole, number)
+            told = self._evaluated(pieces, number)
+            for candidate, outcome in told:
+                pieces.tell([candidate], [outcome])
+        assert self.state_of(whole) == self.state_of(pieces)
+
+    def test_candidates_may_be_missing_for_good(self) -> None:
+        """Stragglers, or evaluations that failed: one in four is dropped, and the run goes on."""
+        algorithm = self.make_algorithm()
+        for number in itertools.count():
+            if algorithm.finished or algorithm.generation >= self.generations:
+                break
+            assert number < 20 * self.generations, f"{algorithm.generation} generations after {number} asks"
+            told = self._evaluated(algorithm, number)
+            algorithm.drop([candidate for at, (candidate, _) in enumerate(told) if at % 4 == 1])
+            kept = [each for at, each in enumerate(told) if at % 4 != 1]
+            algorithm.tell([candidate for candidate, _ in kept], [outcome for _, outcome in kept])
+
+    def test_figures_are_numbers(self) -> None:
+        """They are columns of a table, and names that rows have already are not taken."""
+        run = self._run()
+        for name, value in run.algorithm.figures().items():
+            assert isinstance(value, int | float), f"{name} is {value!r}"
+            assert name not in ("generation", "evaluations", "steps", "mean", "std", "min", "max", "best", "test"), name
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _fitness(self, algorithm: Algorithm[Any]) -> Any:
+        """As `evaluate` wants it: with as many parameters as the evaluator gives arguments, and the trial."""
+        if algorithm.evaluator().num_arguments == 2:
+            return lambda x, y, trial: self.fitness(x, y, trial)
+        return lambda x, trial: self.fitness(x, trial)
+
+    def _run(self, **options: Any) -> Run:
+        algorithm = self.make_algorithm()
+        return evaluate(algorithm, self._fitness(algorithm), generations=self.generations, **options)
+
+    def _evaluated(self, algorithm: Algorithm[Any], number: int) -> list[tuple[Any, Outcome]]:
+        candidates, evaluator = algorithm.ask(algorithm.population), algorithm.evaluator()
+        told: list[tuple[Any, Outcome]] = []
+        for position, candidate in enumerate(candidates):
+            trial = Trial(1000 * number + position, observations=evaluator.observations)
+            outcome = outcome_of(evaluator(self._fitness(algorithm), candidate, trial))
+            outcome.observations = trial.collected
+            told.append((candidate, outcome))
+        return told
+
+    def _generation(self, algorithm: Algorithm[Any], number: int) -> Sequence[float]:
+        told = self._evaluated(algorithm, number)
+        algorithm.tell([candidate for candidate, _ in told], [outcome for _, outcome in told])
+        return [outcome.fitness for _, outcome in told]
+
+    def _assert_same(self, one: Run, other: Run) -> None:
+        assert self.state_of(one.algorithm) == self.state_of(other.algorithm)
+        assert one.evaluations == other.evaluations
