@@ -35,7 +35,7 @@ REPRODUCTION = Reproduction(every=5, children=8, capacity=6)
 
 def islands(seed: int = 0, **arguments: Any) -> POET:
     arguments = {"learning": LEARNING, "reproduction": REPRODUCTION, "transfer_every": 5} | arguments
-    return POET(2, Islands(), table=TABLE, seed=seed, **arguments)
+    return POET(2, Islands(), noise=TABLE, seed=seed, **arguments)
 
 
 def busy(seed: int = 0) -> POET:
@@ -73,7 +73,7 @@ def test_learning_there_from_the_start_is_in_vain() -> None:
         def initial(self) -> list[float]:
             return [4.5, 0.0]
 
-    poet = play(POET(2, Far(), learning=LEARNING, table=TABLE), 60)
+    poet = play(POET(2, Far(), learning=LEARNING, noise=TABLE), 60)
     assert poet.pairs[0].score == 0 and not poet.pairs[0].parameters.any()
 
 
@@ -217,7 +217,7 @@ def test_an_agent_that_is_as_good_elsewhere_stays() -> None:
 @pytest.mark.parametrize("step", [50.0, 1e-4], ids=["too hard", "too easy"])
 def test_children_that_are_too_hard_or_too_easy_are_not_admitted(step: float) -> None:
     reproduction = Reproduction(every=2, at_score=0, least_score=20, most_score=280)
-    poet = POET(2, Islands(step=step), learning=LEARNING, reproduction=reproduction, table=TABLE)
+    poet = POET(2, Islands(step=step), learning=LEARNING, reproduction=reproduction, noise=TABLE)
     play(poet, 12)
     assert len(poet.pairs) == 1
     assert poet.ask(0).start > 12 * 17 + 4 * 8  # they were tried

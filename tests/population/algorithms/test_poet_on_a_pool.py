@@ -27,7 +27,7 @@ GENERATIONS = 10
 def busy() -> POET:
     learning = Learning(pairs=3, sigma=0.3, learning_rate=0.1, weight_decay=0)
     reproduction = Reproduction(every=2, children=4, capacity=3)
-    return POET(2, Islands(), learning=learning, reproduction=reproduction, transfer_every=3, table=NoiseTable(2**14))
+    return POET(2, Islands(), learning=learning, reproduction=reproduction, transfer_every=3, noise=NoiseTable(2**14))
 
 
 def noisy(parameters: Any, island: list[float], trial: Trial) -> float:
@@ -61,7 +61,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> Run[POET]:
+def alone() -> Run:
     return evaluate(busy(), noisy, generations=GENERATIONS, test=Test(2, every=5))
 
 
@@ -72,7 +72,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, alone: Run[POET]) -> None:
+def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, alone: Run) -> None:
     follow, pids = Noting(), set[int]()
 
     def report(generation: int, **row: float) -> None:
@@ -92,9 +92,7 @@ def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, 
     assert run.best.score == alone.best.score and run.best_fitness == alone.best_fitness
 
 
-def test_a_run_of_niches_goes_on_from_its_checkpoint(
-    threads: ThreadPoolExecutor, alone: Run[POET], tmp_path: Path
-) -> None:
+def test_a_run_of_niches_goes_on_from_its_checkpoint(threads: ThreadPoolExecutor, alone: Run, tmp_path: Path) -> None:
     for generations in (4, 7, GENERATIONS):
         where = threads if generations == 7 else None
         run = evaluate(busy(), noisy, where, generations=generations, test=Test(2, every=5), checkpoint=tmp_path)

@@ -71,7 +71,7 @@ class POET(Algorithm[int]):
         reproduction: which environments have children, and which of those are admitted.
         episodes: evaluations for a score; their mean counts.
         transfer_every: iterations between attempts to transfer agents.
-        table: of noise; by default one that is large enough.
+        noise: the table that noise is taken from; by default one that is large enough.
         seed: decides everything that is random here.
     """
 
@@ -84,7 +84,7 @@ class POET(Algorithm[int]):
         reproduction: Reproduction | None = None,
         episodes: int = 1,
         transfer_every: int = 25,
-        table: NoiseTable | None = None,
+        noise: NoiseTable | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(1, seed)
@@ -103,7 +103,7 @@ class POET(Algorithm[int]):
         self._space = space
         self._episodes = episodes
         self._transfer_every = transfer_every
-        self._draws = Draws(table or usual_table(len(start)), seed, len(start))
+        self._draws = Draws(noise or usual_table(len(start)), seed, len(start))
         self._weigh = shaping(self.learning.shaping)
 
         self.lineage = Lineage()
