@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,7 +91,7 @@ def test_the_order_in_which_blocks_are_summed_changes_no_bit() -> None:
     assert np.array_equal(weighted_sum(DRAWS, numbers, weights, backwards), weighted_sum(DRAWS, numbers, weights))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pool() -> Iterator[rw.Pool]:
     with rw.Pool(1) as pool:
         yield pool
@@ -104,6 +109,24 @@ def test_any_number_of_workers_gives_the_bits_of_this_process(pool: rw.Pool) -> 
         pool.resize(workers)
         for map in maps:
             assert np.array_equal(weighted_sum(DRAWS, numbers, weights, map), here)
+
+
+def dying_once(folder: Path, function: Any, task: Any) -> Any:
+    """The first worker that comes here is killed."""
+    with contextlib.suppress(FileExistsError):
+        (folder / "died").touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(task)
+
+
+def test_a_worker_that_dies_while_it_sums_changes_no_bit(pool: rw.Pool, tmp_path: Path) -> None:
+    numbers, weights = of(1000)
+
+    def on_pool(function: Any, tasks: Any) -> list[Any]:
+        return pool.map(partial(dying_once, tmp_path, function), tasks, chunksize=1)
+
+    assert np.array_equal(weighted_sum(DRAWS, numbers, weights, on_pool), weighted_sum(DRAWS, numbers, weights))
+    assert pool.status().num_deaths == 1
 
 
 def test_a_draw_is_the_same_slice_of_a_table_of_the_same_seed() -> None:
