@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from pickle import PickleBuffer
 
 import pytest
 
 import ropewalk
+from ropewalk.pool.messages import CallKind
+from ropewalk.pool.results import Batch, MapResult
 
 
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
@@ -37,8 +42,37 @@ def wait_for_file(path: str) -> str:
     return path
 
 
+def wait_at_five(path: str, number: int) -> int:
+    if number == 5:
+        wait_for_file(path)
+    return number
+
+
 def size_of(data: object) -> int:
     return len(memoryview(data))  # type: ignore[arg-type]
+
+
+def square_at_second_try(log: str, number: int) -> int:
+    """Note that it was begun; every fiftieth kills its worker the first time, with results of others in its page."""
+    with open(log, "a") as file:
+        file.write(f"{number}\n")
+    if number % 50 == 49:
+        with open(log) as file:
+            if file.read().split().count(str(number)) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+class PatientMap(MapResult[int]):
+    patient = True
+
+    def __init__(self, num_tasks: int) -> None:
+        super().__init__(num_tasks, None, None, lambda call: call())
+        self.accepted: list[int] = []
+
+    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+        self.accepted += range(first, first + count)
+        super().accept(first, count, batch, offset)
 
 
 @pytest.fixture
@@ -101,3 +135,26 @@ def test_what_a_cancelled_map_had_in_memory_is_given_back(gate: str) -> None:
             results.get(timeout=10)
         pool.join()
         assert num_argument_files() == before
+
+
+def test_results_that_wait_for_the_end_of_a_patient_unit_survive_their_worker(tmp_path: Path) -> None:
+    num_tasks = 400
+    with ropewalk.Pool(2) as pool:
+        job = PatientMap(num_tasks)
+        units = [range(at, at + 100) for at in range(0, num_tasks, 100)]
+        pool.start_job(job, partial(square_at_second_try, f"{tmp_path}/log"), units, CallKind.ONE)
+        assert job.get(30) == [number**2 for number in range(num_tasks)]
+    assert sorted(job.accepted) == [*range(num_tasks)], "one was answered twice"
+    begun = Counter(int(line) for line in (tmp_path / "log").read_text().split())
+    assert all(begun[number] == (2 if number % 50 == 49 else 1) for number in range(num_tasks)), "a result was lost"
+
+
+def test_what_a_patient_worker_has_not_begun_is_taken_over_by_others(gate: str) -> None:
+    with ropewalk.Pool(2) as pool:
+        pool.wait_until_ready(30)
+        job = PatientMap(20)
+        pool.start_job(job, partial(wait_at_five, gate), [range(20)], CallKind.ONE)
+        wait_until(lambda: sorted(job.accepted) == [number for number in range(20) if number != 5], "all others end")
+        with open(gate, "w"):
+            pass
+        assert job.get(30) == [*range(20)]

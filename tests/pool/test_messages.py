@@ -49,6 +49,7 @@ UNITS = st.builds(
     span=st.none() | st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 3),
     num_parts=NUMBERS,
     shared=LENGTHS,
+    patient=st.booleans(),
 )
 MESSAGES: list[st.SearchStrategy[Any]] = [
     st.builds(Begin, main=st.binary(max_size=20), authkey=st.binary(max_size=20)),

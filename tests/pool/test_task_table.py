@@ -18,8 +18,10 @@ from ropewalk.pool.task_table import Assignment, Finished, GivenUp, Span, TaskTa
 MS = 1_000_000  # nanoseconds
 
 
-def unit(count: int, *, job: str = "job", first: int = 0, code: str = "f", size_bytes: int = 0) -> Unit:
-    return Unit(job=job, first_index=first, count=count, code=code, size_bytes=size_bytes)
+def unit(
+    count: int, *, job: str = "job", first: int = 0, code: str = "f", size_bytes: int = 0, patient: bool = False
+) -> Unit:
+    return Unit(job=job, first_index=first, count=count, code=code, size_bytes=size_bytes, patient=patient)
 
 
 def table_with(*units: Unit, workers: Sequence[str] = ("a",), **options: object) -> TaskTable:
@@ -279,6 +281,35 @@ def test_a_single_task_and_very_short_work_are_not_recalled() -> None:
     assert table.recallable(now=1.006) == [("b", 4)]  # it should have ended long ago
 
 
+def test_from_a_patient_unit_is_recalled_what_is_expected_not_to_have_begun() -> None:
+    table = table_with(unit(4, patient=True), workers=["a", "b"])
+    table.pace.observe("f", 20 * MS)
+    ((busy, *_),) = assign(table, now=1.0)
+    assert table.recallable(now=1.07) == []  # its last task is expected to run: there is nothing to take
+    assert table.recallable(now=1.09) == []  # its results are on their way
+    assert table.recallable(now=1.03) == [(busy, 4)]
+    table.taken_back(busy, 4, 4, now=1.03)
+    assert table.recallable(now=1.11) == [(busy, 4)]  # it is late: perhaps it is in its first task still
+    table.done(busy, 0, 1, 0, now=1.12)
+    assert table.recallable(now=1.13) == [(busy, 4)]  # it has three of twenty milliseconds from here on
+
+
+def test_of_a_patient_unit_of_unknown_tasks_half_is_recalled_soon() -> None:
+    table = table_with(unit(4, patient=True), workers=["a", "b"])
+    ((busy, *_),) = assign(table, now=1.0)
+    assert table.recallable(now=1.004) == []
+    assert table.recallable(now=1.006) == [(busy, 4)]
+
+
+def test_the_silence_of_a_worker_in_a_patient_unit_is_as_it_should_be() -> None:
+    table = table_with(unit(3, patient=True), *(unit(1) for _ in range(8)))
+    table.pace.observe("f", 1000)
+    assert assign(table, now=1.0)[:3] == [("a", 0, 0, 3), ("a", 3, 0, 1), ("a", 4, 0, 1)]
+    assert table.silent(now=9.0) == []
+    table.done("a", 0, 3, 0, now=9.0)
+    assert table.silent(now=9.03) == ["a"]
+
+
 def test_a_silent_worker_is_named_once_until_it_is_heard() -> None:
     table = table_with(unit(3))
     assert table.silent(now=1.0) == []  # it holds nothing
@@ -515,9 +546,12 @@ class TableAgainstModel(RuleBasedStateMachine):
         job=st.sampled_from("xyz"),
         code=st.sampled_from("fg"),
         killer=st.integers(0, 60),
+        patient=st.booleans(),
     )
-    def submit(self, sizes: list[int], job: str, code: str, killer: int) -> None:
-        units = [unit(size, job=job, code=code, first=10 * number) for number, size in enumerate(sizes)]
+    def submit(self, sizes: list[int], job: str, code: str, killer: int, patient: bool) -> None:
+        units = [
+            unit(size, job=job, code=code, first=10 * number, patient=patient) for number, size in enumerate(sizes)
+        ]
         self.table.submit(units)
         for one in units:
             for item in range(one.count):
@@ -597,6 +631,7 @@ class TableAgainstModel(RuleBasedStateMachine):
         for id in self.table.silent(self.now):
             worker = self.workers[id]
             assert len(worker.held) > 1
+            assert not next(iter(worker.held.values())).unit.patient
             worker.reported.append(Message(worker.base, list(worker.finished)))
 
     @precondition(lambda self: self.workers)
@@ -852,7 +887,8 @@ def walk_long(model: TableAgainstModel, draw: random.Random, num_steps: int) -> 
             model.join(draw.choice([None, None, 2]))
         elif chance < 0.15:
             sizes = [draw.randint(1, 7) for _ in range(draw.randint(1, 9))]
-            model.submit(sizes, draw.choice("xyz"), draw.choice("ffg"), killer=draw.randint(0, 300))
+            killer, patient = draw.randint(0, 300), draw.random() < 0.5
+            model.submit(sizes, draw.choice("xyz"), draw.choice("ffg"), killer, patient)
         elif chance < 0.30:
             model.walk(number, draw.randint(1, 12))
         elif chance < 0.50:
@@ -891,7 +927,7 @@ def test_on_long_ways_each_task_is_answered_once(seed: int, at_most_once: bool) 
 def test_a_poisoned_task_has_max_deaths_deaths_and_its_neighbours_none(seed: int, at_most_once: bool) -> None:
     model = TableAgainstModel()
     model.begin(3, at_most_once, random.Random(seed))
-    model.submit([5, 5, 5, 5, 5], "x", "f", killer=12)
+    model.submit([5, 5, 5, 5, 5], "x", "f", killer=12, patient=False)
     model.assign()
     model.teardown()
     deaths = {(task.unit.first_index, task.item): task.deaths for task in model.tasks.values() if task.deaths}

@@ -116,6 +116,7 @@ class Driven:
             span=span,
             num_parts=len(parts),
             shared=(),
+            patient=more.get("patient", False),
         )
         self.next_seq += stop - start
         return header, parts
@@ -260,6 +261,12 @@ def fence_behind(value: tuple[int, int, int]) -> int:
         driven.page.words[FENCE_TO] = until
         driven.page.words[FENCE_FROM] = first
     return report.current
+
+
+def num_on_page(_: int) -> int:
+    """How many results an agent would find."""
+    worker_module.time.sleep(0.006)
+    return len(driven.page.report().codes)
 
 
 class CannotBePickled:
@@ -410,7 +417,7 @@ def test_arguments_in_a_memory_file_are_writable_and_ours(worker: Driven) -> Non
     lengths = tuple(memoryview(part).nbytes for part in parts)
     fd = pack(parts)
     worker.begin(("f", bytes))
-    worker.link.send(Tasks([UnitHeader(0, NUMBERS["f"], CallKind.ONE, 0, 1, 0, 1, None, 0, lengths)]), [], [fd])
+    worker.link.send(Tasks([UnitHeader(0, NUMBERS["f"], CallKind.ONE, 0, 1, 0, 1, None, 0, lengths, False)]), [], [fd])
     os.close(fd)
     worker.run()
     assert results(worker.said()[1:]) == [bytes(data)]
@@ -481,6 +488,25 @@ def test_slow_results_do_not_wait_for_company(worker: Driven) -> None:
     worker.send(worker.unit(range(4)))
     worker.run()
     assert [entries for _, entries in worker.said()[1:]] == [[0], [1], [2], [3]]
+
+
+def test_results_of_a_patient_unit_go_out_together_and_hold_up_no_others(worker: Driven) -> None:
+    worker.begin(("f", slowly), ("g", identity))
+    worker.send(
+        worker.unit([8, 9], code="g"),
+        worker.unit(range(4), patient=True),
+        worker.unit(range(4, 7), patient=True),
+        worker.unit([7], code="g"),
+    )
+    worker.run()
+    assert [entries for _, entries in worker.said()[1:]] == [[8, 9], [0, 1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_until_its_end_the_results_of_a_patient_unit_lie_in_the_page(worker: Driven) -> None:
+    worker.begin(("f", num_on_page))
+    worker.send(worker.unit(range(4), patient=True))
+    worker.run()
+    assert results(worker.said()[1:]) == [0, 1, 2, 3]
 
 
 def test_a_full_page_is_sent(worker: Driven) -> None:
@@ -599,10 +625,12 @@ def test_after_its_work_the_page_is_idle_and_empty(worker: Driven) -> None:
 # The fence
 
 
-def fenced_run(worker: Driven, at: int, first: int, until: int, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+def fenced_run(
+    worker: Driven, at: int, first: int, until: int, sizes: Sequence[int], *, patient: bool = False
+) -> tuple[list[int], list[int]]:
     """Tasks that were run, and tasks that it said were skipped."""
     worker.begin(("f", fence_behind))
-    units = [worker.unit([(at, first, until)] * size) for size in sizes]
+    units = [worker.unit([(at, first, until)] * size, patient=patient) for size in sizes]
     worker.send(*units)
     worker.run()
     run: list[int] = []
@@ -632,10 +660,11 @@ def fenced_run(worker: Driven, at: int, first: int, until: int, sizes: Sequence[
         (2, 9, 12, [3] * 5),
     ],
 )
+@pytest.mark.parametrize("patient", [False, True])
 def test_tasks_behind_the_fence_are_skipped_and_said_so_and_all_others_run(
-    worker: Driven, at: int, first: int, until: int, sizes: list[int]
+    worker: Driven, at: int, first: int, until: int, sizes: list[int], patient: bool
 ) -> None:
-    run, skipped = fenced_run(worker, at, first, until, sizes)
+    run, skipped = fenced_run(worker, at, first, until, sizes, patient=patient)
     behind = [seq for seq in range(sum(sizes)) if max(first, at + 1) <= seq < until]
     assert skipped == behind
     assert run == [seq for seq in range(sum(sizes)) if seq not in behind]

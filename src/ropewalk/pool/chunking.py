@@ -11,6 +11,7 @@ another host also holds what it does while a message and its answer are under wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -43,6 +44,10 @@ class Pace:
     #: The most items and bytes of one batch.
     most_items = 1024
     most_bytes = 32 << 20
+    #: Work of this length is worth fetching from a worker for an idle one.
+    worth_ns = 1e6
+    #: Work that takes longer than expected by this part of it is not about to end.
+    late = 0.25
     #: A worker that holds several tasks and says nothing for so long is looked at.
     silence_s = 0.02
 
@@ -73,9 +78,17 @@ class Pace:
         one_ahead_ns = 2 * pace_ns if pace_ns <= self.far * way_ns else 0.0
         return max(self.high_ns + way_ns, one_ahead_ns)
 
+    def left_ns(self, expected_ns: float, silent_s: float) -> float:
+        """How much is left of work that was expected to take so long, of a worker that tells at its end only.
+
+        When it is late by far the expectation was wrong, and there is no end in sight.
+        """
+        late_ns = silent_s * 1e9 - expected_ns
+        return math.inf if late_ns > max(self.low_ns, self.late * expected_ns) else max(0.0, -late_ns)
+
     def worth_recalling(self, load_ns: float, silent_s: float) -> bool:
         """Whether work of that expected length, at a worker that silent, is worth fetching for an idle one."""
-        return load_ns > 1e6 or silent_s > 0.005
+        return load_ns > self.worth_ns or silent_s > 0.005
 
     def forget(self, code: str) -> None:
         """No tasks of this code are expected any more."""

@@ -448,6 +448,7 @@ class Dispatcher:
                     content.span,
                     len(content.parts),
                     content.shared,
+                    unit.patient,
                 )
             )
             if content.shared:

@@ -76,6 +76,8 @@ class UnitHeader(msgspec.Struct, array_like=True, frozen=True):
     num_parts: int
     shared: tuple[int, ...]
     """Lengths of the parts if they are in a memory file."""
+    patient: bool
+    """Whether results may wait in the worker until the last one of them is there."""
 
 
 class Tasks(msgspec.Struct, tag=3, array_like=True, frozen=True):

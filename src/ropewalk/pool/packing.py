@@ -102,10 +102,11 @@ class Packer:
             span = items.start, items.stop, items.step
             if min(span) >= _LEAST and max(span) <= _MOST:
                 content = Content(kind, seed, (*code.needs, code), [], span=span)
-                return Unit(job, first, len(items), code.id, 0, content)
+                return _unit(job, first, len(items), code, 0, content)
         plain = dumps_plain(items)
         if plain is not None:
-            return Unit(job, first, len(items), code.id, len(plain), Content(kind, seed, (*code.needs, code), [plain]))
+            content = Content(kind, seed, (*code.needs, code), [plain])
+            return _unit(job, first, len(items), code, len(plain), content)
         with collecting() as constants:
             payload = dumps(items, what=what)
         needs = [*constants.values()]
@@ -127,7 +128,7 @@ class Packer:
                     content.parts = []
             if content.parts:
                 content.parts = [bytes(part) for part in parts]  # ours: the caller may change what it gave us
-        return Unit(job, first, len(items), code.id, size, content)
+        return _unit(job, first, len(items), code, size, content)
 
     def _check_needs(self, func: Callable[..., Any]) -> None:
         needs, has = attached(func), self._workers
@@ -149,6 +150,10 @@ class Packer:
         """The constant of these bytes: one that is known, or a new one."""
         id = name_of(parts)
         return self._dispatcher.hold_known(id) or self._dispatcher.hold(Constant(id, parts, needs))
+
+
+def _unit(job: Job, first: int, count: int, code: Constant, size_bytes: int, content: Content) -> Unit:
+    return Unit(job, first, count, code.id, size_bytes, content, patient=job.patient)
 
 
 def first_constant(code: Code) -> Constant:

@@ -125,6 +125,12 @@ class Job:
     dropped = False
     #: Whether its tasks that have not begun are not to begin any more; `Dispatcher.sweep` forgets them.
     withdrawn = False
+    #: Whether nobody needs single results early. Then a worker sends those of a unit together when the unit has ended:
+    #: one message instead of one for each task that takes some milliseconds. Until then they lie in its page, so that
+    #: none is lost when it dies; and what it has not begun is taken over by workers that are through, which makes it
+    #: tell at once what it has finished. So a unit may be as large as a worker's fair share of the whole. Read when
+    #: tasks are submitted; not for tasks of which some wait for the results of others.
+    patient = False
 
     def __init__(self) -> None:
         self._pid = os.getpid()

@@ -49,6 +49,8 @@ class Unit:
     size_bytes: int = 0
     content: Any = None
     """What is sent; the table does not look at it."""
+    patient: bool = False
+    """Its worker says nothing of it before all of it has ended."""
     deaths: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """Causes of the deaths of workers, by item."""
     cancelled: bool = False
@@ -336,9 +338,9 @@ class TaskTable:
             return []
         if len(self._deep) > _FEW_WORKERS:
             self._look_again = now + _LOOK_S * len(self._deep)
-        victims = [worker for worker in self._deep if not worker.recalling]
-        victims = [worker for worker in victims if self.pace.worth_recalling(worker.load_ns, now - worker.heard)]
-        victims.sort(key=_load, reverse=True)
+        left_ns = {worker: self._left_ns(worker, now) for worker in self._deep if not worker.recalling}
+        victims = [worker for worker in left_ns if self._is_worth_recalling(worker, left_ns[worker], now)]
+        victims.sort(key=left_ns.__getitem__, reverse=True)
         for worker in victims[:num_idle]:
             worker.recalling = True
         return [(worker.id, worker.next_seq) for worker in victims[:num_idle]]
@@ -346,11 +348,12 @@ class TaskTable:
     def silent(self, now: float) -> list[str]:
         """Workers that hold several tasks and have said nothing for a while: their pages should be looked at.
 
-        A finished result may wait in a worker that is busy with the next task. Each silence is named once.
+        A finished result may wait in a worker that is busy with the next task. Each silence is named once, and that of
+        a worker that is in a patient unit is as it should be.
         """
         found: list[str] = []
         for worker in self._deep:
-            if worker.peeked:
+            if worker.peeked or worker.outstanding[0][1].unit.patient:
                 continue
             patience_s = self.pace.silence_s + worker.way_ns / 1e9
             if now - worker.heard > patience_s:
@@ -415,6 +418,21 @@ class TaskTable:
         if worker.draining or worker.units_left == 0:
             return False
         return worker.load_ns < self.pace.too_little_ns(pace_ns, worker.way_ns)
+
+    def _left_ns(self, worker: _Worker, now: float) -> float:
+        """How long what a worker holds is expected to last still."""
+        unit = worker.outstanding[0][1].unit
+        if not unit.patient:
+            return worker.load_ns  # it tells of every task
+        expected_ns = (self.pace.expected_ns(unit.code) or 0.0) * worker.num_items
+        return self.pace.left_ns(expected_ns, now - worker.heard)
+
+    def _is_worth_recalling(self, worker: _Worker, left_ns: float, now: float) -> bool:
+        unit = worker.outstanding[0][1].unit
+        expected_ns = self.pace.expected_ns(unit.code)
+        if unit.patient and expected_ns is not None:  # the task that it is in it keeps
+            return left_ns > max(self.pace.worth_ns, expected_ns)
+        return self.pace.worth_recalling(left_ns, now - worker.heard)
 
     def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> int:
         """Give an idle worker one unit; fill a worker up to its credit otherwise. Returns how many items it got."""

@@ -4,6 +4,7 @@
 
 Results are sent when nothing more waits, after `FLUSH_NS`, or when the page is full;
 until then they lie in the page (`processes/page.py`), where they survive this process.
+Those of a patient unit do not wait for `FLUSH_NS` but for the end of the unit.
 There is no second thread: what must be known or taken back while a task runs, the
 agent does from outside.
 """
@@ -227,11 +228,15 @@ class Worker:
                 self._append_failure(failure)
             return
         _seeding.unit = unit
+        if unit.patient:
+            self._flush()  # earlier results do not wait with it
         if count != len(items):
             items = items[unit.start : unit.stop]
-        self._run_items(items, call, unit.seq)
+        self._run_items(items, call, unit.seq, patient=unit.patient)
+        if unit.patient:
+            self._flush()
 
-    def _run_items(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int) -> None:
+    def _run_items(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int, *, patient: bool) -> None:
         """Run tasks in bursts: one at a time, or several between two looks at the clock if they are tiny."""
         words, now_ns = self._page.words, time.monotonic_ns
         then = words[STARTED_NS]
@@ -243,7 +248,7 @@ class Worker:
                 self._skip(fenced, seq + total - fenced)
                 return
             words[STARTED_NS] = now = now_ns()
-            if now - self._flushed_ns > FLUSH_NS or len(self._results) == SLOTS:
+            if (now - self._flushed_ns > FLUSH_NS and not patient) or len(self._results) == SLOTS:
                 self._flush()
             burst = _TINY_BURST if now - then < _TINY_NS * (stop - at) else 1
             at, then = stop, now
