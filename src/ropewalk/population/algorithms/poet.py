@@ -20,7 +20,7 @@ optimizer, with the noise of the agent's own niche; agents of environments that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
@@ -30,6 +30,7 @@ from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.open_ended.bouts import Bout, BoutEvaluator, Pair, Round
+from ropewalk.population.open_ended.contest import Arrival, Contest
 from ropewalk.population.open_ended.environment_space import Environment, EnvironmentSpace
 from ropewalk.population.open_ended.lineage import Lineage, Transfer
 from ropewalk.population.open_ended.niche import Learning, Niche
@@ -47,16 +48,6 @@ class Phase(Enum):
     CHILDREN = "children"
     CANDIDATES = "candidates"
     PROPOSALS = "proposals"
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """An agent that could move into an environment."""
-
-    score: float
-    source: Niche
-    parameters: Vector
-    fine_tuned: bool
 
 
 class POET(Algorithm[int]):
@@ -146,7 +137,7 @@ class POET(Algorithm[int]):
     def incumbent(self) -> Pair:
         """The newest active pair whose agent is good enough for it to reproduce; if none is, the one with the best."""
         able = [pair for pair in self.pairs if self.reproduction.may_reproduce(pair.score)]
-        return able[-1] if able else max(self.pairs, key=lambda pair: _or_worst(pair.score))
+        return able[-1] if able else max(self.pairs, key=lambda pair: -np.inf if pair.score is None else pair.score)
 
     def figures(self) -> dict[str, float]:
         """Environments, transfers, scores, and evaluations that came too late."""
@@ -242,59 +233,49 @@ class POET(Algorithm[int]):
     def _targets(self) -> list[Environment]:
         return [self._child.environment] if self._child else [niche.environment for niche in self._niches]
 
-    def _tuned(self) -> list[tuple[int, int]]:
-        """(target, source) of the agents that take a step in another environment than their own."""
-        targets, sources = range(len(self._targets())), range(len(self._niches))
-        return [(target, source) for target in targets for source in sources if self._child or target != source]
+    @property
+    def _contest(self) -> Contest:
+        return Contest(len(self._niches), child=self._child is not None)
 
     def _begin_candidates(self) -> None:
-        targets = self._targets()
-        direct = [
-            self._as_it_is(source, target) for target in range(len(targets)) for source in range(len(self._niches))
-        ]
-        tuned = [self._perturbed(source, target) for target, source in self._tuned()]
-        self._begin(Phase.CANDIDATES, direct + tuned, targets)
+        direct = [self._as_it_is(source, target) for target, source in self._contest.entries]
+        tuned = [self._perturbed(source, target) for target, source in self._contest.guests]
+        self._begin(Phase.CANDIDATES, direct + tuned, self._targets())
 
     def _propose(self) -> None:
-        targets, tuned = self._targets(), self._tuned()
-        num_direct = len(targets) * len(self._niches)
+        num_direct, guests = len(self._contest.entries), self._contest.guests
         self._direct = [self._round.score(bout) for bout in range(num_direct)]
-        gradients = self._gradients(range(num_direct, num_direct + len(tuned)))
+        gradients = self._gradients(range(num_direct, num_direct + len(guests)))
         proposals = [
-            self._niches[source].fine_tuned(gradient) for (_, source), gradient in zip(tuned, gradients, strict=True)
+            self._niches[source].fine_tuned(gradient) for (_, source), gradient in zip(guests, gradients, strict=True)
         ]
-        bouts = [self._as_it_is(place, target) for place, (target, _) in enumerate(tuned)]
-        self._begin(Phase.PROPOSALS, bouts, targets, proposals)
+        bouts = [self._as_it_is(place, target) for place, (target, _) in enumerate(guests)]
+        self._begin(Phase.PROPOSALS, bouts, self._targets(), proposals)
 
     def _place_agents(self) -> None:
+        contest = self._contest
+        proposed = [self._round.score(bout) for bout in range(len(contest.guests))]
+        arrivals = [contest.best(target, self._direct, proposed) for target in range(len(self._targets()))]
         if self._child:
-            self._admit(self._child, self._best_arrival(0))
+            self._admit(self._child, arrivals[0])
             self._next_child()
             return
-        num = len(self._niches)
-        arrivals = [self._best_arrival(target) for target in range(num)]  # of agents as they are before anyone moves
-        for target, (niche, arrival) in enumerate(zip(self._niches, arrivals, strict=True)):
-            own = self._direct[target * num + target]
-            if own is None or arrival.score <= own:
-                self._record(niche, own)
+        agents = [self._parameters(arrival) for arrival in arrivals]  # as they are before anyone moves
+        homes = contest.home_scores(self._direct)
+        for niche, home, arrival, agent in zip(self._niches, homes, arrivals, agents, strict=True):
+            if home is None or arrival.score <= home:
+                self._record(niche, home)
                 continue
-            niche.adopt(arrival.parameters, None)
+            niche.adopt(agent, None)
             self._record(niche, arrival.score)
-            moved = Transfer(self.generation, arrival.source.number, niche.number, arrival.fine_tuned)
-            self.lineage.transfers.append(moved)
+            source, fine_tuned = self._niches[arrival.source].number, arrival.proposal is not None
+            self.lineage.transfers.append(Transfer(self.generation, source, niche.number, fine_tuned))
         self._end_iteration()
 
-    def _best_arrival(self, target: int) -> _Arrival:
-        """The best of the other agents, as it is or fine-tuned."""
-        num = len(self._niches)
-        arrivals: list[_Arrival] = []
-        for place, (where, source) in enumerate(self._tuned()):
-            if where == target:
-                niche, score = self._niches[source], self._direct[target * num + source]
-                arrivals.append(_Arrival(_or_worst(score), niche, niche.parameters, fine_tuned=False))
-                proposal = self._round.agents[place].copy()
-                arrivals.append(_Arrival(_or_worst(self._round.score(place)), niche, proposal, fine_tuned=True))
-        return max(arrivals, key=lambda arrival: arrival.score)
+    def _parameters(self, arrival: Arrival) -> Vector:
+        if arrival.proposal is None:
+            return self._niches[arrival.source].parameters
+        return self._round.agents[arrival.proposal].copy()
 
     # New environments: algorithm 3
 
@@ -317,11 +298,11 @@ class POET(Algorithm[int]):
             self._retire(self._niches.pop(0))
         self._begin_step()
 
-    def _admit(self, child: Child, arrival: _Arrival) -> None:
+    def _admit(self, child: Child, arrival: Arrival) -> None:
         if self.reproduction.meets_criterion(arrival.score):
             self._num_admitted += 1
             branch = self.lineage.add(child.environment, child.parent, self.generation)
-            self._niches.append(Niche(branch.number, child.environment, arrival.parameters, self.learning))
+            self._niches.append(Niche(branch.number, child.environment, self._parameters(arrival), self.learning))
             self._record(self._niches[-1], arrival.score)
 
     def _retire(self, niche: Niche) -> None:
@@ -388,7 +369,3 @@ class POET(Algorithm[int]):
             **asdict(self.learning),
             **asdict(self.reproduction),
         }
-
-
-def _or_worst(score: float | None) -> float:
-    return -np.inf if score is None else score
