@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from ropewalk.population import (
     Outcome,
     Run,
     Test,
+    Trial,
     Wait,
     evaluate,
     read_decisions,
@@ -46,15 +47,21 @@ MACHINES = ("seconds", "evaluations_per_s", "workers", "launcher_ms")
 
 
 def algorithm(**options: Any) -> OpenAIES:
-    defaults = {"population": 16, "sigma": 0.1, "learning_rate": 0.1, "seed": 5, "noise": NoiseTable(2**14)}
+    defaults: dict[str, Any] = {
+        "population": 16,
+        "sigma": 0.1,
+        "learning_rate": 0.1,
+        "seed": 5,
+        "noise": NoiseTable(2**14),
+    }
     return OpenAIES(np.zeros(6), **{**defaults, **options})
 
 
-def rows(run: Run[Any]) -> list[dict[str, float]]:
+def rows(run: Run) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if name not in MACHINES} for row in run.table]
 
 
-def assert_same(one: Run[Any], other: Run[Any]) -> None:
+def assert_same(one: Run, other: Run) -> None:
     assert same_state(one.algorithm.state_dict(), other.algorithm.state_dict())
     assert rows(one) == rows(other)
     assert np.array_equal(one.best, other.best) and one.best_fitness == other.best_fitness
@@ -80,7 +87,7 @@ def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
 
 
 def test_a_run_is_the_same_in_this_process_and_on_any_pool(pool: rw.Pool) -> None:
-    def run(ground: Any) -> Run[OpenAIES]:
+    def run(ground: Any) -> Run:
         found = evaluate(
             algorithm(observation_shape=(2,), observation_share=0.5), fitnesses.wordy, ground, generations=4, test=3
         )
@@ -109,7 +116,7 @@ def test_killing_workers_throughout_changes_nothing(pool: rw.Pool) -> None:
 
 
 @contextlib.contextmanager
-def killing(pool: rw.Pool, most: int) -> Iterator[list[int]]:
+def killing(pool: rw.Pool, most: int) -> Generator[list[int]]:
     """Kill one worker after the other, of those that are in a task; not all day, or a slow machine would never end."""
     kills: list[int] = []
     over = threading.Event()
@@ -305,7 +312,7 @@ def test_rows_are_reported_and_shown(pool: rw.Pool, capsys: pytest.CaptureFixtur
 def test_a_run_ends_when_a_row_is_good_enough() -> None:
     run = evaluate(algorithm(), fitnesses.noisy_sphere, until={"test": -1.0}, test=2)
     assert run.table[-1]["test"] >= -1.0 > run.table[-2]["test"] and run.best_fitness >= -1.0
-    assert fitnesses.noisy_sphere(run.best, type("Testing", (), {"is_test": True})()) == pytest.approx(run.best_fitness)
+    assert fitnesses.noisy_sphere(run.best, Trial(0, is_test=True)) == pytest.approx(run.best_fitness)
     run = evaluate(algorithm(), fitnesses.noisy_sphere, until=lambda row: row["evaluations"] >= 40)
     assert run.evaluations == 48
     with pytest.raises(ValueError, match="until asks for the column 'reward', and the rows of this run have"):

@@ -1,5 +1,6 @@
-"""For those who write engines and test programs: conformance suites and fault injection.
+"""For those who write engines, algorithms and test programs: conformance suites and fault injection.
 
 from ropewalk.testing import faults
+from ropewalk.testing.algorithm_conformance import AlgorithmConformance
 from ropewalk.testing.engine_conformance import EngineConformance
 """

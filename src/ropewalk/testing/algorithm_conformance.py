@@ -138,9 +138,14 @@ class AlgorithmConformance:
 
     def _fitness(self, algorithm: Algorithm[Any]) -> Any:
         """As `evaluate` wants it: with as many parameters as the evaluator gives arguments, and the trial."""
-        if algorithm.evaluator().num_arguments == 2:
-            return lambda x, y, trial: self.fitness(x, y, trial)
-        return lambda x, trial: self.fitness(x, trial)
+
+        def of_one(x: Any, trial: Trial) -> float | Outcome:
+            return self.fitness(x, trial)
+
+        def of_two(x: Any, y: Any, trial: Trial) -> float | Outcome:
+            return self.fitness(x, y, trial)
+
+        return of_two if algorithm.evaluator().num_arguments == 2 else of_one
 
     def _run(self, **options: Any) -> Run:
         algorithm = self.make_algorithm()

@@ -23,7 +23,6 @@ from ropewalk.population import (
     NoveltyES,
     OpenAIES,
     PBTReplay,
-    Uniform,
     evaluate,
 )
 from ropewalk.population.algorithms import ALGORITHMS
