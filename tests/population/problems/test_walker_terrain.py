@@ -133,6 +133,16 @@ def test_an_episode_is_the_same_whatever_was_walked_before() -> None:
     assert len({tuple(episode) for episode in episodes}) == 8
 
 
+def test_a_stump_that_is_too_low_for_box2d_is_none() -> None:
+    # One stump in eighty of a first range [0, 0.4] was so low that its corners became one: "area > b2_epsilon".
+    terrain: Terrain = {**FLAT, "stump_height": [0.0, 0.004]}
+    walker = TerrainWalker(terrain)
+    walker.reset(seed=0)
+    assert walker.course is not None and walker.course.boxes == []
+    low: Terrain = {**FLAT, "stump_height": [0.022, 0.023]}
+    TerrainWalker(low).reset(seed=0)
+
+
 def test_an_episode_depends_on_the_terrain() -> None:
     assert rewards(TerrainWalker(HARD), 1) != rewards(TerrainWalker(FLAT), 1)
 

@@ -37,6 +37,8 @@ from numpy.typing import NDArray
 #: The parameters that are ranges.
 Range = Literal["pit_gap", "stump_height", "stump_float", "stair_height", "stair_steps", "stair_width"]
 
+#: Box2D takes corners that are closer than 2.5 mm for one, and refuses a polygon that is left without an area.
+_LEAST_STUMP_M = 0.01
 _PIT_DEPTH = 4  # steps: out of reach of the legs, as in Gymnasium
 
 
@@ -205,7 +207,7 @@ class _Builder:
     def stump(self) -> None:
         bottom = self.y + self._drawn("stump_float") * TERRAIN_STEP
         top = bottom + self._drawn("stump_height") * TERRAIN_STEP
-        if top > bottom:
+        if top - bottom >= _LEAST_STUMP_M:
             self.boxes.append((self.x, bottom, self.x + TERRAIN_STEP, top))
         self.go(1)
 
