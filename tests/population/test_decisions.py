@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.population.decisions import Decision, Decisions, Fail, decision_of, line_of, read_decisions
+from ropewalk.population.decisions import (
+    Decision,
+    Decisions,
+    Fail,
+    decision_of,
+    line_of,
+    read_decisions,
+    unpacked_decisions,
+)
 from ropewalk.population.pacing.pacing import Ask, Drop, Tell, Ticket
 
 TICKETS = st.builds(Ticket, st.integers(0, 5), st.integers(0, 300))
@@ -49,3 +57,12 @@ def test_a_log_in_a_file_begins_with_what_came_before_it_was_resumed(tmp_path: P
 def test_a_line_that_is_no_decision_is_named(line: str) -> None:
     with pytest.raises(ValueError, match="line 2 of the log of decisions"):
         read_decisions(['["ask", 3]', line])
+
+
+def test_packing_costs_only_what_is_new_and_reads_back() -> None:
+    log = Decisions()
+    for number in range(300):
+        log.add(Ask(number))
+        if number % 100 == 0:
+            assert unpacked_decisions(log.packed()) == list(log)
+    assert unpacked_decisions(log.packed()) == list(log) and len(log.packed()) < 2000

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,20 @@ def test_failures_are_repeated_from_the_log_without_evaluating_them(pool: rw.Poo
     assert sum(row["failed"] for row in run.table) > 0
     again = evaluate(algorithm(), fitnesses.kills_its_worker, None, replay=run.decisions, failures="worst")
     assert_same(again, run)
+
+
+def late_and_wrong(x: Any, trial: Trial) -> float:
+    """A straggler that raises long after nobody waits for it."""
+    if trial.seed % 4 == 1 and not trial.is_test:
+        time.sleep(0.1)
+        raise ArithmeticError("too late")
+    return fitnesses.noisy_sphere(x, trial)
+
+
+def test_a_straggler_that_was_dropped_may_fail_unheard(pool: rw.Pool) -> None:
+    stragglers = Drop(share=0.5, patience=0.0)
+    run = evaluate(algorithm(), late_and_wrong, pool, generations=4, stragglers=stragglers, test=1)
+    assert sum(row["dropped"] for row in run.table) > 0 == sum(row["failed"] for row in run.table)
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

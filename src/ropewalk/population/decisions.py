@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ class Decisions:
         self._made: list[Decision] = []
         self._file: IO[str] | None = None
         self._path = path
+        self._packer = zlib.compressobj()
+        self._packed: list[bytes] = []
+        self._num_packed = 0
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self._made)
@@ -60,6 +64,13 @@ class Decisions:
                 self._file = self._path.open("w")
                 self._file.writelines(line_of(earlier) + "\n" for earlier in self._made[:-1])
             self._file.write(line_of(decision) + "\n")
+
+    def packed(self) -> bytes:
+        """All lines, compressed; costs only what is new since it was last asked for."""
+        for decision in self._made[self._num_packed :]:
+            self._packed.append(self._packer.compress(line_of(decision).encode() + b"\n"))
+        self._num_packed = len(self._made)
+        return b"".join((*self._packed, self._packer.copy().flush()))
 
     def flush(self) -> None:
         """Have what was noted written, so that it outlives this process."""
@@ -109,6 +120,11 @@ def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"line {number} of the log of decisions is none: {line!r:.100} ({error})") from None
     return log
+
+
+def unpacked_decisions(data: bytes) -> list[Decision]:
+    """`Decisions.packed` undone."""
+    return list(read_decisions(zlib.decompress(data).decode().splitlines()))
 
 
 def line_of(decision: Decision) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import pickle
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluator
-from ropewalk.population.decisions import Decisions, Fail, read_decisions
+from ropewalk.population.decisions import Decisions, Fail, unpacked_decisions
 from ropewalk.population.failures import FailurePolicy
 from ropewalk.population.grounds.ground import Arrival, Ground
 from ropewalk.population.outcome import Outcome
@@ -248,8 +247,8 @@ class Loop:
 
     def _nothing_to_do(self) -> str:
         return (
-            f"{type(self._algorithm).__name__} was asked for candidates and gave none, although it was told of all that "
-            "it gave before, and it does not say that it has finished"
+            f"{type(self._algorithm).__name__} was asked for candidates and gave none, although it was told of all "
+            "that it gave before, and it does not say that it has finished"
         )
 
     # Arrivals
@@ -258,6 +257,8 @@ class Loop:
         for arrival in self._ground.collect(timeout_s):
             if arrival.is_test:
                 self._file_test(arrival)
+            elif not self._is_wanted(arrival.ticket):
+                pass
             elif not isinstance(arrival.outcome, Outcome):
                 self._failed(arrival.ticket, arrival.outcome)
             elif arrival.outcome.failure:  # the evaluator says so: it may be of the surroundings, such as a lost host
@@ -265,11 +266,14 @@ class Loop:
             else:
                 self._file(arrival.ticket, arrival.outcome)
 
-    def _file(self, ticket: Ticket, outcome: Outcome) -> None:
+    def _is_wanted(self, ticket: Ticket) -> bool:
+        """Whether it was not dropped meanwhile."""
         asked = self._asked.get(ticket.ask)
-        if asked is not None and ticket.position in asked.candidates:
-            self._outcomes[ticket] = outcome
-            self._pacing.ended(ticket, time.monotonic())
+        return asked is not None and ticket.position in asked.candidates
+
+    def _file(self, ticket: Ticket, outcome: Outcome) -> None:
+        self._outcomes[ticket] = outcome
+        self._pacing.ended(ticket, time.monotonic())
 
     def _failed(self, ticket: Ticket, error: BaseException) -> None:
         if not isinstance(error, Exception) or self._policy.failures == "raise":
@@ -343,12 +347,11 @@ class Loop:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that this run is, at the end of a row."""
-        log = "\n".join(self._decisions.lines()).encode()
         asked = {number: (each.evaluator, each.candidates) for number, each in self._asked.items()}
         return {
             "algorithm": self._algorithm.state_dict(),
             "pacing": self._pacing.state_dict(),
-            "decisions": zlib.compress(log),
+            "decisions": self._decisions.packed(),
             "num_asks": self._num_asks,
             # Ours, for ourselves: candidates and evaluators are whatever the algorithm made them.
             "asked": _pickled(asked),
@@ -364,8 +367,8 @@ class Loop:
         self._algorithm.load_state_dict(state["algorithm"])
         self._pacing.load_state_dict(state["pacing"])
         if not self._replays:
-            earlier = read_decisions(zlib.decompress(state["decisions"]).decode().splitlines())
-            self._decisions.begin_with(list(earlier))
+            earlier = unpacked_decisions(state["decisions"])
+            self._decisions.begin_with(earlier)
         self._num_asks = state["num_asks"]
         asked = pickle.loads(state["asked"])  # noqa: S301  # a checkpoint is trusted like the program that wrote it
         self._asked = {number: _Asked(evaluator, candidates) for number, (evaluator, candidates) in asked.items()}

@@ -1,4 +1,4 @@
-"""The algorithms of populations, one file each; `ropewalk.testing.algorithm_conformance` tests those that are listed."""
+"""The algorithms of populations, one file each; those that are listed go through the conformance suite."""
 
 #: Where each is; loaded when it is used.
 ALGORITHMS = {

@@ -57,7 +57,7 @@ class Ground(Protocol):
         ...
 
     def drop(self, tickets: Sequence[Ticket]) -> None:
-        """Nobody wants to know about these any more."""
+        """Nobody wants to know about these any more; outcomes of those that run may still arrive."""
         ...
 
     def map(self, function: Any, items: Sequence[Any], /) -> list[Any]:

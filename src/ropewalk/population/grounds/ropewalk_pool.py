@@ -65,7 +65,6 @@ class RopewalkPool:
         self._seed = seed
         self._evaluator: tuple[Evaluator[Any] | None, Any] = (None, None)
         self._jobs: dict[_AskJob, None] = {}
-        self._unwanted: set[Ticket] = set()
         self.filed: deque[tuple[_AskJob, int, int, Batch, int]] = deque()
         self.bell = Bell()
         self.broken: BaseException | None = None
@@ -111,24 +110,21 @@ class RopewalkPool:
             entries = batch.entries()
             for at in range(count):
                 position = first + at if job.positions is None else job.positions[first + at]
-                ticket = Ticket(job.ask, position)
-                if ticket in self._unwanted and not job.is_test:
-                    self._unwanted.discard(ticket)
-                    continue
                 entry: Any = entries[offset + at]
                 if type(entry) is float:
                     entry = Outcome(entry)
-                arrivals.append(Arrival(ticket, job.is_test, entry.error if type(entry) is Raised else entry))
+                arrivals.append(
+                    Arrival(Ticket(job.ask, position), job.is_test, entry.error if type(entry) is Raised else entry)
+                )
         if self.broken and not arrivals:
             raise self.broken
         return arrivals
 
     def drop(self, tickets: Sequence[Ticket]) -> None:
-        self._unwanted.update(tickets)
         asks = {ticket.ask for ticket in tickets}
-        for job in list(self._jobs):
-            if job.ask in asks and not job.is_test:
-                self._pool.cancel_soon(job)
+        for job in [job for job in self._jobs if job.ask in asks and not job.is_test]:
+            self._pool.cancel_soon(job)
+            del self._jobs[job]
 
     def map(self, function: Any, items: Sequence[Any], /) -> list[Any]:
         return self._pool.map(function, items, chunksize=1)
@@ -145,5 +141,3 @@ class RopewalkPool:
         for job in list(self._jobs):
             self._pool.cancel_soon(job)
         self._jobs.clear()
-
-

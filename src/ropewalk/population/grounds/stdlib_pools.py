@@ -32,7 +32,6 @@ class _ChunkGround:
         self._fitness = fitness
         self._seed = seed
         self._arrived: queue.SimpleQueue[list[Arrival] | BaseException] = queue.SimpleQueue()
-        self._unwanted: set[Ticket] = set()
 
     @property
     def num_workers(self) -> int:
@@ -80,10 +79,10 @@ class _ChunkGround:
             return []
         if isinstance(arrived, BaseException):
             raise arrived
-        return [each for each in arrived if each.is_test or each.ticket not in self._unwanted]
+        return arrived
 
     def drop(self, tickets: Sequence[Ticket]) -> None:
-        self._unwanted.update(tickets)
+        pass
 
     def map(self, function: Any, items: Sequence[Any], /) -> list[Any]:
         found: Iterable[Any] = self._pool.map(function, items)

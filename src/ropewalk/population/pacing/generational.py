@@ -79,7 +79,7 @@ class Generational:
             self._look(now)
 
     def _look(self, now: float) -> None:
-        """Carried ones do not count, or ever more would be carried; but where nothing else is asked, one is waited for."""
+        """Carried ones do not count, or ever more would be carried; where nothing else is asked, one is waited for."""
         has_something = bool(self._ended) or not self._running
         if self._enough_at is None and has_something and self._num_of_newest >= self._wait_for:
             self._enough_at = now
