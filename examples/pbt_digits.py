@@ -10,7 +10,7 @@ the worst members copy the best ones and change learning rate, momentum, weight 
 
 Weights stay with the workers, or in files of `--folder`: then a run that was killed goes on where its last checkpoint
 was, if it is started again with the same arguments. Beside it, the same members train without copying (random search
-with the same work), and `--again` trains the discovered schedule once more, with the same and with other shuffles.
+with about the same work), and `--again` trains the discovered schedule again, with the same and with other shuffles.
 """
 
 from __future__ import annotations

@@ -306,6 +306,11 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened(tmp_path: Path, synchr
     resumed = make()
     resumed.load_state_dict(unpack_state(pack_state(unbroken.state_dict()), "here"))
     assert resumed.generation == unbroken.generation
+    still = {each.member for each in under_way[1:]}
+    waiting = {under_way[0].member} if synchronous else set[int]()
+    other = make()
+    other.load_state_dict(unbroken.state_dict())
+    assert {each.member for each in other.ask(9)} == {0, 1, 2, 3, 4} - still - waiting
     for algorithm in (unbroken, resumed):
         algorithm.tell(under_way[1:], first[1:])  # the loop evaluates what was under way again
         run(algorithm, 5, function=train_with_noise)

@@ -84,6 +84,27 @@ def test_members_of_a_lost_host_go_on_from_those_of_another(monkeypatch: pytest.
         assert best_state(run).shape == (2,)
 
 
+class Stopped(Exception):
+    pass
+
+
+def test_an_asynchronous_run_goes_on_with_what_was_under_way(tmp_path: Path) -> None:
+    def go_on(name: str, **options: Any) -> Run:
+        algorithm = PBT(SPACE, population=4, interval=2, steps=12, folder=tmp_path / name)
+        return evaluate(algorithm, train_with_noise, mode="steady", ahead=3, progress=False, **options)
+
+    def stop(generation: int, **row: float) -> None:
+        if generation == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        go_on("members", checkpoint=tmp_path, report=stop)
+    run, unbroken = go_on("members", checkpoint=tmp_path), go_on("unbroken")
+    assert run.evaluations == unbroken.evaluations
+    assert run.algorithm.mutations == unbroken.algorithm.mutations != []
+    assert np.array_equal(best_state(run), best_state(unbroken))
+
+
 RUN = """
 import os, signal, sys
 from pathlib import Path

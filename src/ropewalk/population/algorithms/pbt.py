@@ -75,7 +75,8 @@ class PBT(Algorithm[Interval]):
         hyperparameters: names to distributions (`Uniform`, `LogUniform`, `Integers`, `Choice`); values are constants.
         population: members.
         interval: steps between two decisions; the unit is the training function's.
-        steps: members that have trained so long are done; None goes on until `evaluate` ends it.
+        steps: members whose states were trained so long are done; None goes on until `evaluate` ends it. Asynchronous,
+            who copies a state that is not as far trains those steps once more.
         quantile: share of the members that copy, and that are copied; at most a half.
         resample_probability: of drawing a hyperparameter anew, instead of perturbing it.
         factors: to perturb with.
