@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import time
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ import ropewalk as rw
 from ropewalk.population import Algorithm, Evaluator, OpenAIES, Outcome, Trial, evaluate
 from ropewalk.population.algorithm import Fitness
 from ropewalk.population.outcome import outcome_of
+from ropewalk.transport.streams.plain import PlainStream
+from ropewalk.transport.streams.stream import Stream
 
 OURS = "ropewalk"
 #: In the order in which they are opened: forking first, while this process has no threads.
@@ -41,7 +44,7 @@ class Took:
     """Processor time of the launcher's process, all threads, with the update."""
     num_evaluations: int
     num_bytes: int = 0
-    """Of all frames on the links of the pool's workers, both ways; 0 where that is not known."""
+    """Of all frames on the links of the pool's workers: to the launcher, after `count_sent_bytes` also from it."""
 
     @property
     def launcher_ms(self) -> float:
@@ -166,9 +169,30 @@ class Ours:
 
 
 def link_bytes(pool: rw.Pool) -> int:
-    """All bytes that have gone over the links of the workers that a pool has now, both ways."""
+    """All bytes that have gone over the links of the workers that a pool has now: to us, and from us if counted."""
     links = [worker.link for worker in list(pool._dispatcher.workers.values())]
-    return sum(link.received_bytes + getattr(link, "sent_bytes", 0) for link in links if link)
+    return sum(link.received_bytes + _sent.get(link.stream, 0) for link in links if link)
+
+
+_sent: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
+
+
+def count_sent_bytes() -> None:
+    """Have the streams of this process count from now on what they take; links count what they receive anyway.
+
+    It takes time of the launcher, so only rows that are about bytes do it.
+    """
+
+    def counting(send: Callable[..., int]) -> Callable[..., int]:
+        def send_counted(stream: Stream, *arguments: Any) -> int:
+            taken = send(stream, *arguments)
+            _sent[stream] = _sent.get(stream, 0) + taken
+            return taken
+
+        return send_counted
+
+    for name in ("send", "send_bytes"):
+        setattr(PlainStream, name, counting(getattr(PlainStream, name)))
 
 
 class ByHand:
