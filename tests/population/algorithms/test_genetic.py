@@ -157,13 +157,14 @@ def test_a_candidate_is_one_number_of_a_range() -> None:
     assert asked == [range(12), range(12, 12 + two_best + 12), range(30, 30 + with_elite + 12)]
 
 
-def test_results_do_not_depend_on_the_order_of_arrival_nor_on_the_pieces() -> None:
+@pytest.mark.parametrize("fitness", [noisy_sphere, lambda x, trial: 1.0], ids=["different", "equal"])
+def test_results_do_not_depend_on_the_order_of_arrival_nor_on_the_pieces(fitness: Callable[..., float]) -> None:
     in_order, shuffled = genetic(), genetic()
     generator = random.Random(0)
     while in_order.generation < 8:
         candidates = in_order.ask(12)
         assert shuffled.ask(12) == candidates
-        outcomes = evaluated(in_order, candidates)
+        outcomes = evaluated(in_order, candidates, fitness)
         in_order.tell(candidates, outcomes)
         pairs = list(zip(candidates, outcomes, strict=True))
         generator.shuffle(pairs)
