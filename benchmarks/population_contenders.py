@@ -32,6 +32,9 @@ OTHERS = ("multiprocessing", "loky", "ray", "ipyparallel")
 #: What a worker holds for itself, roughly, in MB: on 2 cores, Python 3.11, with numpy loaded.
 WORKER_MB = {"multiprocessing": 4, "loky": 20, "ray": 60, "ipyparallel": 80, OURS: 5}
 
+#: What workers of ours share from the start, as forked ones do: hundreds of them would each load numpy.
+PRELOAD = ("numpy", "population_contenders")
+
 Map = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
@@ -223,7 +226,7 @@ def opened(job: Callable[[], Job], workers: Mapping[str, int]) -> Generator[dict
             if name in workers and (map := _open_other(name, workers[name], stack)):
                 running[name] = ByHand(job(), map)
         if OURS in workers:
-            pool = stack.enter_context(rw.Pool(workers[OURS]))
+            pool = stack.enter_context(rw.Pool(workers[OURS], preload=PRELOAD))
             pool.wait_until_ready(120)
             running[OURS] = Ours(job(), pool)
         for contender in running.values():

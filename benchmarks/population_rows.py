@@ -17,6 +17,7 @@ from pool_rows import Line, seconds
 from population_contenders import (
     OTHERS,
     OURS,
+    PRELOAD,
     WORKER_MB,
     Contender,
     Job,
@@ -117,7 +118,7 @@ def wire(bench: Bench) -> Iterator[Line]:
 def _of_launcher(bench: Bench, population: int, iterations: int, dim: int, duration_s: float) -> tuple[Took, float]:
     """What iterations take, without the bytes that the update sends; and the update's CPU time."""
     job = Sleeping(population, duration_s, dim)
-    with rw.Pool(bench.count(32, 8)) as pool:
+    with rw.Pool(bench.count(32, 8), preload=PRELOAD) as pool:
         pool.wait_until_ready(60)
         ours = Ours(job, pool)
         updates = _Updates(ours.algorithm, pool)
