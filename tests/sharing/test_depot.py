@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
 
-from ropewalk.calls.messages import CALLS
+from ropewalk.calls.messages import CALLS, Call
 from ropewalk.calls.server import CallServer
-from ropewalk.sharing.depot import Depot
+from ropewalk.sharing.depot import DEPOT_TARGET, Depot
+from ropewalk.sharing.desk import Caller
 from ropewalk.transport.link import Link
+from ropewalk.transport.loop import DEPUTY_S, Loop
 from ropewalk.transport.streams.plain import PlainStream
 from tests.scenarios.tasks import wait_until
 from tests.transport.ends import on_loop, running_loop
@@ -26,6 +30,52 @@ def test_a_call_that_outlasts_its_caller_leaves_nothing_behind() -> None:
         on_loop(loop, lambda: depot.desk.caller(link))  # as a slow `create` does at its end
         wait_until(lambda: depot.is_idle)
         theirs.close()
+
+
+class Preempted(Depot):
+    """Loses its core in the midst of each `lend`, until a `drop` has overtaken it, which must not be."""
+
+    def __init__(self, loop: Loop, server: CallServer) -> None:
+        self.overtaken = threading.Event()
+        super().__init__(loop, server)
+
+    def lend(self, caller: Caller, target: int, ticket: int) -> None:
+        self.overtaken.wait(50 * DEPUTY_S)
+        super().lend(caller, target, ticket)
+
+    def drop(self, caller: Caller, target: int) -> None:
+        super().drop(caller, target)
+        self.overtaken.set()
+
+
+def test_words_of_a_process_count_in_the_order_in_which_it_says_them_however_long_each_lasts() -> None:
+    # Where many processes shared few cores, a depot was interrupted in the midst of a `lend`. A deputy took its loop
+    # over, and heard the `drop` that followed: a value that a worker had just handed to the launcher was freed.
+    loop = Loop()
+    server = CallServer(loop)
+    depot = Preempted(loop, server)
+    loop.start("test-depot", deputies=True)
+    ours, theirs = socket.socketpair()
+    worker = Link(PlainStream(ours), CALLS, "depot")
+    try:
+        on_loop(loop, lambda: server.attend(Link(PlainStream(theirs), CALLS, "worker")) or True)
+
+        def say(number: int, word: str, *args: object) -> None:
+            worker.send(Call(number, DEPOT_TARGET, word, False, None, (), (), 0), (pickle.dumps(args),))
+
+        say(1, "create", "box")
+        answer = worker.receive()
+        assert answer
+        _, (target,) = pickle.loads(answer.parts[0])
+        say(2, "lend", target, 7)
+        say(3, "drop", target)
+        numbers = [received.message.number for received in (worker.receive(), worker.receive()) if received]
+        assert numbers == [2, 3]
+        assert set(depot.stored[target].kept.lent) == {7}, "it is under way to the launcher"
+    finally:
+        worker.close()
+        loop.stop()
+        assert loop.ended.wait(20)
 
 
 def test_large_items_may_be_more_than_there_are_descriptors() -> None:

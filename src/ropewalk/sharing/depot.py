@@ -1,7 +1,8 @@
 """Depots: where shared objects live, and who refers to them.
 
-    link ─▶ CallServer ─┬─▶ desk: calls to shared objects, and those that wait      (desk.py, states/)
-                        ├─▶ target 1, the depot itself: make an object, hold it, let go of it      (kept.py)
+    link ─▶ CallServer ─┬─▶ words on references: it is held, under way, let go of, one after the other   (kept.py)
+                        ├─▶ desk: calls to shared objects, and those that wait      (desk.py, states/)
+                        ├─▶ target 1, the depot itself: make an object
                         └─▶ objects of users, in a manager                          (cabinet.py)
 
 The depot does not unpickle what passes through queues and pipes. It runs on one loop; a lock is held wherever a state
@@ -11,12 +12,15 @@ or a reference changes, because objects of users are called from other threads a
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.calls.frame import current
 from ropewalk.calls.incoming import Incoming, Served
 from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.messages import Answer, Call, Raised
+from ropewalk.calls.payloads import unpack
 from ropewalk.calls.server import CallServer
 from ropewalk.sharing.desk import Caller, WaitingDesk
 from ropewalk.sharing.kept import Kept
@@ -25,13 +29,15 @@ from ropewalk.sharing.states.memory import MemoryState
 from ropewalk.sharing.states.pipe import PipeState
 from ropewalk.sharing.states.waiting import State
 from ropewalk.sharing.wires import make_pipe
+from ropewalk.transport.failures import failure_of
+from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 
 #: The depot itself, among its targets.
 DEPOT_TARGET = 1
 #: How often the depot looks for references that have expired.
 _LOOK_S = 5.0
-_WHICH = ("create", "introduce", "hold", "drop", "lend", "take_back", "num_objects", "ping")
+_WHICH = ("create", "num_objects", "ping")
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +54,41 @@ class Stored:
     kept: Kept = field(default_factory=Kept)
 
 
+class _FrontDesk(WaitingDesk):
+    """A desk that hears words on references as well.
+
+    They count in the order in which a process says them: a `lend` after the `drop` that follows it comes too late. So
+    the loop acts on each before it hears the next one, and never gives it to a deputy or a thread, as it would a call
+    that lasts: each lasts when the core is taken away in the midst of it.
+
+    Args:
+        words: what acts on each, by name; given the caller.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        server: CallServer,
+        on_gone: Callable[[Caller], object],
+        words: Mapping[str, Callable[..., object]],
+    ) -> None:
+        super().__init__(loop, server, on_gone)
+        self._words = words
+
+    def call(self, link: Link, message: Call, received: Received) -> bool:
+        word = self._words.get(message.method) if message.target == DEPOT_TARGET else None
+        if word is None:
+            return super().call(link, message, received)
+        answer: Answer | Raised = Answer(message.number, ())
+        with self.lock:
+            try:
+                word(self.caller(link), *unpack(received, message.shared))
+            except Exception as error:  # wrong arguments: the caller's fault, and not ours to die of
+                answer = Raised(message.number, failure_of(error, __name__))
+        self._reply(link, answer)
+        return True
+
+
 class Depot:
     """Objects, and who refers to them.
 
@@ -58,7 +99,10 @@ class Depot:
     """
 
     def __init__(self, loop: Loop, server: CallServer, host: str = "") -> None:
-        self.desk = WaitingDesk(loop, server, self._gone)
+        words = {"introduce": Caller.rename} | {
+            word.__name__: word for word in (self.hold, self.drop, self.lend, self.take_back)
+        }
+        self.desk = _FrontDesk(loop, server, self._gone, words)
         self.lock = self.desk.lock
         """Held wherever a state or a reference changes."""
         self.stored: dict[int, Stored] = {}
@@ -76,10 +120,6 @@ class Depot:
         return not self.stored and not self.desk.callers
 
     # What processes ask the depot itself
-
-    def introduce(self, name: str) -> None:
-        """Have the caller called by a name that says more."""
-        _caller(self).rename(name)
 
     def create(self, kind: str, *args: Any) -> tuple[str, list[int]]:
         """Make an object and hold it for the caller; returns this host, and its target, for a pipe those of both ends.
@@ -112,39 +152,6 @@ class Depot:
                 stored.needs.kept.hold(stored, "a condition")
         return target
 
-    def hold(self, target: int, ticket: int) -> None:
-        """The caller has a handle of an object, from a pickle with that ticket; 0: from none."""
-        caller = _caller(self)
-        with self.lock:
-            stored = self.stored.get(target)
-            if stored:
-                stored.kept.hold(caller, caller.party.name, ticket, time.monotonic())
-
-    def drop(self, target: int) -> None:
-        """The caller has no handle of an object any more."""
-        caller = _caller(self)
-        with self.lock:
-            stored = self.stored.get(target)
-            if stored:
-                stored.kept.drop(caller)
-                self._reap(target, stored)
-
-    def lend(self, target: int, ticket: int) -> None:
-        """The caller has pickled a handle of an object, which is under way now."""
-        caller = _caller(self)
-        with self.lock:
-            stored = self.stored.get(target)
-            if stored:
-                stored.kept.lend(caller, ticket)
-
-    def take_back(self, target: int, ticket: int) -> None:
-        """The caller has given up a pickle of a handle: it never arrives."""
-        with self.lock:
-            stored = self.stored.get(target)
-            if stored:
-                stored.kept.arrive(ticket, time.monotonic())
-                self._reap(target, stored)
-
     def num_objects(self) -> int:
         """How many objects it holds."""
         return len(self.stored)
@@ -152,7 +159,33 @@ class Depot:
     def ping(self) -> None:
         """Say that the depot is there."""
 
-    # References
+    # Words on references; with the lock, in the order in which each process says them
+
+    def hold(self, caller: Caller, target: int, ticket: int) -> None:
+        """A process has a handle of an object, from a pickle with that ticket; 0: from none."""
+        stored = self.stored.get(target)
+        if stored:
+            stored.kept.hold(caller, caller.party.name, ticket, time.monotonic())
+
+    def drop(self, caller: Caller, target: int) -> None:
+        """A process has no handle of an object any more."""
+        stored = self.stored.get(target)
+        if stored:
+            stored.kept.drop(caller)
+            self._reap(target, stored)
+
+    def lend(self, caller: Caller, target: int, ticket: int) -> None:
+        """A process has pickled a handle of an object, which is under way now."""
+        stored = self.stored.get(target)
+        if stored:
+            stored.kept.lend(caller, ticket)
+
+    def take_back(self, _: Caller, target: int, ticket: int) -> None:
+        """A process has given up a pickle of a handle: it never arrives."""
+        stored = self.stored.get(target)
+        if stored:
+            stored.kept.arrive(ticket, time.monotonic())
+            self._reap(target, stored)
 
     def _gone(self, caller: Caller) -> None:
         """A process has hung up, or is dead, and its calls have ended."""
