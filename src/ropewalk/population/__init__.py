@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from ropewalk.population.hyperparameters import Choice, Integers, LogUniform, Uniform
     from ropewalk.population.noise_table import NoiseTable
     from ropewalk.population.observation_statistics import ObservationStatistics
+    from ropewalk.population.open_ended.bouts import Pair
+    from ropewalk.population.open_ended.environment_space import EnvironmentSpace
+    from ropewalk.population.open_ended.niche import Learning
+    from ropewalk.population.open_ended.reproduction import Reproduction
     from ropewalk.population.outcome import Outcome
     from ropewalk.population.pacing.stragglers import Carry, Drop, Wait
     from ropewalk.population.run import Test
@@ -53,6 +57,7 @@ _HOMES = {
     "Choice": "hyperparameters",
     "Decisions": "decisions",
     "Drop": "pacing.stragglers",
+    "EnvironmentSpace": "open_ended.environment_space",
     "Evaluator": "algorithm",
     "Follow": "workers",
     "Gaussian": "algorithms.emitters",
@@ -61,6 +66,7 @@ _HOMES = {
     "Held": "held",
     "Integers": "hyperparameters",
     "IsoLine": "algorithms.emitters",
+    "Learning": "open_ended.niche",
     "LogUniform": "hyperparameters",
     "MAPElites": "algorithms.map_elites",
     "Member": "algorithms.pbt_member",
@@ -72,6 +78,8 @@ _HOMES = {
     "PBT": "algorithms.pbt",
     "PBTReplay": "algorithms.pbt_replay",
     "POET": "algorithms.poet",
+    "Pair": "open_ended.bouts",
+    "Reproduction": "open_ended.reproduction",
     "Run": "evaluating",
     "SNES": "algorithms.snes",
     "Schedule": "algorithms.pbt_history",
@@ -97,6 +105,7 @@ __all__ = [
     "Choice",
     "Decisions",
     "Drop",
+    "EnvironmentSpace",
     "Evaluator",
     "Follow",
     "Gaussian",
@@ -105,6 +114,7 @@ __all__ = [
     "Held",
     "Integers",
     "IsoLine",
+    "Learning",
     "LogUniform",
     "MAPElites",
     "Member",
@@ -114,6 +124,8 @@ __all__ = [
     "OpenAIES",
     "Outcome",
     "PBTReplay",
+    "Pair",
+    "Reproduction",
     "Run",
     "Schedule",
     "Test",
