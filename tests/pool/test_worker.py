@@ -51,7 +51,7 @@ from ropewalk.processes.page import (
     create_page,
     results_of,
 )
-from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, BlobRef, open_parts, pack, total_bytes
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.failures import failure_of, rebuild_error
 from ropewalk.transport.frames import Part
@@ -421,6 +421,20 @@ def test_arguments_in_a_memory_file_are_writable_and_ours(worker: Driven) -> Non
     os.close(fd)
     worker.run()
     assert results(worker.said()[1:]) == [bytes(data)]
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_constant_in_a_memory_file_that_came_along_needs_no_agent(worker: Driven, writable: bool) -> None:
+    data = bytearray(os.urandom(SHARED_MIN_BYTES))
+    parts = parts_of(dumps(pickle.PickleBuffer(data)), {})
+    lengths = tuple(memoryview(part).nbytes for part in parts)
+    fd = pack(parts)
+    worker.begin()
+    worker.link.send(Constant(NUMBERS["g"], "g", BlobRef("g", lengths), writable), fds=[fd])
+    os.close(fd)
+    worker.run()  # (the agent's address leads nowhere)
+    arrived_data = memoryview(arrived("g"))
+    assert arrived_data == data and arrived_data.readonly != writable
 
 
 def test_forgotten_code_is_not_there_any_more(worker: Driven) -> None:

@@ -464,9 +464,13 @@ class Dispatcher:
     def _provide(self, worker: Worker, constant: Constant, *, writable: bool = False) -> None:
         worker.known[constant.id] = number = worker.next_number
         worker.next_number += 1
+        fds: Sequence[int] = ()
         if constant.blob:
-            self._session.provide_blob(worker.id, constant.blob, constant.fd)
-        self._send(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts)
+            if worker.link and worker.link.stream.carries_fds:
+                fds = [constant.fd]  # it is on our host: the memory is ours, and it need not ask its agent for it
+            else:
+                self._session.provide_blob(worker.id, constant.blob, constant.fd)
+        self._send(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts, fds)
 
     def _send(
         self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()

@@ -47,7 +47,7 @@ class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
 
 
 class Constant(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Code or a value that many tasks need: in the parts, or a blob that the agent has."""
+    """Code or a value that many tasks need: in the parts, in a memory file that comes along, or a blob of the agent."""
 
     number: int
     """What it is called on this link from now on; its id is long."""

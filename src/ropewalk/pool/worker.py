@@ -159,8 +159,10 @@ class Worker:
         constant: Constant = received.message
         self._ids[constant.number] = constant.id
         try:
-            if constant.blob:
-                parts: Sequence[Part] = self._fetch(constant.id, constant.writable)
+            if constant.blob and received.fds:
+                parts: Sequence[Part] = open_parts(received.fds[0], constant.blob.lengths, writable=constant.writable)
+            elif constant.blob:
+                parts = self._fetch(constant.id, constant.writable)
             else:
                 make = bytearray if constant.writable else _read_only
                 parts = [make(part) for part in received.parts]
