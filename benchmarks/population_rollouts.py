@@ -7,6 +7,7 @@ each and tell nobody anything; their rate is the sum of both.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,7 @@ def loop(algorithm: OpenAIES, generation: int, share: slice) -> tuple[int, float
 
 def independent(link: Connection, population: int, share: slice) -> None:
     """One of two processes that know nothing of each other."""
+    os.setsid()  # as ours do: the kernel shares busy cores out among sessions first (sched_autogroup_enabled)
     algorithm = strategy(population)
     while (generation := link.recv()) is not None:
         link.send(loop(algorithm, generation, share))
