@@ -91,7 +91,7 @@ def test_a_small_constant_is_forgotten_when_it_is_closed() -> None:
 
 def test_a_reference_is_pickled_only_on_the_way_to_a_task_and_is_noted() -> None:
     constant = make(dumps("the value"))
-    reference = Reference(constant)
+    reference = Reference(constant, lambda: None)
     assert repr(reference) == f"<ropewalk constant of {constant.size_bytes} bytes>"
     with pytest.raises(TypeError, match="outside a pool pickle the value itself"):
         pickle.dumps(reference)
@@ -106,7 +106,7 @@ def test_a_reference_is_pickled_only_on_the_way_to_a_task_and_is_noted() -> None
 
 
 def test_collecting_is_of_one_thread_and_ends_with_an_error() -> None:
-    reference = Reference(make(dumps(1)))
+    reference = Reference(make(dumps(1)), lambda: None)
     failures: list[BaseException] = []
 
     def elsewhere() -> None:

@@ -22,6 +22,7 @@ import pytest
 
 import ropewalk
 from ropewalk.errors import PoolClosed
+from ropewalk.pool.kept_constants import MAX_CONSTANTS
 from tests.scenarios.tasks import (
     note,
     noted,
@@ -602,3 +603,43 @@ def test_a_pool_cannot_be_sent_and_says_what_to_do() -> None:
         with pytest.raises((NotImplementedError, TypeError), match="make a pool inside the task"):
             pool.apply(square, (pool,))
         assert pool.apply(square, (2,)) == 4
+
+
+def crowd_out(pool: ropewalk.Pool) -> None:
+    """More constants than a pool keeps, none of which anybody needs any more."""
+    for number in range(MAX_CONSTANTS + 2):
+        assert pool.apply(lambda number=number: number) == number
+
+
+def test_a_function_is_sent_again_after_others_have_crowded_it_out() -> None:
+    """What was made of an imported function was remembered, but its bytes were gone: every task of it failed."""
+    with ropewalk.Pool(1) as pool:
+        weights = [1.0, 2.0]
+        known = functools.partial(sum, weights)
+        assert pool.map(abs, [-1, -2]) == [1, 2] and pool.apply(known) == 3.0
+        crowd_out(pool)
+        assert pool.map(abs, [-1, -2]) == [1, 2] and pool.apply(known) == 3.0
+
+
+def test_a_value_that_was_put_lives_as_long_as_its_reference() -> None:
+    """Each generation of an evolution strategy puts its parameters: all of them stayed until the pool's end."""
+    with ropewalk.Pool(1) as pool:
+        kept = pool.put(bytes(500_000))
+        for number in range(8):
+            reference = pool.put(bytes([number]) * 500_000)
+            assert pool.apply(len, (reference,)) == 500_000
+        del reference
+        crowd_out(pool)
+        wait_until(lambda: large_constants(pool) == 1)
+        assert pool.apply(len, (kept,)) == 500_000
+        for _ in range(2):  # the same value again, in the same code
+            again = pool.put(bytes([3]) * 500_000)
+            assert pool.apply(functools.partial(len, again)) == 500_000
+            del again
+            crowd_out(pool)
+            wait_until(lambda: large_constants(pool) == 1)
+
+
+def large_constants(pool: ropewalk.Pool) -> int:
+    pool.apply(abs, (-1,))  # what is forgotten is forgotten when another constant comes
+    return sum(constant.size_bytes > 400_000 for constant in pool._dispatcher.constants)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -94,11 +94,16 @@ _large_lock = threading.Lock()
 class Reference:
     """What `pool.put` returns: passed to a task, it arrives there as the value itself.
 
-    The value is sent to each host once, and dropped when the pool ends.
+    The value is sent to each host once, and may be dropped when this is, or the pool ends.
+
+    Args:
+        constant: held until this is dropped.
+        on_dropped: called then, by whoever drops it, perhaps the garbage collector.
     """
 
-    def __init__(self, constant: Constant) -> None:
+    def __init__(self, constant: Constant, on_dropped: Callable[[], object]) -> None:
         self._constant = constant
+        weakref.finalize(self, on_dropped).atexit = False
 
     def __repr__(self) -> str:
         return f"<ropewalk constant of {self._constant.size_bytes} bytes>"

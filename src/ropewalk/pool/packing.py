@@ -54,18 +54,20 @@ class Packer:
             raise TypeError(f"a pool calls functions; {func!r} cannot be called")
         if _is_imported(func):  # its name tells all: what was made of it once can be used again
             known = self._imported.get(func)
-            if known is None:
+            held = self._dispatcher.hold_known(known.id) if known else None
+            if held is None:  # the first time, or others have crowded it out since
                 self._check_needs(func)
-                known = self._imported[func] = self.constant(dumps_code(func))
-                return known
-            return self._dispatcher.hold(known)
+                held = self._imported[func] = self.constant(dumps_code(func))
+            return held
         self._check_needs(func)
         with collecting() as constants:
             code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
-        if self._last_code[0] is not code or constants:
-            self._last_code = code, self.constant(code, constants.values())
-            return self._last_code[1]
-        return self._dispatcher.hold(self._last_code[1])  # unchanged since the last call
+        unchanged = self._last_code[0] is code and not constants
+        held = self._dispatcher.hold_known(self._last_code[1].id) if unchanged else None
+        if held is None:
+            held = self.constant(code, constants.values())
+            self._last_code = code, held
+        return held
 
     def constant(self, code: Code, needs: Iterable[Constant] = ()) -> Constant:
         """The constant of a value, held until the caller lets it go."""
@@ -149,7 +151,11 @@ class Packer:
     def _constant_of_parts(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
         """The constant of these bytes: one that is known, or a new one."""
         id = name_of(parts)
-        return self._dispatcher.hold_known(id) or self._dispatcher.hold(Constant(id, parts, needs))
+        known = self._dispatcher.hold_known(id)
+        if known is None:
+            return self._dispatcher.hold(Constant(id, parts, needs))
+        known.needs = tuple(needs)  # of the same content as before, but those may have been crowded out
+        return known
 
 
 def _unit(job: Job, first: int, count: int, code: Constant, size_bytes: int, content: Content) -> Unit:

@@ -277,12 +277,16 @@ class Pool:
 
         There it is read-only memory shared by all processes of the host. (What a function
         closes over, such as in `functools.partial(f, weights)`, is sent this way by itself.)
+        It is kept for as long as what is returned is, and while a task that was given it is not through.
 
         Raises:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
-        return Reference(self._packer.constant(dumps_code(value, what="value")))
+        constant = self._packer.constant(dumps_code(value, what="value"))
+        # The reference may be dropped by the garbage collector anywhere, even under our own lock: act elsewhere.
+        loop, dispatcher = self._session.loop, self._dispatcher
+        return Reference(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
 
     # The pool itself
 
