@@ -24,6 +24,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population import (
+    CMAES,
     Algorithm,
     Carry,
     Checkpoint,
@@ -211,6 +212,26 @@ def test_a_run_in_which_everything_fails_ends(pool: rw.Pool) -> None:
         evaluate(algorithm(), fitnesses.always_raises, pool, generations=100, failures="drop")
 
 
+def diverges_in_half_of_the_tests(x: Any, trial: Trial) -> float:
+    return float("nan") if trial.is_test and trial.seed % 2 else 1.0
+
+
+def test_tests_that_are_nan_follow_the_policy(pool: rw.Pool) -> None:
+    def tests(nan: Any) -> list[float]:
+        run = evaluate(algorithm(), diverges_in_half_of_the_tests, pool, generations=3, test=8, nan=nan)
+        return [row["test"] for row in run.table]
+
+    with pytest.raises(EvaluationFailed, match="the fitness of the incumbent is NaN in episode"):
+        tests("raise")
+    assert tests("drop") == [1.0] * 3
+    assert tests("worst")[0] == float("-inf") and tests("worst")[1:] == [1.0] * 2  # nothing worse was ever seen
+
+
+def test_values_cannot_take_the_names_of_columns() -> None:
+    with pytest.raises(ValueError, match="values called max, mean, which are columns of every run"):
+        evaluate(algorithm(), lambda x: Outcome(1.0, values={"mean": 2.0, "max": 3.0}), generations=1)
+
+
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
@@ -273,8 +294,30 @@ def test_a_finished_run_is_not_run_again_and_another_one_is_refused(pool: rw.Poo
     assert_same(again, run)
     with pytest.raises(ValueError, match=r"is a checkpoint of OpenAIES with seed 5 .* with seed 6"):
         evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
-    anew = evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path, resume=False)
-    assert not same_state(anew.algorithm.state_dict(), run.algorithm.state_dict())
+
+
+def test_a_run_that_begins_anew_replaces_the_checkpoints_of_a_longer_one(tmp_path: Path) -> None:
+    evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5, checkpoint=tmp_path)
+    anew = algorithm(seed=6)
+    evaluate(anew, fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path, resume=False)
+    assert sorted(os.listdir(tmp_path)) == ["generation-000000001.state", "generation-000000002.state"]
+    again = evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
+    assert same_state(anew.state_dict(), again.algorithm.state_dict())
+
+
+def changes_its_argument(x: Any, trial: Trial) -> float:
+    x -= 1.0
+    return -float(np.sum(x**2))
+
+
+def test_a_function_that_changes_its_argument_changes_nothing_else(pool: rw.Pool) -> None:
+    here = evaluate(CMAES(4, population=8, seed=1), changes_its_argument, None, generations=4)
+    assert_same(evaluate(CMAES(4, population=8, seed=1), changes_its_argument, pool, generations=4), here)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        assert_same(evaluate(CMAES(4, population=8, seed=1), changes_its_argument, threads, generations=4), here)
+    for ground in (None, pool):  # what is tested is sent once for all episodes
+        with pytest.raises(ValueError, match="read-only"):
+            evaluate(CMAES(4, population=8, seed=1), changes_its_argument, ground, generations=4, test=1)
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
@@ -356,6 +399,7 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
         ({"generations": 0}, "generations must be at least 1, not 0"),
         ({"mode": "async", "generations": 1}, 'mode must be "generation" or "steady", not \'async\''),
         ({"mode": "steady", "generations": 1, "stragglers": Wait()}, "steady state has none"),
+        ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

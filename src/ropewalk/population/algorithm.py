@@ -16,6 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
@@ -77,7 +79,11 @@ class IncumbentEvaluator(Evaluator[int]):
         self._incumbent = incumbent
 
     def __call__(self, fitness: Fitness, candidate: int, trial: Trial) -> Outcome:
-        return self._of.test(fitness, self._incumbent, trial)
+        incumbent = self._incumbent
+        if isinstance(incumbent, np.ndarray):  # one object for all episodes: none may change it for the next one
+            incumbent = incumbent.view()
+            incumbent.flags.writeable = False
+        return self._of.test(fitness, incumbent, trial)
 
 
 class Algorithm(ABC, Generic[C]):

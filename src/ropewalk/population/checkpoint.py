@@ -41,22 +41,24 @@ class Checkpoints:
 
     Args:
         options: where and how often.
+        resume: whether to go on from what lies there; else that is removed when the first new one is whole.
         on_failure: told why one could not be written; the run goes on, and tries again at the next.
     """
 
-    def __init__(self, options: Checkpoint, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, options: Checkpoint, on_failure: Callable[[str], None], *, resume: bool) -> None:
         self._options = options
+        self._resume = resume
         self._folder = Path(options.folder)
         self._on_failure = on_failure
 
     def newest(self) -> tuple[Path, Any] | None:
-        """The newest whole checkpoint with its file; None if there is none.
+        """The newest whole checkpoint with its file; None if there is none, or none is wanted.
 
         Raises:
             CheckpointCorrupt: there are some, and all of them are damaged.
         """
         problem: CheckpointCorrupt | None = None
-        for path in reversed(self._files()):
+        for path in reversed(self._files() if self._resume else []):
             try:
                 return path, read_state(path)
             except CheckpointCorrupt as error:
@@ -72,13 +74,16 @@ class Checkpoints:
             return False
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_state(self._folder / f"generation-{generation:09d}.state", state())
+            newest = self._folder / f"generation-{generation:09d}.state"
+            write_state(newest, state())
         except OSError as error:
-            self._on_failure(
-                f"generation {generation} could not be saved in {self._folder}: {error}"
-            )
+            self._on_failure(f"generation {generation} could not be saved in {self._folder}: {error}")
             return False
-        for path in self._files()[: -self._options.keep]:
+        old = (
+            self._files()[: -self._options.keep] if self._resume else [each for each in self._files() if each != newest]
+        )
+        self._resume = True
+        for path in old:
             with contextlib.suppress(OSError):
                 path.unlink()
         return True

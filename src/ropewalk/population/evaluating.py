@@ -109,7 +109,7 @@ def evaluate(
         test: episodes of what was learnt, beside those that it is learnt from: `Test(episodes, every)` or a number of
             episodes. Column "test"; the best one is `Run.best`.
         checkpoint: a folder, or a `Checkpoint`: the run is saved there after each generation.
-        resume: whether to go on from the newest checkpoint in there.
+        resume: whether to go on from the newest checkpoint in there; else those of the earlier run are removed.
         log: a file for the decisions, one JSON a line.
         replay: the log of an earlier run of an algorithm with the same arguments: its decisions are carried out again.
         report: called as `report(generation, **row)` after each generation.
@@ -125,6 +125,8 @@ def evaluate(
     """
     method: Algorithm[Any] = algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm)
     _check(method, mode, stragglers, generations, until, replay, workers)
+    if test is None and isinstance(until, Mapping) and "test" in until:
+        raise ValueError("until asks for the column 'test', and this run has no tests; give test=8, or another column")
     if isinstance(test, int):
         test = Test(test)
     if isinstance(checkpoint, str | Path):
@@ -145,7 +147,7 @@ def evaluate(
         logger.warning("%s; the run goes on", why)
         checkpoint_failures.append(why)
 
-    checkpoints = Checkpoints(checkpoint, failed_checkpoint) if checkpoint else None
+    checkpoints = Checkpoints(checkpoint, failed_checkpoint, resume=resume) if checkpoint else None
     in_bulk = isinstance(pacing, Generational) and isinstance(stragglers or Wait(), Wait)
     ground = ground_of(pool, taking_trial(fitness, method.evaluator().num_arguments), run_seed, in_bulk=in_bulk)
     display = Progress(type(method).__name__, generations, shown=progress)
@@ -179,7 +181,7 @@ def evaluate(
         }
 
     is_over = False
-    if checkpoints is not None and resume:
+    if checkpoints is not None:
         found = checkpoints.newest()
         if found is not None:
             path, state = found

@@ -8,8 +8,11 @@ A plain float goes through the pool's page and in a batch of numbers; an `Outcom
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import cloudpickle
 
 from ropewalk.pool.seeds import derive, task_seed
 from ropewalk.population.algorithm import Evaluator, Fitness
@@ -48,6 +51,22 @@ def evaluate_numbered(
     """The same for candidates that come with their positions, because some of their ask are missing."""
     position, candidate = numbered
     return evaluate_one(evaluator, fitness, candidate, derive(seed, position))
+
+
+def as_argument(candidates: Sequence[Any]) -> Sequence[Any]:
+    """Candidates as tasks of a pool get them: private copies; numbers in a range need none."""
+    return candidates if isinstance(candidates, range) else pickle.loads(_pickled(candidates, None))  # noqa: S301
+
+
+def as_constant(evaluator: Evaluator[Any]) -> Evaluator[Any]:
+    """An evaluator as workers of a pool get it: a copy whose arrays are read-only."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = _pickled(evaluator, buffers.append)
+    return pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])  # noqa: S301
+
+
+def _pickled(value: Any, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
+    return cloudpickle.dumps(value, protocol=5, buffer_callback=keep)  # pyright: ignore[reportUnknownMemberType]
 
 
 def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:

@@ -32,6 +32,11 @@ from ropewalk.population.workers import Follow
 
 #: What one generation brought, by the names of its columns.
 Row = dict[str, float]
+#: Columns of every run.
+RESERVED = frozenset(
+    "generation evaluations steps mean std min max best test failed dropped "
+    "seconds evaluations_per_s workers launcher_ms".split()
+)
 #: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
 _MOST_WITHOUT_FITNESS = 16
 
@@ -74,9 +79,8 @@ class _Testing:
 
     @property
     def mean(self) -> float:
-        """Over the episodes that had a fitness, in their order; NaN if none had."""
-        known = [self.fitness[at] for at in sorted(self.fitness) if self.fitness[at] == self.fitness[at]]
-        return float(np.mean(known)) if known else float("nan")
+        """Over the episodes that count, in their order; NaN if none does."""
+        return float(np.mean([self.fitness[at] for at in sorted(self.fitness)])) if self.fitness else float("nan")
 
 
 @dataclass(slots=True)
@@ -298,11 +302,25 @@ class Loop:
         if testing is None or arrival.ticket.ask != len(self.rows):
             return
         testing.num_left -= 1
-        if isinstance(arrival.outcome, Outcome):
-            testing.fitness[arrival.ticket.position] = arrival.outcome.fitness
-        elif self._policy.failures == "raise":
-            arrival.outcome.add_note("This ended a test of the incumbent.")
-            raise arrival.outcome
+        outcome = arrival.outcome
+        if isinstance(outcome, Outcome):
+            if outcome.has_fitness:
+                testing.fitness[arrival.ticket.position] = outcome.fitness
+                return
+            policy = self._policy.nan
+            error: BaseException = EvaluationFailed(
+                f"the fitness of the incumbent is NaN in episode {arrival.ticket.position} of the test of generation "
+                f'{self._algorithm.generation}; mend it, or choose evaluate(..., nan="worst") or nan="drop"'
+            )
+        else:
+            policy, error = self._policy.failures, outcome
+            error.add_note("This ended a test of the incumbent.")
+        if policy == "raise" or not isinstance(error, Exception):
+            raise error
+        if policy == "worst":
+            testing.fitness[arrival.ticket.position] = (
+                float("-inf") if self._policy.worst is None else self._policy.worst
+            )
 
     # Rows
 
@@ -394,4 +412,10 @@ def row_of(outcomes: Sequence[Outcome]) -> Row:
     for outcome in outcomes:
         for name, value in outcome.values.items():
             values.setdefault(name, []).append(value)
+    taken = RESERVED.intersection(values)
+    if taken:
+        raise ValueError(
+            f"an Outcome has values called {', '.join(sorted(taken))}, which are columns of every run; call them "
+            f"otherwise (taken are {', '.join(sorted(RESERVED))})"
+        )
     return row | {name: float(np.mean(each)) for name, each in values.items()}

@@ -12,8 +12,7 @@ Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.0
                                           └▶ yes: state, steps and score of a high one, its hyperparameters changed
 
 A copy has the score of what it copied until it has trained itself, as in algorithm 1, where eval does not depend on the
-hyperparameters. Of members with the same score, the one that is being compared is taken for the worst, so that equals
-explore as well.
+hyperparameters. Only a better one is copied: members with the same score go on, each with its own hyperparameters.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,34 +28,13 @@ from ropewalk.population.algorithm import Algorithm, Evaluator
 from ropewalk.population.algorithms.pbt_explorer import Explore, Explorer, quantiles
 from ropewalk.population.algorithms.pbt_history import History, Mutation, Schedule
 from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member, TrainInterval
-from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
+from ropewalk.population.algorithms.pbt_standing import MOST_IN_VAIN, SAVED, Standing
+from ropewalk.population.algorithms.pbt_states import StateFolder
 from ropewalk.population.hyperparameters import Space
 from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Standing:
-    """What is known of a member."""
-
-    hyperparameters: dict[str, Any]
-    number: int = 0
-    """Of its next interval."""
-    steps: int = 0
-    score: float | None = None
-    last: int = -1
-    """The interval in the history that its state comes from; -1 for a new one."""
-    state: Kept | None = None
-    is_lost: bool = False
-    """Its state is known to be nowhere any more."""
-    is_under_way: bool = False
-    is_waiting: bool = False
-    """Synchronous: it has trained in this round."""
-
-
-_SAVED = [field.name for field in fields(_Standing) if field.name != "state"]
 
 
 class PBT(Algorithm[Interval]):
@@ -75,8 +52,10 @@ class PBT(Algorithm[Interval]):
         hyperparameters: names to distributions (`Uniform`, `LogUniform`, `Integers`, `Choice`); values are constants.
         population: members.
         interval: steps between two decisions; the unit is the training function's.
-        steps: members whose states were trained so long are done; None goes on until `evaluate` ends it. Asynchronous,
-            who copies a state that is not as far trains those steps once more.
+        steps: members whose states were trained so long are done; None goes on until `evaluate` ends it. Who copies a
+            state that is not as far on trains those steps once more, in all at most `steps` of them; a member of which
+            100 intervals fail, are dropped or find their state lost, without getting further than ever, is given up.
+            So a run with `steps` always ends: while nothing is lost, no member trains more than twice that.
         quantile: share of the members that copy, and that are copied; at most a half.
         resample_probability: of drawing a hyperparameter anew, instead of perturbing it.
         factors: to perturb with.
@@ -128,7 +107,7 @@ class PBT(Algorithm[Interval]):
         self._ended = 0
         given = [self._explorer.checked(values, "initial") for values in initial]
         drawn = [self._explorer.first(number) for number in range(len(given), population)]
-        self._members = [_Standing(values) for values in given + drawn]
+        self._members = [Standing(values) for values in given + drawn]
         self._history = History(seed)
 
     # --- ask and tell -------------------------------------------------------------------------------------------------
@@ -157,14 +136,12 @@ class PBT(Algorithm[Interval]):
     def drop(self, candidates: Sequence[Interval]) -> None:
         """These are not told any more: their members go on from the state that they had, in another interval."""
         for interval in candidates:
-            self._end(interval)
+            if self._end(interval):
+                self._count_in_vain(interval.member, "dropped")
         self._close_round()
 
-    def _is_ready(self, member: _Standing) -> bool:
-        return not (member.is_under_way or member.is_waiting or self._is_done(member))
-
-    def _is_done(self, member: _Standing) -> bool:
-        return self._steps is not None and member.steps >= self._steps
+    def _is_ready(self, member: Standing) -> bool:
+        return not (member.is_under_way or member.is_waiting or member.is_done(self._steps))
 
     def _end(self, interval: Interval) -> bool:
         """Whether that is the interval that its member is in; then it is over."""
@@ -182,13 +159,27 @@ class PBT(Algorithm[Interval]):
         if outcome.failure.startswith(LOST):
             self._replace_lost(interval, outcome.failure)
             return False
-        member.score = outcome.fitness
-        if not outcome.failure:  # else the state is the one that it had
-            member.state, member.is_lost = outcome.held, False
+        if outcome.failure:  # its state is the one that it had
+            member.score, member.has_failed = outcome.fitness, True
+            self._count_in_vain(interval.member, outcome.failure)
+        else:
             steps = outcome.steps or interval.length
-            member.last = self._history.add(interval, steps, outcome.fitness, member.last)
-            member.steps += steps
+            last = self._history.add(interval, steps, outcome.fitness, member.last)
+            member.trained(steps, outcome.fitness, outcome.held, last)
         return True
+
+    def _count_in_vain(self, number: int, why: str) -> None:
+        member = self._members[number]
+        member.in_vain += 1
+        if member.in_vain == MOST_IN_VAIN and member.is_given_up(self._steps):
+            logger.warning(
+                "member %d is given up after %d steps: %d of its intervals were in vain without it getting further; "
+                "the last one: %s",
+                number,
+                member.steps,
+                MOST_IN_VAIN,
+                why,
+            )
 
     def _close_round(self) -> None:
         """Synchronous: once nobody of the round is under way or still to be asked, all are compared."""
@@ -208,11 +199,12 @@ class PBT(Algorithm[Interval]):
     # --- exploit and explore ------------------------------------------------------------------------------------------
 
     def _exploit_and_explore(self, ready: Sequence[int]) -> None:
-        lowest, highest = quantiles([member.score for member in self._members], ready, self._quantile)
+        scores = [None if each.score is None else (each.score, not each.has_failed) for each in self._members]
+        lowest, highest = quantiles(scores, ready, self._quantile)
         for number in ready:
             member = self._members[number]
-            if number in lowest and member.steps >= self._burn_in and not self._is_done(member):
-                donors = [each for each in highest if self._is_donor(each)]
+            if number in lowest and member.steps >= self._burn_in and not member.is_done(self._steps):
+                donors = [each for each in highest if member.may_copy(self._members[each], self._steps)]
                 if donors:
                     self._copy(number, donors, "exploit", "")
 
@@ -229,7 +221,8 @@ class PBT(Algorithm[Interval]):
         else:
             member = self._members[interval.member]
             self._note("restart", interval.member, -1, member.hyperparameters, why)
-            member.state, member.is_lost, member.steps, member.score, member.last = None, False, 0, None, -1
+            member.begin_again()
+        self._count_in_vain(interval.member, why)
 
     def _copy(self, number: int, donors: Sequence[int], reason: Literal["exploit", "lost"], why: str) -> None:
         member = self._members[number]
@@ -238,8 +231,7 @@ class PBT(Algorithm[Interval]):
         donor = self._members[chosen]
         explored = self._explorer.explored(donor.hyperparameters, rng)
         self._note(reason, number, chosen, explored, why)
-        member.hyperparameters, member.state, member.is_lost = explored, donor.state, False
-        member.steps, member.score, member.last = donor.steps, donor.score, donor.last
+        member.copy(donor, explored)
 
     def _note(self, reason: str, number: int, donor: int, after: dict[str, Any], why: str) -> None:
         member, other = self._members[number], self._members[donor] if donor >= 0 else None
@@ -266,7 +258,7 @@ class PBT(Algorithm[Interval]):
     @property
     def finished(self) -> bool:
         """Whether every member has trained for all its steps."""
-        return all(self._is_done(member) and not member.is_under_way for member in self._members)
+        return all(member.is_done(self._steps) and not member.is_under_way for member in self._members)
 
     @property
     def mutations(self) -> list[Mutation]:
@@ -328,7 +320,7 @@ class PBT(Algorithm[Interval]):
             "problem": self._problem(),
             "generation": self.generation,
             "ended": self._ended,
-            "members": [{field: getattr(member, field) for field in _SAVED} for member in self._members],
+            "members": [{field: getattr(member, field) for field in SAVED} for member in self._members],
             "files": files,
             "history": self._history.state_dict(),
         }
@@ -337,7 +329,7 @@ class PBT(Algorithm[Interval]):
         """Become what `state_dict` was taken from; what was under way is under way."""
         check_identity(state["problem"], self._problem())
         files = self._folder.load(state["files"])
-        self._members = [_Standing(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)]
+        self._members = [Standing(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)]
         self.generation, self._ended = int(state["generation"]), int(state["ended"])
         self._history.load_state_dict(state["history"])
 

@@ -21,11 +21,11 @@ _DRAW, _MUTATE = 1, 2
 """Purposes of random numbers."""
 
 
-def quantiles(scores: Sequence[float | None], ready: Sequence[int], share: float) -> tuple[list[int], list[int]]:
+def quantiles(scores: Sequence[Any], ready: Sequence[int], share: float) -> tuple[list[int], list[int]]:
     """Who is in the lowest and who in the highest quantile: the same number, at most half of those with a score.
 
     Args:
-        scores: of each member.
+        scores: of each member, to be made large; None for one without.
         ready: those that are being compared; they lose ties.
         share: of the members with a score, rounded up.
     """

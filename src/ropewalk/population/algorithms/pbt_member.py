@@ -88,7 +88,11 @@ class TrainInterval(Evaluator[Interval]):
         self._folder = folder
 
     def __call__(self, fitness: Fitness, candidate: Interval, trial: Trial) -> Outcome:
-        """Train; a state that is nowhere any more is an outcome, not an error: the algorithm knows what to do."""
+        """Train; a state that is nowhere any more is an outcome, not an error: the algorithm knows what to do.
+
+        Raises:
+            ValueError: there is a score, but no state that it could be of.
+        """
         member = Member(candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, candidate.state)
         try:
             member.state  # noqa: B018  # fetched here, so that only our own errors are caught
@@ -96,7 +100,12 @@ class TrainInterval(Evaluator[Interval]):
             why = f"{LOST}that of member {candidate.member} after {candidate.steps} steps; {error}"
             return Outcome(float("-inf"), failure=why)
         outcome = outcome_of(fitness(member, Trial(candidate.seed)))
-        if outcome.has_fitness and member.state is not None:
+        if outcome.has_fitness:
+            if member.state is None:
+                raise ValueError(
+                    f"{_name_of(fitness)} left member.state None, so that nobody could go on from what was trained; "
+                    "set member.state to it before returning the score (to {} if there is nothing to go on from)"
+                )
             outcome.held = self._keep(candidate, member.state)
         return outcome
 
@@ -104,3 +113,8 @@ class TrainInterval(Evaluator[Interval]):
         if self._folder is None:
             return hold(state)
         return write_file(self._folder, candidate.member, candidate.number, state)
+
+
+def _name_of(fitness: Fitness) -> str:
+    function: Any = getattr(fitness, "_function", fitness)  # one that does not take the trial is wrapped
+    return f"the training function {getattr(function, '__qualname__', type(function).__name__)}"

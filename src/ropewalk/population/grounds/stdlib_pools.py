@@ -1,7 +1,7 @@
 """Evaluations on the pools of other libraries: `multiprocessing.Pool` and its like, `concurrent.futures` and its like.
 
 They work, with what these pools promise: the evaluator travels with each chunk of candidates, a worker that dies takes
-its chunk with it or breaks the pool, and their size stays.
+its chunk with it or breaks the pool, and their size stays. What is sent is copied first, as these pools may be threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ropewalk.population.algorithm import Evaluator, Fitness
-from ropewalk.population.evaluation import evaluate_numbered, seed_of_ask
+from ropewalk.population.evaluation import as_argument, as_constant, evaluate_numbered, seed_of_ask
 from ropewalk.population.grounds.ground import Arrival
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ticket
@@ -49,9 +49,11 @@ class _ChunkGround:
         positions: Sequence[int] | None = None,
     ) -> None:
         is_test = evaluator.is_test
-        one = partial(evaluate_numbered, evaluator, self._fitness, seed_of_ask(self._seed, ask, is_test=is_test))
+        one = partial(
+            evaluate_numbered, as_constant(evaluator), self._fitness, seed_of_ask(self._seed, ask, is_test=is_test)
+        )
         numbers = range(len(candidates)) if positions is None else positions
-        numbered = list(zip(numbers, candidates, strict=True))
+        numbered = list(zip(numbers, as_argument(candidates), strict=True))
         size = max(1, len(numbered) // (4 * self.num_workers))
         for at in range(0, len(numbered), size):
             chunk = numbered[at : at + size]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Evaluator, Fitness, serial_map
-from ropewalk.population.evaluation import evaluate_one, seed_of_ask
+from ropewalk.population.evaluation import as_argument, as_constant, evaluate_one, seed_of_ask
 from ropewalk.population.grounds.ground import Arrival
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ticket
@@ -23,6 +23,8 @@ class ThisProcess:
     def __init__(self, fitness: Fitness, seed: int) -> None:
         self._fitness = fitness
         self._seed = seed
+        self._sent: tuple[Any, Any] = (None, None)
+        """An evaluator, and it as it would be sent: what a function may change is the same on every ground."""
         self._waiting: deque[tuple[Ticket, Evaluator[Any], Any]] = deque()
 
     def submit(
@@ -32,8 +34,11 @@ class ThisProcess:
         candidates: Sequence[Any],
         positions: Sequence[int] | None = None,
     ) -> None:
-        numbered = zip(range(len(candidates)) if positions is None else positions, candidates, strict=True)
-        self._waiting += [(Ticket(ask, at), evaluator, candidate) for at, candidate in numbered]
+        if self._sent[0] is not evaluator:
+            self._sent = evaluator, as_constant(evaluator)
+        places = range(len(candidates)) if positions is None else positions
+        numbered = zip(places, as_argument(candidates), strict=True)
+        self._waiting += [(Ticket(ask, at), self._sent[1], candidate) for at, candidate in numbered]
 
     def collect(self, timeout_s: float | None) -> list[Arrival]:
         if not self._waiting:
