@@ -41,6 +41,11 @@ def train_with_noise(member: Member, trial: Trial) -> float:
     return TOP - float(member.state @ member.state)
 
 
+def train_measured(member: Member, trial: Trial) -> float:
+    """The same, but scores are never equal: what is measured has some noise, and a tie is not copied."""
+    return train(member, trial) + 1e-9 * trial.rng.random()
+
+
 def explore(hyperparameters: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """The paper's: a small step from where the better member is."""
     return {name: float(np.clip(value + rng.normal(0, 0.1), 0, 1)) for name, value in hyperparameters.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_explorer import quantiles
 from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member
+from ropewalk.population.algorithms.pbt_standing import MOST_IN_VAIN
+from ropewalk.population.algorithms.pbt_states import StateFile
+from ropewalk.population.evaluating import Run, evaluate
 from ropewalk.population.hyperparameters import LogUniform, Uniform
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import pack_state, unpack_state
@@ -25,6 +29,7 @@ from tests.population.algorithms.surrogate import (
     outcomes_of,
     run,
     train,
+    train_measured,
     train_with_noise,
 )
 
@@ -47,7 +52,7 @@ def facts(algorithm: PBT) -> list[tuple[Any, ...]]:
 def test_it_reaches_the_top_that_a_grid_of_fixed_hyperparameters_does_not(seed: int, synchronous: bool) -> None:
     def reached(**options: Any) -> float:
         algorithm = PBT(SPACE, population=2, interval=4, steps=400, initial=CORNERS, seed=seed, **options)
-        run(algorithm, 2)
+        run(algorithm, 2, function=train_measured)
         best = algorithm.best
         assert best is not None
         return algorithm.schedule().stretches[-1].score
@@ -60,7 +65,7 @@ def test_it_reaches_the_top_that_a_grid_of_fixed_hyperparameters_does_not(seed: 
 def test_copying_without_exploring_and_exploring_without_copying_reach_less() -> None:
     def reached(burn_in: int = 0, **options: Any) -> float:
         algorithm = PBT(SPACE, population=2, interval=4, steps=200, initial=CORNERS, burn_in=burn_in, **options)
-        run(algorithm, 2)
+        run(algorithm, 2, function=train_measured)
         return algorithm.schedule().stretches[-1].score
 
     both = reached(explore=explore)
@@ -141,6 +146,18 @@ def test_as_many_copy_as_are_copied_at_most_half_and_those_compared_lose_ties() 
     assert quantiles([1.0, None], [0], 0.5) == ([], [])
 
 
+def test_a_tie_is_not_better_and_nobody_is_copied() -> None:
+    for synchronous in (False, True):
+        algorithm = PBT(SPACE, population=4, quantile=0.5, synchronous=synchronous)
+        for _ in range(2):
+            asked = algorithm.ask(4)
+            algorithm.tell(asked, scored(asked, 1.0, 1.0, 1.0, 1.0))
+        assert not algorithm.mutations and [fact[1] for fact in facts(algorithm)] == [2, 2, 2, 2]
+        asked = algorithm.ask(4)
+        algorithm.tell(asked, scored(asked, 1.0, 1.0, 1.0, 2.0))
+        assert {each.donor for each in algorithm.mutations} <= {3}
+
+
 def test_nobody_copies_before_the_burn_in_is_over() -> None:
     algorithm = PBT(SPACE, population=2, interval=5, burn_in=15, synchronous=True)
     for expected in (0, 0, 1, 2):
@@ -193,13 +210,92 @@ def test_the_best_member_comes_with_what_it_was_trained_with() -> None:
     algorithm = PBT(SPACE, population=2, initial=CORNERS)
     assert algorithm.incumbent() is None and algorithm.best is None and len(algorithm.schedule()) == 0
     asked = algorithm.ask(2)
-    algorithm.tell(asked, outcomes_of(algorithm, asked, train))  # both have the same score, and 1 copies 0
-    assert len(algorithm.mutations) == 1
+    outcomes = outcomes_of(algorithm, asked, train)
+    outcomes[1].fitness -= 0.1
+    algorithm.tell(asked, outcomes)
+    assert [(each.member, each.donor) for each in algorithm.mutations] == [(1, 0)]
     best = algorithm.incumbent()
     assert isinstance(best, Member)
     assert best.hyperparameters == CORNERS[0]
     assert best.state == pytest.approx(np.array([0.9 * 0.98, 0.9]))
     assert algorithm.figures() == {"exploits": 1, "lost": 0, "best_h0": 1.0, "best_h1": 0.0}
+
+
+# --- every run with steps ends ----------------------------------------------------------------------------------------
+
+
+def ended(algorithm: PBT, function: Any, **options: Any) -> Run:
+    """The run, which must need no more than a thousand generations to end by itself."""
+    run = evaluate(algorithm, function, generations=1000, progress=False, **options)
+    assert algorithm.finished and len(run.table) < 1000
+    return run
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("mode", ["generation", "steady"])
+def test_members_with_the_same_score_train_each_step_once(synchronous: bool, mode: Any) -> None:
+    def constant(member: Member, trial: Trial) -> float:
+        member.state = {}
+        return 0.0
+
+    algorithm = PBT(SPACE, population=4, steps=3, synchronous=synchronous)
+    assert ended(algorithm, constant, mode=mode).evaluations == 12
+    assert not algorithm.mutations
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_a_member_that_is_always_nan_is_worse_than_those_whose_score_it_is_told(synchronous: bool) -> None:
+    def without_the_first(member: Member, trial: Trial) -> float:
+        member.state = {}
+        return np.nan if member.number == 0 else 1.0
+
+    algorithm = PBT(SPACE, population=4, steps=3, synchronous=synchronous)
+    assert ended(algorithm, without_the_first, mode="steady", nan="worst").evaluations < 20
+    assert {each.member for each in algorithm.mutations} == {0}
+
+
+def test_copying_what_is_not_as_far_repeats_no_more_steps_than_a_member_has() -> None:
+    def worse_with_every_step(member: Member, trial: Trial) -> float:
+        member.state = member.steps + member.interval
+        return -float(member.state)
+
+    algorithm = PBT(SPACE, population=3, interval=2, steps=20)
+    run = ended(algorithm, worse_with_every_step, mode="steady")
+    assert 3 * 10 < run.evaluations <= 2 * 3 * 10
+    assert any(each.steps > each.donor_steps for each in algorithm.mutations)
+
+
+@pytest.mark.parametrize("policy", ["worst", "drop"])
+def test_a_member_that_always_fails_is_given_up(policy: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def fails_later(member: Member, trial: Trial) -> float:
+        member.state = member.steps + member.interval
+        return np.nan if member.steps == 2 else 1.0
+
+    algorithm = PBT(SPACE, population=1, steps=4)
+    assert ended(algorithm, fails_later, nan=policy).evaluations == 2 + MOST_IN_VAIN
+    assert facts(algorithm)[0][1] == 2 and algorithm.incumbent() is not None
+    assert "member 0 is given up after 2 steps: 10 of its intervals were in vain" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["copy", "restart"])
+def test_members_whose_states_are_lost_every_time_are_given_up(tmp_path: Path, policy: Any) -> None:
+    def forgotten(member: Member, trial: Trial) -> float:
+        member.state = 1
+        return 1.0
+
+    class Forgets(PBT):
+        def ask(self, n: int) -> list[Interval]:
+            return [replace(each, state=each.state and StateFile("/", "nowhere")) for each in super().ask(n)]
+
+    algorithm = Forgets(SPACE, population=2, steps=3, lost=policy)
+    assert ended(algorithm, forgotten, mode="steady").evaluations <= 5 * MOST_IN_VAIN
+
+
+def test_without_steps_nobody_is_given_up() -> None:
+    algorithm = PBT(SPACE, population=1)
+    for _ in range(2 * MOST_IN_VAIN):
+        algorithm.drop(algorithm.ask(1))
+    assert len(algorithm.ask(1)) == 1 and not algorithm.finished
 
 
 # --- what is late, failed or lost -------------------------------------------------------------------------------------
@@ -244,6 +340,26 @@ def test_nan_is_left_to_the_loop_and_its_state_is_not_kept() -> None:
     algorithm = PBT(SPACE, population=1)
     (outcome,) = outcomes_of(algorithm, algorithm.ask(1), lambda member, trial: setattr(member, "state", 1) or np.nan)
     assert not outcome.has_fitness and outcome.held is None
+
+
+def train_and_forget(member: Member) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize("folder", [None, "members"])
+def test_training_must_set_a_state_and_an_empty_one_is_one(tmp_path: Path, folder: str | None) -> None:
+    algorithm = PBT(SPACE, population=2, steps=2, folder=folder and tmp_path / folder)
+    message = "the training function train_and_forget left member.state None, .* set member.state to it"
+    with pytest.raises(ValueError, match=message):
+        evaluate(algorithm, train_and_forget, progress=False)
+
+    def train_nothing(member: Member, trial: Trial) -> float:
+        member.state = {}
+        return 1.0
+
+    algorithm = PBT(SPACE, population=2, steps=2, folder=folder and tmp_path / folder)
+    run = evaluate(algorithm, train_nothing, progress=False)
+    assert run.evaluations == 4 and run.best is not None and run.best.state == {}
 
 
 def lost(asked: list[Interval]) -> list[Outcome]:

@@ -54,7 +54,7 @@ class PBT(Algorithm[Interval]):
         interval: steps between two decisions; the unit is the training function's.
         steps: members whose states were trained so long are done; None goes on until `evaluate` ends it. Who copies a
             state that is not as far on trains those steps once more, in all at most `steps` of them; a member of which
-            100 intervals fail, are dropped or find their state lost, without getting further than ever, is given up.
+            10 intervals fail, are dropped or find their state lost, without getting further than ever, is given up.
             So a run with `steps` always ends: while nothing is lost, no member trains more than twice that.
         quantile: share of the members that copy, and that are copied; at most a half.
         resample_probability: of drawing a hyperparameter anew, instead of perturbing it.
