@@ -50,9 +50,9 @@ def main(
     print(f"{run.evaluations} evaluations found ways to {len(archive)} of {archive.num_niches} places")
     print(f"the median way has a fitness of {np.median(archive.fitnesses):.4f}, the best {figures['best_elite']:.4f}")
     if picture:
-        from ropewalk.population.pictures.heat_map import heat_map
+        from ropewalk.population.pictures.heat_map import draw_heat_map
 
-        heat_map(archive, picture, labels=("hand to the right", "hand up"))
+        draw_heat_map(archive, picture, labels=("hand to the right", "hand up"))
         print(f"drawn in {picture}")
     return run
 

@@ -25,6 +25,7 @@ import ropewalk as rw
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population import (
     CMAES,
+    PBT,
     Algorithm,
     Carry,
     Checkpoint,
@@ -36,6 +37,7 @@ from ropewalk.population import (
     Run,
     Test,
     Trial,
+    Uniform,
     Wait,
     evaluate,
     read_decisions,
@@ -400,6 +402,7 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
         ({"mode": "async", "generations": 1}, 'mode must be "generation" or "steady", not \'async\''),
         ({"mode": "steady", "generations": 1, "stragglers": Wait()}, "steady state has none"),
         ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
+        ({"generations": 1, "workers": Follow(1, 2)}, "workers= sizes a ropewalk.Pool"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
@@ -407,6 +410,29 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
         evaluate(algorithm(), fitnesses.noisy_sphere, None, **options)
     with pytest.raises(TypeError, match=r"pool must be a ropewalk\.Pool.* not 7"):
         evaluate(algorithm(), fitnesses.noisy_sphere, 7, generations=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stragglers": "drop", "generations": 1}, r"stragglers must be Wait\(\), .*, not 'drop'"),
+        ({"until": 3}, "until must be a function of a row, .*, not 3"),
+        ({"generations": 2.5}, "generations must be a whole number, not 2.5"),
+    ],
+)
+def test_options_of_a_wrong_kind_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        evaluate(algorithm(), fitnesses.noisy_sphere, None, **options)
+    with pytest.raises(TypeError, match=r"must be an object, not the class OpenAIES; write OpenAIES\(\.\.\.\)"):
+        evaluate(OpenAIES, fitnesses.noisy_sphere, generations=1)
+    with pytest.raises(TypeError, match="seed must be a whole number, not None"):
+        OpenAIES(4, seed=None)  # type: ignore[arg-type]
+
+
+def test_a_folder_for_checkpoints_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        evaluate(algorithm(), fitnesses.always_raises, generations=1, checkpoint=tmp_path / "file")
 
 
 class Listed(Algorithm[int]):
@@ -460,5 +486,58 @@ def test_what_an_evaluator_says_of_its_surroundings_is_in_the_log(monkeypatch: p
     monkeypatch.setenv("LOST", "1")
     run = evaluate(Listed(), lost_here)
     monkeypatch.delenv("LOST")
-    again = evaluate(Listed(), lost_here, replay=list(run.decisions.lines()))
+    lines = list(run.decisions.lines())
+    again = evaluate(Listed(), lost_here, replay=lines)
     assert rows(again) == rows(run) and run.table[0]["min"] == -7.0
+
+
+def test_a_second_run_of_the_same_object_goes_on() -> None:
+    """What was under way when the first one ended is nobody's any more."""
+    es = algorithm()
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for generations in (2, 4):
+            run = evaluate(es, fitnesses.uneven, threads, mode="steady", ahead=2, generations=generations)
+        assert es.generation == 4 and len(run.table) == 2
+        members = PBT({"rate": Uniform(0.0, 1.0)}, population=4, seed=1)
+        for generations in (2, 12):
+            evaluate(members, step_aside, threads, mode="steady", generations=generations)
+        assert min(length for _, length in members.incumbent().state) > 1
+
+
+def step_aside(member: Any) -> float:
+    """A state that counts how often each went on."""
+    member.state = [(member.number, (member.state[0][1] if member.state else 0) + 1)]
+    return float(member.number)
+
+
+def test_the_log_of_another_run_is_refused(tmp_path: Path) -> None:
+    evaluate(algorithm(), fitnesses.noisy_sphere, generations=1, log=tmp_path / "log")
+    with pytest.raises(ValueError, match=r"the log to replay is of .*'population': 16.* and this run is of .*: 18"):
+        evaluate(algorithm(population=18), fitnesses.noisy_sphere, replay=tmp_path / "log")
+
+
+class Uncounted(Listed):
+    """Forgets to count generations."""
+
+    def ask(self, n: int) -> range:
+        return range(n)
+
+    def tell(self, candidates: Any, outcomes: Any) -> None:
+        pass
+
+
+def test_an_algorithm_that_counts_no_generations_is_told_so() -> None:
+    with pytest.raises(RuntimeError, match="its `generation` is still 0; count it up in `tell`"):
+        evaluate(Uncounted(), float, generations=3)
+
+
+class Boastful(Listed):
+    """Has a figure that rows have already."""
+
+    def figures(self) -> dict[str, float]:
+        return {"mean": 1e9}
+
+
+def test_figures_cannot_take_the_names_of_columns() -> None:
+    with pytest.raises(ValueError, match="Boastful has figures called mean"):
+        evaluate(Boastful(), float)

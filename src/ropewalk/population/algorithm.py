@@ -97,14 +97,15 @@ class Algorithm(ABC, Generic[C]):
     """
 
     def __init__(self, population: int, seed: int) -> None:
-        if population < 1:
-            raise ValueError(f"population must be at least 1, not {population}")
-        if seed < 0:
-            raise ValueError(f"seed must be 0 or more, not {seed}")
+        for name, value, least in (("population", population, 1), ("seed", seed, 0)):
+            if not isinstance(value, int | np.integer):
+                raise TypeError(f"{name} must be a whole number, not {value!r}")
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
         self.population = population
         self.seed = seed
         self.generation = 0
-        """Generations that are complete; without generations, tells divided by `population`."""
+        """Generations that are complete, counted by `tell`; without generations, all that was told by `population`."""
         self.map: Map = serial_map
         """Where heavy parts of `tell` run; `evaluate` puts the pool's map here while it runs."""
 
@@ -120,6 +121,8 @@ class Algorithm(ABC, Generic[C]):
     @abstractmethod
     def tell(self, candidates: Sequence[C], outcomes: Sequence[Outcome]) -> None:
         """Learn from some candidates that were asked before, in any grouping; candidates may be missing for good.
+
+        Count `generation` up when one is complete: rows of the table, `generations=`, tests and checkpoints go by it.
 
         Args:
             candidates: as `ask` returned them (equal, perhaps not the same objects), oldest first.

@@ -1,15 +1,17 @@
 """The log of decisions: what was asked, told, dropped and given up, in order. A run can be repeated from it.
 
-One line for each, as JSON: `["ask", 256]`, `["tell", [[7, 0, 256]]]`, `["drop", [[7, 31, 1]]]`,
-`["fail", [7, 12], "TaskPoisoned: ..."]`. Tickets are written in spans: [ask, first position, count].
+The first line says whose they are, then there is one for each, as JSON: `["ask", 256]`, `["tell", [[7, 0, 256]]]`,
+`["drop", [[7, 31, 1]]]`, `["fail", [7, 12], "TaskPoisoned: ..."]`. Tickets are written in spans: [ask, first position,
+count].
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -35,9 +37,11 @@ class Decisions:
 
     Args:
         path: where to append each as a line; what is there is overwritten. None keeps them in memory only.
+        about: whose decisions these are, the first line.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, about: Mapping[str, Any] | None = None) -> None:
+        self.about = dict(about or {})
         self._made: list[Decision] = []
         self._file: IO[str] | None = None
         self._path = path
@@ -49,8 +53,8 @@ class Decisions:
         return iter(self._made)
 
     def lines(self) -> Iterator[str]:
-        """Each decision as a line."""
-        return map(line_of, self._made)
+        """What they are about, then each decision as a line."""
+        return itertools.chain([json.dumps(["run", self.about])], map(line_of, self._made))
 
     def __len__(self) -> int:
         return len(self._made)
@@ -62,8 +66,9 @@ class Decisions:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self._path.open("w")
-                self._file.writelines(line_of(earlier) + "\n" for earlier in self._made[:-1])
-            self._file.write(line_of(decision) + "\n")
+                self._file.writelines(line + "\n" for line in self.lines())
+            else:
+                self._file.write(line_of(decision) + "\n")
 
     def packed(self) -> bytes:
         """All lines, compressed; costs only what is new since it was last asked for."""
@@ -116,7 +121,10 @@ def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
     log = Decisions()
     for number, line in enumerate(lines, 1):
         try:
-            log.add(decision_of(line))
+            if number == 1 and line.startswith('["run"'):
+                log.about = dict(json.loads(line)[1])
+            else:
+                log.add(decision_of(line))
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"line {number} of the log of decisions is none: {line!r:.100} ({error})") from None
     return log

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ropewalk.pool.pool import Pool
 from ropewalk.population.algorithm import Algorithm, serial_map
 from ropewalk.population.algorithms.outside import adapt
 from ropewalk.population.checkpoint import Checkpoint, Checkpoints
@@ -120,9 +121,14 @@ def evaluate(
     Raises:
         EvaluationFailed: a fitness is NaN and `nan="raise"`, or nothing but failures comes back.
         Exception: what an evaluation raised, with its remote traceback, if `failures="raise"`.
+        OSError: the folder of checkpoints cannot be made, or the log not written.
         CheckpointCorrupt: there are checkpoints, and none of them is whole.
         ValueError: arguments that do not fit each other, or a checkpoint of another algorithm or problem.
     """
+    if isinstance(algorithm, type):
+        raise TypeError(
+            f"algorithm must be an object, not the class {algorithm.__name__}; write {algorithm.__name__}(...)"
+        )
     method: Algorithm[Any] = algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm)
     _check(method, mode, stragglers, generations, until, replay, workers)
     if test is None and isinstance(until, Mapping) and "test" in until:
@@ -131,9 +137,14 @@ def evaluate(
         test = Test(test)
     if isinstance(checkpoint, str | Path):
         checkpoint = Checkpoint(checkpoint)
+    if checkpoint is not None:  # a disk that fills up later does not end a run, but a place that cannot be is a mistake
+        Path(checkpoint.folder).mkdir(parents=True, exist_ok=True)
     run_seed = seed if seed is not None else method.seed
     earlier = read_decisions(replay) if replay is not None else None
-    decisions = earlier or Decisions(Path(log) if log is not None else None)
+    about = {"algorithm": type(method).__name__, "population": method.population, "seed": run_seed}
+    if earlier is not None and earlier.about and earlier.about != about:
+        raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
+    decisions = earlier or Decisions(Path(log) if log is not None else None, about)
     pacing: Pacing
     if earlier is not None:
         pacing = Replay(earlier.instructions)
@@ -149,6 +160,8 @@ def evaluate(
 
     checkpoints = Checkpoints(checkpoint, failed_checkpoint, resume=resume) if checkpoint else None
     in_bulk = isinstance(pacing, Generational) and isinstance(stragglers or Wait(), Wait)
+    if workers is not None and not isinstance(pool, Pool):
+        raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
     ground = ground_of(pool, taking_trial(fitness, method.evaluator().num_arguments), run_seed, in_bulk=in_bulk)
     display = Progress(type(method).__name__, generations, shown=progress)
 
@@ -244,8 +257,16 @@ def _check(
 ) -> None:
     if mode not in get_args(Mode):
         raise ValueError(f'mode must be "generation" or "steady", not {mode!r}')
+    if stragglers is not None and not isinstance(stragglers, Stragglers):
+        raise TypeError(
+            f"stragglers must be Wait(), Drop(share, patience) or Carry(share, patience), not {stragglers!r}"
+        )
+    if until is not None and not callable(until) and not isinstance(until, Mapping):
+        raise TypeError(f"until must be a function of a row, or columns with their least values, not {until!r}")
     if mode == "steady" and stragglers is not None:
         raise ValueError("stragglers are the last ones of a generation; steady state has none: leave `stragglers` out")
+    if generations is not None and not isinstance(generations, int):
+        raise TypeError(f"generations must be a whole number, not {generations!r}")
     if generations is not None and generations < 1:
         raise ValueError(f"generations must be at least 1, not {generations}")
     if workers is not None and not isinstance(workers, Follow):

@@ -66,6 +66,7 @@ class NoiseTable:
         if self._array is None:
             name = f"noise/standard_normal/float32/{self.size}/{self.seed}"
             self._array = np.frombuffer(made_once(name, self.size * _ITEM_BYTES, self._fill), np.float32)
+            _newest[:] = [self._array]
         return self._array
 
     def slice(self, index: int, dim: int) -> NDArray[np.float32]:
@@ -111,6 +112,11 @@ class NoiseTable:
         num_threads = min(num_chunks, os.cpu_count() or 1, _MOST_THREADS)  # while this is made, all others wait for it
         with ThreadPoolExecutor(num_threads, "ropewalk-noise") as threads:
             list(threads.map(fill, range(num_chunks)))
+
+
+#: The table that this process used last: pools of the standard library unpickle it anew for each chunk of tasks, and
+#: where no agent keeps it, it would be made anew as well.
+_newest: list[NDArray[np.float32]] = []
 
 
 def _mix(word: int) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +34,15 @@ from ropewalk.population.workers import Follow
 Row = dict[str, float]
 #: Columns of every run.
 RESERVED = frozenset(
-    "generation evaluations steps mean std min max best test failed dropped "
-    "seconds evaluations_per_s workers launcher_ms".split()
+    (
+        *("generation", "evaluations", "steps", "mean", "std", "min", "max", "best", "test", "failed", "dropped"),
+        *("seconds", "evaluations_per_s", "workers", "launcher_ms"),
+    )
 )
 #: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
 _MOST_WITHOUT_FITNESS = 16
+#: After so many populations, the first generation should be complete.
+_MANY_GENERATIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,13 @@ class Loop:
             tickets = [Ticket(number, position) for position in asked.candidates]
             self._submit(asked.evaluator, list(asked.candidates.values()), tickets, is_whole=False)
         self._begin_row()
-        while self._replays or not self._algorithm.finished or self._pacing.under_way:
+        try:
+            self._go_on()
+        finally:  # nobody will tell of what is under way, and it may be asked for again
+            self._algorithm.drop([self._forget(ticket) for ticket in self._pacing.under_way])
+
+    def _go_on(self) -> None:
+        while self._replays or not self._algorithm.finished:
             generation = self._algorithm.generation
             instruction = self._pacing.next(time.monotonic(), self._ground.num_workers)
             match instruction:
@@ -231,9 +241,17 @@ class Loop:
         kept = [(each, outcome) for each, outcome in zip(candidates, outcomes, strict=True) if outcome is not None]
         if len(kept) < len(candidates):
             self._algorithm.drop([each for each, outcome in zip(candidates, outcomes, strict=True) if outcome is None])
+        self._check_counting()
         if kept:
             self._row.outcomes += [outcome for _, outcome in kept]
             self._algorithm.tell([each for each, _ in kept], [outcome for _, outcome in kept])
+
+    def _check_counting(self) -> None:
+        if not self.rows and self.num_evaluations > _MANY_GENERATIONS * max(self._algorithm.population, 16):
+            raise RuntimeError(
+                f"{type(self._algorithm).__name__} was told of {self.num_evaluations} evaluations and its `generation` "
+                f"is still {self._algorithm.generation}; count it up in `tell` when a generation is complete"
+            )
 
     def _drop(self, tickets: Sequence[Ticket]) -> None:
         self._ground.drop([ticket for ticket in tickets if ticket not in self._unwanted])
@@ -353,7 +371,9 @@ class Loop:
             line["test"] = testing.mean
             if testing.mean > self.best_test:
                 self.best_test, self.best_tested = testing.mean, testing.incumbent
-        line |= {"failed": row.num_failed, "dropped": row.num_dropped, **self._algorithm.figures()}
+        figures = self._algorithm.figures()
+        check_names(f"{type(self._algorithm).__name__} has figures", figures)
+        line |= {"failed": row.num_failed, "dropped": row.num_dropped, **figures}
         line |= {"seconds": self.seconds, "evaluations_per_s": num / seconds if seconds else 0.0}
         line["workers"] = self._ground.num_workers
         if not self._ground.shares_process:
@@ -386,7 +406,10 @@ class Loop:
         self._pacing.load_state_dict(state["pacing"])
         if not self._replays:
             earlier = unpacked_decisions(state["decisions"])
-            self._decisions.begin_with(earlier)
+            under_way = {
+                Ticket(*row) for row in state["pacing"]["under_way"]
+            }  # evaluated again, perhaps with more luck
+            self._decisions.begin_with([each for each in earlier if getattr(each, "ticket", None) not in under_way])
         self._num_asks = state["num_asks"]
         asked = pickle.loads(state["asked"])  # noqa: S301  # a checkpoint is trusted like the program that wrote it
         self._asked = {number: _Asked(evaluator, candidates) for number, (evaluator, candidates) in asked.items()}
@@ -411,11 +434,16 @@ def row_of(outcomes: Sequence[Outcome]) -> Row:
     values: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, value in outcome.values.items():
-            values.setdefault(name, []).append(value)
-    taken = RESERVED.intersection(values)
+            values.setdefault(name, []).append(float(value))
+    check_names("an Outcome has values", values)
+    return row | {name: float(np.mean(each)) for name, each in values.items()}
+
+
+def check_names(who: str, names: Iterable[str]) -> None:
+    """Raise ValueError if columns of every run would be overwritten."""
+    taken = RESERVED.intersection(names)
     if taken:
         raise ValueError(
-            f"an Outcome has values called {', '.join(sorted(taken))}, which are columns of every run; call them "
-            f"otherwise (taken are {', '.join(sorted(RESERVED))})"
+            f"{who} called {', '.join(sorted(taken))}, which are columns of every run; call them otherwise (taken are "
+            f"{', '.join(sorted(RESERVED))})"
         )
-    return row | {name: float(np.mean(each)) for name, each in values.items()}

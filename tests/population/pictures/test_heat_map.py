@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib", reason="draws pictures; pip install matplotlib
 
 from ropewalk.population.archives.cvt_archive import CVTArchive
 from ropewalk.population.archives.grid_archive import GridArchive
-from ropewalk.population.pictures.heat_map import heat, heat_map
+from ropewalk.population.pictures.heat_map import draw_heat_map, heat
 
 RANGES = [(0.0, 1.0), (0.0, 10.0)]
 
@@ -19,7 +19,7 @@ RANGES = [(0.0, 1.0), (0.0, 10.0)]
 def test_a_grid_is_drawn_with_the_first_number_to_the_right(tmp_path: Path) -> None:
     archive = GridArchive((2, 3), RANGES)
     archive.add([[0.0]], [5.0], [[0.9, 1.0]])
-    figure = heat_map(archive, tmp_path / "map.png", labels=("speed", "height"))
+    figure = draw_heat_map(archive, tmp_path / "map.png", labels=("speed", "height"))
     axes = figure.axes[0]
     drawn = axes.images[0].get_array()
     assert drawn is not None and drawn.shape == (3, 2)
@@ -37,9 +37,9 @@ def test_voronoi_cells_are_drawn_around_their_centroids() -> None:
     assert places[side // 10, side // 10] == 5
     assert np.isnan(places[side - 1, 0])
     assert places[side // 2, side - 1] == 7
-    heat_map(archive, fitness_range=(0, 10))
+    draw_heat_map(archive, fitness_range=(0, 10))
 
 
 def test_other_than_two_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="two axes, and the behaviours of this archive 1 numbers"):
-        heat_map(GridArchive((2,), [(0, 1)]))
+        draw_heat_map(GridArchive((2,), [(0, 1)]))

@@ -75,6 +75,7 @@ class MAPElites(Algorithm[Floats]):
         self._emitter = IsoLine() if emitter is None else emitter
         self._initial_sigma = initial_sigma
         self._num_asks = self._num_asked = self._num_told = 0
+        self._changed_in = 0
         self._changes = (0, 0)
 
     def _checked(self, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Floats, Floats]:
@@ -120,8 +121,8 @@ class MAPElites(Algorithm[Floats]):
             solutions, results = zip(*told, strict=True)
             fitnesses = [outcome.fitness for outcome in results]
             behaviours = [outcome.behaviour for outcome in results]
-            if self._num_told % self.population == 0:
-                self._changes = (0, 0)
+            if self._num_told // self.population != self._changed_in:
+                self._changed_in, self._changes = self._num_told // self.population, (0, 0)
             taken, replaced = self.archive.add(np.stack(solutions), fitnesses, np.stack(behaviours))
             self._changes = (self._changes[0] + taken, self._changes[1] + replaced)
         self._num_told += len(candidates)
@@ -155,7 +156,7 @@ class MAPElites(Algorithm[Floats]):
             "num_asks": self._num_asks,
             "num_asked": self._num_asked,
             "num_told": self._num_told,
-            "changes": list(self._changes),
+            "changes": [self._changed_in, *self._changes],
             "archive": self.archive.state_dict(),
         }
 
@@ -168,5 +169,6 @@ class MAPElites(Algorithm[Floats]):
         self.archive.load_state_dict(state["archive"])
         self._num_asks, self._num_asked = int(state["num_asks"]), int(state["num_asked"])
         self._num_told = int(state["num_told"])
-        self._changes = (int(state["changes"][0]), int(state["changes"][1]))
+        self._changed_in, *changes = map(int, state["changes"])
+        self._changes = (changes[0], changes[1])
         self.generation = self._num_told // self.population

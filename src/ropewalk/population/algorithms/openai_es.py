@@ -59,7 +59,7 @@ class OpenAIES(NumberedAlgorithm):
         weight_decay: float = 0.0,
         mirrored: bool = True,
         shaping: str = "centred_ranks",
-        observation_shape: tuple[int, ...] | None = None,
+        observation_shape: int | tuple[int, ...] | None = None,
         observation_share: float = 0.01,
         max_age: int = 1,
         noise: NoiseTable | None = None,
@@ -82,7 +82,7 @@ class OpenAIES(NumberedAlgorithm):
         self._observations = (
             None
             if observation_shape is None
-            else ObservationStatistics(tuple(observation_shape), share=observation_share)
+            else ObservationStatistics(np.zeros(observation_shape).shape, share=observation_share)
         )
         dim = self.parameters.size
         self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)

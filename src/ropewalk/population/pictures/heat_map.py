@@ -20,7 +20,7 @@ from ropewalk.population.archives.elite_archive import EliteArchive
 _PIXELS = 400  # Voronoi cells along each side of the picture
 
 
-def heat_map(
+def draw_heat_map(
     archive: EliteArchive,
     path: str | Path | None = None,
     *,
