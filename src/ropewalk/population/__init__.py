@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ropewalk.population.open_ended.reproduction import Reproduction
     from ropewalk.population.outcome import Outcome
     from ropewalk.population.pacing.stragglers import Carry, Drop, Wait
-    from ropewalk.population.run import Test
+    from ropewalk.population.rows import Test
     from ropewalk.population.trial import Trial
     from ropewalk.population.workers import Follow
 
@@ -83,7 +83,7 @@ _HOMES = {
     "Run": "evaluating",
     "SNES": "algorithms.snes",
     "Schedule": "algorithms.pbt_history",
-    "Test": "run",
+    "Test": "rows",
     "Trial": "trial",
     "Uniform": "hyperparameters",
     "Wait": "pacing.stragglers",

@@ -22,7 +22,8 @@ from ropewalk.population.pacing.replay import Replay
 from ropewalk.population.pacing.steady import Steady
 from ropewalk.population.pacing.stragglers import Stragglers, Wait
 from ropewalk.population.progress import Progress
-from ropewalk.population.run import Loop, Row, Test
+from ropewalk.population.rows import Row, Test
+from ropewalk.population.run import Loop
 from ropewalk.population.workers import Follow
 
 logger = logging.getLogger(__name__)

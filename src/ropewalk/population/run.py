@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluator
@@ -28,40 +27,13 @@ from ropewalk.population.grounds.ground import Arrival, Ground
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ask, Drop, Pacing, Tell, Ticket
 from ropewalk.population.pacing.replay import Replay
+from ropewalk.population.rows import OpenRow, Row, Test, Testing, check_names, row_of
 from ropewalk.population.workers import Follow
 
-#: What one generation brought, by the names of its columns.
-Row = dict[str, float]
-#: Columns of every run.
-RESERVED = frozenset(
-    (
-        *("generation", "evaluations", "steps", "mean", "std", "min", "max", "best", "test", "failed", "dropped"),
-        *("seconds", "evaluations_per_s", "workers", "launcher_ms"),
-    )
-)
 #: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
 _MOST_WITHOUT_FITNESS = 16
 #: After so many populations, the first generation should be complete.
 _MANY_GENERATIONS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """Episodes of the policy itself, apart from those it learns from: their seeds are never those of training.
-
-    Args:
-        episodes: of each test.
-        every: generations between two tests.
-    """
-
-    __test__ = False  # for pytest
-
-    episodes: int = 8
-    every: int = 1
-
-    def __post_init__(self) -> None:
-        if self.episodes < 1 or self.every < 1:
-            raise ValueError(f"episodes and every of a test are at least 1, not {self.episodes} and {self.every}")
 
 
 @dataclass(slots=True, eq=False)
@@ -71,32 +43,6 @@ class _Asked:
     evaluator: Evaluator[Any]
     candidates: dict[int, Any]
     """By position."""
-
-
-@dataclass(slots=True)
-class _Testing:
-    """The test of a row: under way, or done."""
-
-    incumbent: Any
-    num_left: int
-    fitness: dict[int, float] = field(default_factory=dict[int, float])
-
-    @property
-    def mean(self) -> float:
-        """Over the episodes that count, in their order; NaN if none does."""
-        return float(np.mean([self.fitness[at] for at in sorted(self.fitness)])) if self.fitness else float("nan")
-
-
-@dataclass(slots=True)
-class _Row:
-    """What a row is made of while its generation goes on."""
-
-    began_s: float
-    began_cpu_s: float
-    testing: _Testing | None
-    outcomes: list[Outcome] = field(default_factory=list[Outcome])
-    num_failed: int = 0
-    num_dropped: int = 0
 
 
 class Loop:
@@ -143,7 +89,7 @@ class Loop:
         if isinstance(pacing, Replay):
             self._known_failures, self._unwanted = decisions.failed, decisions.dropped
         self._replays = isinstance(pacing, Replay)
-        self._row = _Row(0.0, 0.0, None)
+        self._row = OpenRow(0.0, 0.0, None)
         self.rows: list[Row] = []
         self.num_evaluations = 0
         self.num_steps = 0
@@ -343,13 +289,13 @@ class Loop:
     # Rows
 
     def _begin_row(self) -> None:
-        self._row = _Row(time.perf_counter(), time.process_time(), None)
+        self._row = OpenRow(time.perf_counter(), time.process_time(), None)
         test = self._test
         if test is None or len(self.rows) % test.every:
             return
         incumbent = self._algorithm.incumbent()
         if incumbent is not None:
-            self._row.testing = _Testing(incumbent, test.episodes)
+            self._row.testing = Testing(incumbent, test.episodes)
             evaluator = IncumbentEvaluator(self._algorithm.evaluator(), incumbent)
             self._ground.submit(len(self.rows), evaluator, range(test.episodes))
 
@@ -422,28 +368,3 @@ class Loop:
 
 def _pickled(value: Any) -> bytes:
     return cloudpickle.dumps(value)  # pyright: ignore[reportUnknownMemberType]
-
-
-def row_of(outcomes: Sequence[Outcome]) -> Row:
-    """Mean, deviation and extremes of the fitness, all steps, and the means of values that users added."""
-    fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
-    row: Row = {"steps": sum(outcome.steps for outcome in outcomes)}
-    with np.errstate(invalid="ignore"):  # infinities are a fitness, and have no mean distance
-        row |= {"mean": float(fitness.mean()), "std": float(fitness.std())}
-    row |= {"min": float(fitness.min()), "max": float(fitness.max())}
-    values: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        for name, value in outcome.values.items():
-            values.setdefault(name, []).append(float(value))
-    check_names("an Outcome has values", values)
-    return row | {name: float(np.mean(each)) for name, each in values.items()}
-
-
-def check_names(who: str, names: Iterable[str]) -> None:
-    """Raise ValueError if columns of every run would be overwritten."""
-    taken = RESERVED.intersection(names)
-    if taken:
-        raise ValueError(
-            f"{who} called {', '.join(sorted(taken))}, which are columns of every run; call them otherwise (taken are "
-            f"{', '.join(sorted(RESERVED))})"
-        )

@@ -21,7 +21,7 @@ import numpy as np
 from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.evaluating import Mode, Run, evaluate
 from ropewalk.population.outcome import Outcome, outcome_of
-from ropewalk.population.run import RESERVED
+from ropewalk.population.rows import RESERVED
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
 

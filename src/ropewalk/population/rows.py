@@ -1,0 +1,91 @@
+"""Rows: what a generation brought, as a line of the table, with the test of the incumbent beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ropewalk.population.outcome import Outcome
+
+#: What one generation brought, by the names of its columns.
+Row = dict[str, float]
+#: Columns of every run.
+RESERVED = frozenset(
+    (
+        *("generation", "evaluations", "steps", "mean", "std", "min", "max", "best", "test", "failed", "dropped"),
+        *("seconds", "evaluations_per_s", "workers", "launcher_ms"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """Episodes of the policy itself, apart from those it learns from: their seeds are never those of training.
+
+    Args:
+        episodes: of each test.
+        every: generations between two tests.
+    """
+
+    __test__ = False  # for pytest
+
+    episodes: int = 8
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1 or self.every < 1:
+            raise ValueError(f"episodes and every of a test are at least 1, not {self.episodes} and {self.every}")
+
+
+@dataclass(slots=True)
+class Testing:
+    """The test of a row: under way, or done."""
+
+    incumbent: Any
+    num_left: int
+    fitness: dict[int, float] = field(default_factory=dict[int, float])
+
+    @property
+    def mean(self) -> float:
+        """Over the episodes that count, in their order; NaN if none does."""
+        return float(np.mean([self.fitness[at] for at in sorted(self.fitness)])) if self.fitness else float("nan")
+
+
+@dataclass(slots=True)
+class OpenRow:
+    """What a row is made of while its generation goes on."""
+
+    began_s: float
+    began_cpu_s: float
+    testing: Testing | None
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    num_failed: int = 0
+    num_dropped: int = 0
+
+
+def row_of(outcomes: Sequence[Outcome]) -> Row:
+    """Mean, deviation and extremes of the fitness, all steps, and the means of values that users added."""
+    fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
+    row: Row = {"steps": sum(outcome.steps for outcome in outcomes)}
+    with np.errstate(invalid="ignore"):  # infinities are a fitness, and have no mean distance
+        row |= {"mean": float(fitness.mean()), "std": float(fitness.std())}
+    row |= {"min": float(fitness.min()), "max": float(fitness.max())}
+    values: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        for name, value in outcome.values.items():
+            values.setdefault(name, []).append(float(value))
+    check_names("an Outcome has values", values)
+    return row | {name: float(np.mean(each)) for name, each in values.items()}
+
+
+def check_names(who: str, names: Iterable[str]) -> None:
+    """Raise ValueError if columns of every run would be overwritten."""
+    taken = RESERVED.intersection(names)
+    if taken:
+        raise ValueError(
+            f"{who} called {', '.join(sorted(taken))}, which are columns of every run; call them otherwise (taken are "
+            f"{', '.join(sorted(RESERVED))})"
+        )
