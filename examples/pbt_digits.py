@@ -28,7 +28,6 @@ from sklearn.datasets import load_digits
 
 import ropewalk as rw
 from ropewalk.population import PBT, LogUniform, Member, Outcome, PBTReplay, Schedule, Trial, Uniform, evaluate
-from ropewalk.population.pictures.schedule import draw_schedule
 
 HIDDEN = 48
 BATCH = 32
@@ -167,6 +166,8 @@ def main(argv: list[str] | None = None) -> int:
             print(f"trained again              accuracy {again.measure('test')[1]:.3f}, the same weights: {same}")
             print(f"with other shuffles        accuracy {other.measure('test')[1]:.3f}")
     if arguments.picture:
+        from ropewalk.population.pictures.schedule import draw_schedule  # workers need no matplotlib
+
         draw_schedule(algorithm.history, schedule, arguments.picture)
         print(f"picture {os.path.abspath(arguments.picture)}")
     if arguments.json:

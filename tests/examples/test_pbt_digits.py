@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "pbt_digits.py"
 
 def discover(folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
     """Run the example in a process of its own; its lines, and its summary."""
-    small = ["--workers", "1", "--population", "4", "--epochs", "4", "--interval", "1"]
+    small = ["--workers", "1", "--population", "4", "--interval", "1"]
     command = [sys.executable, EXAMPLE, *small, *arguments, "--json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -26,8 +26,17 @@ def discover(folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
     return lines, json.loads(last)
 
 
-def test_a_schedule_is_discovered_drawn_and_trained_again(tmp_path: Path) -> None:
-    lines, summary = discover(tmp_path, "--again", "--synchronous", "--folder", "run")
+def test_a_schedule_is_discovered_and_trained_again(tmp_path: Path) -> None:
+    lines, summary = discover(tmp_path, "--epochs", "2", "--again", "--synchronous", "--picture", "")
+    assert summary["accuracy"] > 0.8 and summary["copies"] > 0
+    assert summary["same"] is True
+    assert summary["evaluations"] == 8
+    assert any(line.startswith("  epochs   0 to") for line in lines)
+
+
+@pytest.mark.soak  # each interval waits for a disk
+def test_a_schedule_is_drawn_and_a_folder_has_states_and_checkpoints(tmp_path: Path) -> None:
+    lines, summary = discover(tmp_path, "--epochs", "4", "--again", "--synchronous", "--folder", "run")
     assert summary["accuracy"] > 0.85 and summary["copies"] > 0
     assert summary["same"] is True
     assert summary["evaluations"] == 16

@@ -362,6 +362,23 @@ def test_training_must_set_a_state_and_an_empty_one_is_one(tmp_path: Path, folde
     assert run.evaluations == 4 and run.best is not None and run.best.state == {}
 
 
+def test_each_episode_of_a_test_begins_with_the_state_that_was_trained() -> None:
+    def count(member: Member, trial: Trial) -> float:
+        member.state = member.state or []
+        member.state.append(member.interval)  # in place as well
+        return float(len(member.state))
+
+    run = evaluate(PBT(SPACE, population=2, steps=3, synchronous=True), count, test=4, progress=False)
+    assert [row.get("test") for row in run.table] == [None, 2, 3]  # the incumbent is that of the row before
+    assert run.best is not None and run.best.state == [1, 1]
+
+
+def test_hyperparameters_are_a_mapping() -> None:
+    names: Any = ["lr"]
+    with pytest.raises(TypeError, match=r"hyperparameters must map names to .*, not be \['lr'\]"):
+        PBT(names)
+
+
 def lost(asked: list[Interval]) -> list[Outcome]:
     return [Outcome(-np.inf, failure=f"{LOST}that of member {each.member}") for each in asked]
 
@@ -411,10 +428,10 @@ def test_lost_states_end_the_run_if_that_is_the_policy() -> None:
 @pytest.mark.parametrize("synchronous", [False, True])
 def test_a_saved_state_goes_on_as_if_nothing_had_happened(tmp_path: Path, synchronous: bool) -> None:
     def make() -> PBT:
-        return PBT(SPACE, population=5, interval=2, steps=16, synchronous=synchronous, folder=tmp_path, seed=3)
+        return PBT(SPACE, population=4, interval=2, steps=10, synchronous=synchronous, folder=tmp_path, seed=3)
 
     unbroken = make()
-    run(unbroken, 5, function=train_with_noise, most=3)
+    run(unbroken, 4, function=train_with_noise, most=2)
     under_way = unbroken.ask(3)
     first = outcomes_of(unbroken, under_way, train_with_noise)
     unbroken.tell(under_way[:1], first[:1])
@@ -426,7 +443,7 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened(tmp_path: Path, synchr
     waiting = {under_way[0].member} if synchronous else set[int]()
     other = make()
     other.load_state_dict(unbroken.state_dict())
-    assert {each.member for each in other.ask(9)} == {0, 1, 2, 3, 4} - still - waiting
+    assert {each.member for each in other.ask(9)} == {0, 1, 2, 3} - still - waiting
     for algorithm in (unbroken, resumed):
         algorithm.tell(under_way[1:], first[1:])  # the loop evaluates what was under way again
         run(algorithm, 5, function=train_with_noise)

@@ -125,6 +125,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.soak  # a process of its own, and each interval waits for a disk
 def test_a_run_goes_on_from_its_checkpoint_after_the_launcher_was_killed(tmp_path: Path) -> None:
     def make(name: str) -> PBT:
         return PBT(SPACE, population=5, interval=2, synchronous=True, folder=tmp_path / name)

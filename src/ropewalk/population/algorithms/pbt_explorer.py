@@ -54,6 +54,8 @@ class Explorer:
         explore: Explore | None,
         seed: int,
     ) -> None:
+        if not isinstance(space, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"hyperparameters must map names to distributions or values, not be {space!r:.80}")
         if not 0 <= resample_probability <= 1:
             raise ValueError(f"resample_probability must be from 0 to 1, not {resample_probability}")
         if not factors or min(factors) <= 0:

@@ -12,6 +12,7 @@ The launcher sees where states lie, never states. With a folder they are files t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,18 +61,26 @@ class Member:
         self.interval = interval
         self.hyperparameters = dict(hyperparameters)
         self._at = at
+        self._is_fetched = at is None
         self._state: Any = None
 
     @property
     def state(self) -> Any:
         """What training left, None before the first time; fetched from where it lies when it is first read."""
-        if self._at is not None:
-            self._state, self._at = self._at.get(), None
+        if self._at is not None and not self._is_fetched:
+            self._state, self._is_fetched = self._at.get(), True
         return self._state
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._state, self._at = state, None
+        self._state, self._at, self._is_fetched = state, None, True
+
+    def copy(self) -> Member:
+        """One with a state of its own, as it was left by training."""
+        copy = Member(self.number, self.steps, self.interval, self.hyperparameters, self._at)
+        if self._at is None:
+            copy.state = deepcopy(self._state)
+        return copy
 
     def __repr__(self) -> str:
         return f"Member({self.number}, steps={self.steps}, {self.hyperparameters})"
@@ -108,6 +117,10 @@ class TrainInterval(Evaluator[Interval]):
                 )
             outcome.held = self._keep(candidate, member.state)
         return outcome
+
+    def test(self, fitness: Fitness, incumbent: Any, trial: Trial) -> Outcome:
+        """Train a copy: each episode begins with the same state, and the incumbent keeps it."""
+        return outcome_of(fitness(incumbent.copy(), trial))
 
     def _keep(self, candidate: Interval, state: Any) -> Kept:
         if self._folder is None:
