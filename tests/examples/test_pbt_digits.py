@@ -26,6 +26,7 @@ def discover(folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
     return lines, json.loads(last)
 
 
+@pytest.mark.soak  # two processes that import scikit-learn: five seconds
 def test_a_schedule_is_discovered_and_trained_again(tmp_path: Path) -> None:
     lines, summary = discover(tmp_path, "--epochs", "2", "--again", "--synchronous", "--picture", "")
     assert summary["accuracy"] > 0.8 and summary["copies"] > 0
