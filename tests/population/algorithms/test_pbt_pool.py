@@ -81,7 +81,7 @@ def test_states_of_more_members_than_workers_do_not_pass_through_the_launcher(
     algorithm = PBT(SPACE, population=7, interval=3, steps=9, folder=tmp_path if with_folder else None)
     before = received_bytes(pool)
     run = evaluate(algorithm, train_large, pool, mode="steady", progress=False)
-    assert run.evaluations >= 7 * 3
+    assert 7 + 2 < run.evaluations <= 2 * 7 * 3  # who copies one that is further on skips intervals
     assert algorithm.mutations and algorithm.finished
     assert 0 < received_bytes(pool) - before < 2000 * run.evaluations
     x, ballast = best_state(run)
