@@ -39,7 +39,7 @@ def main(
     joints: int = 12,
     niches: int = 0,
     picture: str | None = None,
-) -> Run[MAPElites]:
+) -> Run:
     archive = CVTArchive(niches, REACH) if niches else GridArchive((20, 20), REACH)
     algorithm = MAPElites(
         joints, archive, population=population, emitter=IsoLine(0.05, 0.3), bounds=(-np.pi, np.pi), seed=1

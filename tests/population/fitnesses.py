@@ -31,7 +31,9 @@ def wordy(x: Vector, trial: Trial) -> Outcome:
     """An outcome with all there can be."""
     for _ in range(3):
         trial.normalise(trial.rng.normal(2.0, 3.0, size=2))
-    return Outcome(noisy_sphere(x, trial), behaviour=x[:2], steps=3, values={"length": float(trial.seed % 7)})
+    return Outcome(
+        noisy_sphere(x, trial), behaviour=x[:2].astype(np.float64), steps=3, values={"length": float(trial.seed % 7)}
+    )
 
 
 def sometimes_raises(x: Vector, trial: Trial) -> float:

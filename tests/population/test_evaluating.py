@@ -501,7 +501,8 @@ def test_a_second_run_of_the_same_object_goes_on() -> None:
         members = PBT({"rate": Uniform(0.0, 1.0)}, population=4, seed=1)
         for generations in (2, 12):
             evaluate(members, step_aside, threads, mode="steady", generations=generations)
-        assert min(length for _, length in members.incumbent().state) > 1
+        incumbent = members.incumbent()
+        assert incumbent is not None and min(length for _, length in incumbent.state) > 1
 
 
 def step_aside(member: Any) -> float:
@@ -514,6 +515,11 @@ def test_the_log_of_another_run_is_refused(tmp_path: Path) -> None:
     evaluate(algorithm(), fitnesses.noisy_sphere, generations=1, log=tmp_path / "log")
     with pytest.raises(ValueError, match=r"the log to replay is of .*'population': 16.* and this run is of .*: 18"):
         evaluate(algorithm(population=18), fitnesses.noisy_sphere, replay=tmp_path / "log")
+
+
+def test_members_that_train_for_ever_need_an_end() -> None:
+    with pytest.raises(ValueError, match="nothing ends this run: PBT goes on for ever"):
+        evaluate(PBT({"rate": Uniform(0.0, 1.0)}, population=4), step_aside)
 
 
 class Uncounted(Listed):

@@ -626,14 +626,12 @@ def test_a_value_that_was_put_lives_as_long_as_its_reference() -> None:
     with ropewalk.Pool(1) as pool:
         kept = pool.put(bytes(500_000))
         for number in range(8):
-            reference = pool.put(bytes([number]) * 500_000)
-            assert pool.apply(len, (reference,)) == 500_000
-        del reference
+            assert pool.apply(len, (pool.put(bytes([number]) * 500_000),)) == 500_000
         crowd_out(pool)
         wait_until(lambda: large_constants(pool) == 1)
         assert pool.apply(len, (kept,)) == 500_000
         for _ in range(2):  # the same value again, in the same code
-            again = pool.put(bytes([3]) * 500_000)
+            again: Any = pool.put(bytes([3]) * 500_000)
             assert pool.apply(functools.partial(len, again)) == 500_000
             del again
             crowd_out(pool)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.outcome import Outcome, outcome_of
@@ -79,10 +80,11 @@ class IncumbentEvaluator(Evaluator[int]):
         self._incumbent = incumbent
 
     def __call__(self, fitness: Fitness, candidate: int, trial: Trial) -> Outcome:
-        incumbent = self._incumbent
+        incumbent: Any = self._incumbent
         if isinstance(incumbent, np.ndarray):  # one object for all episodes: none may change it for the next one
-            incumbent = incumbent.view()
-            incumbent.flags.writeable = False
+            view = cast("NDArray[Any]", incumbent).view()
+            view.flags.writeable = False
+            incumbent = view
         return self._of.test(fitness, incumbent, trial)
 
 
@@ -97,11 +99,13 @@ class Algorithm(ABC, Generic[C]):
     """
 
     def __init__(self, population: int, seed: int) -> None:
-        for name, value, least in (("population", population, 1), ("seed", seed, 0)):
+        for name, value in (("population", population), ("seed", seed)):
             if not isinstance(value, int | np.integer):
                 raise TypeError(f"{name} must be a whole number, not {value!r}")
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+        if population < 1:
+            raise ValueError(f"population must be at least 1, not {population}")
+        if seed < 0:
+            raise ValueError(f"seed must be 0 or more, not {seed}")
         self.population = population
         self.seed = seed
         self.generation = 0
@@ -151,6 +155,11 @@ class Algorithm(ABC, Generic[C]):
     def finished(self) -> bool:
         """Whether it has nothing more to ask for, ever."""
         return False
+
+    @property
+    def can_finish(self) -> bool:
+        """Whether it will finish by itself; by default, whether it says so at all."""
+        return type(self).finished is not Algorithm.finished
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

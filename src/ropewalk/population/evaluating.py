@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ropewalk.pool.pool import Pool
 from ropewalk.population.algorithm import Algorithm, serial_map
@@ -130,10 +130,8 @@ def evaluate(
         raise TypeError(
             f"algorithm must be an object, not the class {algorithm.__name__}; write {algorithm.__name__}(...)"
         )
-    method: Algorithm[Any] = algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm)
-    _check(method, mode, stragglers, generations, until, replay, workers)
-    if test is None and isinstance(until, Mapping) and "test" in until:
-        raise ValueError("until asks for the column 'test', and this run has no tests; give test=8, or another column")
+    method = cast("Algorithm[Any]", algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm))
+    _check(method, mode, stragglers, generations, until, replay, workers, has_tests=test is not None)
     if isinstance(test, int):
         test = Test(test)
     if isinstance(checkpoint, str | Path):
@@ -173,6 +171,9 @@ def evaluate(
             report(int(row["generation"]), **{name: value for name, value in row.items() if name != "generation"})
         if checkpoints is not None:
             checkpoints.save(method.generation, save)
+        return is_enough(row)
+
+    def is_enough(row: Row) -> bool:
         return (generations is not None and method.generation >= generations) or reached(until, row)
 
     loop = Loop(
@@ -202,10 +203,7 @@ def evaluate(
             _check_resumed(path, state, save_kind=(type(method).__name__, run_seed, type(pacing).__name__))
             loop.load_state_dict(state["run"])
             display.note(f"going on after generation {method.generation}, from {path}")
-            last = loop.rows[-1] if loop.rows else {}
-            is_over = bool(last) and (
-                (generations is not None and method.generation >= generations) or reached(until, last)
-            )
+            is_over = bool(loop.rows) and is_enough(loop.rows[-1])
     try:
         with display:
             method.map = ground.map
@@ -255,6 +253,8 @@ def _check(
     until: Until | None,
     replay: object,
     workers: object,
+    *,
+    has_tests: bool,
 ) -> None:
     if mode not in get_args(Mode):
         raise ValueError(f'mode must be "generation" or "steady", not {mode!r}')
@@ -264,6 +264,8 @@ def _check(
         )
     if until is not None and not callable(until) and not isinstance(until, Mapping):
         raise TypeError(f"until must be a function of a row, or columns with their least values, not {until!r}")
+    if not has_tests and isinstance(until, Mapping) and "test" in until:
+        raise ValueError("until asks for the column 'test', and this run has no tests; give test=8, or another column")
     if mode == "steady" and stragglers is not None:
         raise ValueError("stragglers are the last ones of a generation; steady state has none: leave `stragglers` out")
     if generations is not None and not isinstance(generations, int):
@@ -272,14 +274,10 @@ def _check(
         raise ValueError(f"generations must be at least 1, not {generations}")
     if workers is not None and not isinstance(workers, Follow):
         raise TypeError(f"workers must be ropewalk.population.Follow(least, most), not {workers!r}")
-    if generations is None and until is None and replay is None and not _can_finish(algorithm):
+    if generations is None and until is None and replay is None and not algorithm.can_finish:
         raise ValueError(
             f"nothing ends this run: {type(algorithm).__name__} goes on for ever; give generations=..., or until=..."
         )
-
-
-def _can_finish(algorithm: Algorithm[Any]) -> bool:
-    return type(algorithm).finished is not Algorithm.finished
 
 
 def _check_resumed(path: Path, state: dict[str, Any], save_kind: tuple[str, int, str]) -> None:

@@ -140,11 +140,9 @@ def _rich(value: Any, arrays: list[NDArray[Any]]) -> Any:
     ((kind, content),) = cast("dict[str, Any]", value).items()
     match kind:
         case "array":
-            array: NDArray[Any] = arrays[content]
-            return array
+            return arrays[int(content)]
         case "bytes":
-            data: NDArray[np.uint8] = arrays[content]
-            return data.tobytes()
+            return arrays[int(content)].tobytes()
         case "float":
             return float(content)
         case "tuple":

@@ -68,7 +68,7 @@ def test_it_takes_the_steps_of_the_plain_algorithm(emitter: Gaussian | IsoLine) 
     np.testing.assert_array_equal(algorithm.archive.solutions, [x for _, x in elites.values()])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 @pytest.mark.parametrize("kind", ["grid", "cvt"])
 def test_it_masters_the_arm_in_10000_evaluations(kind: str, seed: int) -> None:
     grid, cvt = GridArchive((10, 10), REACH), CVTArchive(100, REACH)

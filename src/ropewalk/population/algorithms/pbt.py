@@ -261,6 +261,11 @@ class PBT(Algorithm[Interval]):
         return all(member.is_done(self._steps) and not member.is_under_way for member in self._members)
 
     @property
+    def can_finish(self) -> bool:
+        """Whether members train for a number of steps, and not for ever."""
+        return self._steps is not None
+
+    @property
     def mutations(self) -> list[Mutation]:
         """Every exploit and explore, in order."""
         return list(self._history.mutations)
