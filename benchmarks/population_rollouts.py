@@ -53,7 +53,7 @@ def independent(link: Connection, population: int, share: slice) -> None:
 
 
 def rollouts(bench: Bench) -> Iterator[Line]:
-    population, rounds = bench.count(128, 16), bench.count(5, 2)
+    population, rounds = bench.count(1024, 16), bench.count(3, 2)
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe() for _ in range(2)]
     halves = [

@@ -641,3 +641,10 @@ def test_a_value_that_was_put_lives_as_long_as_its_reference() -> None:
 def large_constants(pool: ropewalk.Pool) -> int:
     pool.apply(abs, (-1,))  # what is forgotten is forgotten when another constant comes
     return sum(constant.size_bytes > 400_000 for constant in pool._dispatcher.constants)
+
+
+def test_the_initializer_can_be_mapped_as_well() -> None:
+    """Workers forget it when it has returned; the pool went on to think that they had it."""
+    with ropewalk.Pool(1, initializer=slow_square, initargs=(3,)) as pool:
+        assert pool.map(slow_square, [2, 3]) == [4, 9]
+        assert pool.apply(len, ((3,),)) == 1

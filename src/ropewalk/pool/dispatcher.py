@@ -315,6 +315,9 @@ class Dispatcher:
                 if constant:
                     self._provide(worker, constant, writable=constant is self._options.arguments)
             self._send(worker, self._setup)
+            for constant in (self._options.initializer, self._options.arguments):
+                if constant:  # it forgets both when the initializer has returned; a task may need them again
+                    worker.known.pop(constant.id, None)
             if worker.stopping:  # nothing to do, but its initializer runs, as in multiprocessing
                 self._send(worker, Stop())
 

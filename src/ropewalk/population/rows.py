@@ -46,12 +46,13 @@ class Testing:
 
     incumbent: Any
     num_left: int
-    fitness: dict[int, float] = field(default_factory=dict[int, float])
+    fitness: dict[int, float | None] = field(default_factory=dict[int, "float | None"])
+    """By episode; None for one whose fitness is to be the worst there was, when the row ends."""
 
-    @property
-    def mean(self) -> float:
+    def mean(self, worst: float) -> float:
         """Over the episodes that count, in their order; NaN if none does."""
-        return float(np.mean([self.fitness[at] for at in sorted(self.fitness)])) if self.fitness else float("nan")
+        counted = [worst if each is None else each for _, each in sorted(self.fitness.items())]
+        return float(np.mean(counted)) if counted else float("nan")
 
 
 @dataclass(slots=True)

@@ -282,9 +282,7 @@ class Loop:
         if policy == "raise" or not isinstance(error, Exception):
             raise error
         if policy == "worst":
-            testing.fitness[arrival.ticket.position] = (
-                float("-inf") if self._policy.worst is None else self._policy.worst
-            )
+            testing.fitness[arrival.ticket.position] = None
 
     # Rows
 
@@ -314,9 +312,10 @@ class Loop:
         line: Row = {"generation": self._algorithm.generation, "evaluations": self.num_evaluations}
         line |= {"steps": self.num_steps, **values, "best": self.best_fitness}
         if testing is not None:
-            line["test"] = testing.mean
-            if testing.mean > self.best_test:
-                self.best_test, self.best_tested = testing.mean, testing.incumbent
+            worst = self._policy.worst  # now, and not when that episode ended: it would be another one on other pools
+            line["test"] = mean = testing.mean(float("-inf") if worst is None else worst)
+            if mean > self.best_test:
+                self.best_test, self.best_tested = mean, testing.incumbent
         figures = self._algorithm.figures()
         check_names(f"{type(self._algorithm).__name__} has figures", figures)
         line |= {"failed": row.num_failed, "dropped": row.num_dropped, **figures}

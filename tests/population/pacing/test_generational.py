@@ -71,6 +71,20 @@ def test_an_algorithm_that_has_nothing_to_ask_waits_for_what_is_carried() -> Non
     assert pacing.next(2.0, 4) == Tell((first[0],))
 
 
+def test_a_generation_that_is_resumed_in_its_middle_has_its_patience_anew() -> None:
+    """Saved right after an ask: it took the time since the machine was booted for that of the generation."""
+    rule = DropStragglers(share=0.5, patience=1.0)
+    pacing, tickets = asked(rule, 4, now=1000.0)
+    again = Generational(lambda: 4, rule)
+    again.load_state_dict(pacing.state_dict())
+    assert again.next(5000.0, 4) is None
+    again.ended(tickets[0], 5001.0)
+    assert again.due is None, "half of them are to be waited for"
+    again.ended(tickets[1], 5002.0)
+    assert again.due == 5004.0
+    assert again.next(5004.0, 4) == Drop((tickets[2], tickets[3]))
+
+
 def test_what_was_under_way_is_evaluated_again_after_a_resumption() -> None:
     pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
     pacing.ended(first[1], 1.0)

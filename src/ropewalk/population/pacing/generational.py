@@ -25,7 +25,8 @@ class Generational:
         self._rule = stragglers
         self._wait_for = 0
         """Of the generation: how many evaluations have to end before the rest may be left."""
-        self._began = 0.0
+        self._began: float | None = 0.0
+        """None until it is known, after a resumption."""
         self._enough_at: float | None = None
         self._newest = -1
         """The number of the ask, and how many of it have ended."""
@@ -40,11 +41,13 @@ class Generational:
 
     @property
     def due(self) -> float | None:
-        if self._enough_at is None or isinstance(self._rule, rules.Wait):
+        if self._enough_at is None or self._began is None or isinstance(self._rule, rules.Wait):
             return None
         return self._enough_at + self._rule.patience * (self._enough_at - self._began)
 
     def next(self, now: float, num_workers: int) -> Instruction | None:
+        if self._began is None:
+            self._began = now
         if not self._asked:
             return Ask(self._population())
         if self._running:
@@ -85,9 +88,14 @@ class Generational:
             self._enough_at = now
 
     def state_dict(self) -> dict[str, Any]:
-        return {"under_way": rows(self.under_way), "asked": self._asked}
+        asked = [self._newest, int(self._wait_for)] if self._asked else None
+        return {"under_way": rows(self.under_way), "asked": asked}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._running = dict.fromkeys(tickets(state["under_way"]))
         self._ended = []
-        self._asked = bool(state["asked"])
+        self._asked = state["asked"] is not None
+        if self._asked:  # in the middle of a generation, which begins anew when it goes on
+            self._newest, self._wait_for = state["asked"]
+            self._num_of_newest = 0
+            self._began = None
