@@ -22,16 +22,13 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 
 from call_contenders import LIBRARIES
 from call_rows import ROWS, Bench
 from pool_rows import Line
-
-from pool import kill_group, machine, markdown, show, verdict
+from table import machine, measured_alone, tell
 
 LIMIT_S = 600
 BASELINES = [name for name in LIBRARIES if name != "ropewalk"]
@@ -72,41 +69,15 @@ def main() -> int:
                 print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
         return 0
 
-    print(place(), flush=True)
-    lines: list[Line] = []
-    for name in rows:
-        for line in run_alone(name, options):
-            lines.append(line)
-            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
-    print()
-    show(lines, CONTENDERS)
-    if options.json:
-        content = {"machine": place(), "lines": [dataclasses.asdict(line) for line in lines]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    if options.markdown:
-        options.markdown.write_text(f"{place()}\n\n{markdown(lines, CONTENDERS)}")
-    return int(any(line.holds is False for line in lines))
+    lines = (line for name in rows for line in run_alone(name, options))
+    return tell(lines, CONTENDERS, place(), as_json=options.json, as_markdown=options.markdown)
 
 
 def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
-        command = [sys.executable, __file__, "--rows", name, "--here", str(answer), "--subject", options.subject]
-        command += ["--repeats", str(options.repeats), "--against", *options.against, *["--quick"] * options.quick]
-        with words.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-            try:
-                code: int | str = process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code = f"no end in {LIMIT_S} s"
-            kill_group(process)
-        if answer.exists():
-            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
-        if code != 0:
-            print(words.read_text(), file=sys.stderr)
-            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
-            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
+    command = [sys.executable, __file__, "--rows", name, "--subject", options.subject]
+    command += ["--repeats", str(options.repeats), "--against", *options.against, *["--quick"] * options.quick]
+    return measured_alone(name, command, LIMIT_S)
 
 
 def place() -> str:

@@ -17,9 +17,7 @@ import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 
 import ddp_rows
@@ -28,8 +26,7 @@ import link_rows
 import sparse_rows
 from exchange_bench import Bench, Row
 from pool_rows import Line
-
-from pool import kill_group, machine, markdown, show, verdict
+from table import machine, measured_alone, tell
 
 LIMIT_S = 600
 GROUPS = (kernel_rows, sparse_rows, ddp_rows, link_rows)
@@ -58,41 +55,15 @@ def main() -> int:
                 print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
         return 0
 
-    print(machine(), flush=True)
-    lines: list[Line] = []
-    for name in options.rows:
-        for line in run_alone(name, options):
-            lines.append(line)
-            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
-    print()
-    show(lines, CONTENDERS)
-    if options.json:
-        content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    if options.markdown:
-        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, CONTENDERS)}")
-    return int(any(line.holds is False for line in lines))
+    lines = (line for name in options.rows for line in run_alone(name, options))
+    return tell(lines, CONTENDERS, machine(), as_json=options.json, as_markdown=options.markdown)
 
 
 def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
-        command = [sys.executable, __file__, "--rows", name, "--here", str(answer)]
-        command += ["--repeats", str(options.repeats), *["--quick"] * options.quick]
-        with words.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-            try:
-                code: int | str = process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code = f"no end in {LIMIT_S} s"
-            kill_group(process)
-        if answer.exists():
-            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
-        if code != 0:
-            print(words.read_text(), file=sys.stderr)
-            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
-            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
+    command = [sys.executable, __file__, "--rows", name]
+    command += ["--repeats", str(options.repeats), *["--quick"] * options.quick]
+    return measured_alone(name, command, LIMIT_S)
 
 
 if __name__ == "__main__":

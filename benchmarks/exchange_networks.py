@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from pool_rows import Line
 from sklearn import datasets
+from table import machine, markdown, show
 from torch import Tensor, nn
 
-from pool import machine, markdown, show
 from ropewalk.exchange.buckets import Entry, plan_buckets
 from ropewalk.exchange.compressors.compressor import Compressor, Round
 from ropewalk.exchange.compressors.error_feedback import ErrorFeedback

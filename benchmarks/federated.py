@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from pool_rows import Line
 from sklearn import datasets
+from table import machine, markdown, show
 from torch import Tensor
 
-from pool import machine, markdown, show
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.federated.problems import (
     LinearRegression,

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pool_rows import Line
+from table import machine, markdown, show
 
-from pool import machine, markdown, show
 from ropewalk.errors import NoPlanFits, ProfileInvalid
 from ropewalk.pipeline.graph_text import read_graph_text
 from ropewalk.pipeline.partitioners.partitioner import Request

@@ -14,23 +14,19 @@ earlier one has left behind. README.md says how it is measured.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
-import signal
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pool_rows import ALL, ROWS, Bench, Line
+from table import machine, measured_alone, tell
 
 LIMIT_S = 300
+#: The columns of contenders, ours first.
+CONTENDERS = ("ropewalk", *(name for name in ALL if name != "ropewalk"), "bare", "ideal")
 
 
 def main() -> int:
@@ -53,98 +49,15 @@ def main() -> int:
                 print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
         return 0
 
-    print(machine(), flush=True)
-    lines: list[Line] = []
-    for name in options.only:
-        for line in run_alone(name, options):
-            lines.append(line)
-            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach})", flush=True)
-    print()
-    show(lines, CONTENDERS)
-    if options.json:
-        content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    if options.markdown:
-        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, CONTENDERS)}")
-    return int(any(line.holds is False for line in lines))
+    lines = (line for name in options.only for line in run_alone(name, options))
+    return tell(lines, CONTENDERS, machine(), as_json=options.json, as_markdown=options.markdown)
 
 
 def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
     flags = [flag for flag in ("--quick", "--floor") if getattr(options, flag[2:])]
-    with tempfile.TemporaryDirectory() as folder:
-        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
-        command = [sys.executable, __file__, "--only", name, "--here", str(answer), "--pool", options.pool, *flags]
-        with words.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-            try:
-                code: int | str = process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code = f"no end in {LIMIT_S} s"
-            # By now all of the row's processes that stand in its group are needless; a killed worker's pool may hang.
-            kill_group(process)
-        if answer.exists():
-            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
-        if code != 0:
-            print(words.read_text(), file=sys.stderr)
-            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
-            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
-
-
-def kill_group(leader: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader.pid, signal.SIGKILL)
-    leader.wait()
-
-
-def machine() -> str:
-    """What was measured, where and when, in one line."""
-    versions = [f"Python {platform.python_version()}"]
-    for name in ("numpy", "loky", "ray", "torch"):
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    day = time.strftime("%Y-%m-%d")
-    return f"{day}, {cores} cores, load {load:.1f}, Linux {platform.release()}, {', '.join(versions)}"
-
-
-def verdict(line: Line) -> str:
-    return {True: "ok", False: "SHORT", None: "-"}[line.holds]
-
-
-#: The columns of contenders, ours first.
-CONTENDERS = ("ropewalk", *(name for name in ALL if name != "ropewalk"), "bare", "ideal")
-
-
-def cells(lines: Sequence[Line], contenders: Sequence[str]) -> list[list[str]]:
-    """The table, with a column for each contender that appears."""
-    names = [name for name in contenders if any(name in line.values for line in lines)]
-    rows = [["what", "reach", "measured", "verdict", *names]]
-    for line in lines:
-        rows.append([line.what, line.reach, line.measured, verdict(line), *(line.values.get(n, "") for n in names)])
-    return rows
-
-
-def markdown(lines: Sequence[Line], contenders: Sequence[str]) -> str:
-    head, *body = cells(lines, contenders)
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body]) + "\n"
-
-
-def show(lines: Sequence[Line], contenders: Sequence[str]) -> None:
-    if not sys.stdout.isatty():
-        print(markdown(lines, contenders))
-        return
-    # Inside: the interpreters that measure rows import this module too, and should stay small.
-    from rich.console import Console
-    from rich.table import Table
-
-    head, *body = cells(lines, contenders)
-    table = Table(*head, show_lines=True)
-    for row in body:
-        table.add_row(*row, style="red" if "SHORT" in row else None)
-    Console().print(table)
+    command = [sys.executable, __file__, "--only", name, "--pool", options.pool, *flags]
+    return measured_alone(name, command, LIMIT_S)
 
 
 if __name__ == "__main__":

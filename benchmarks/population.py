@@ -17,9 +17,7 @@ import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 
 import population_rollouts
@@ -27,8 +25,7 @@ import population_rows
 from pool_rows import Line
 from population_contenders import OTHERS
 from population_rows import Bench, Row
-
-from pool import kill_group, machine, markdown, show, verdict
+from table import machine, measured_alone, tell
 
 LIMIT_S = 7200
 ROWS: dict[str, Row] = {**population_rows.ROWS, **population_rollouts.ROWS}
@@ -74,43 +71,16 @@ def main() -> int:
                 print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
         return 0
 
-    print(machine(), flush=True)
-    lines: list[Line] = []
-    for name in options.only:
-        for line in run_alone(name, options):
-            lines.append(line)
-            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
-            print("".join(f"         {name}: {value}\n" for name, value in line.values.items()), end="", flush=True)
-    print()
-    show(lines, CONTENDERS)
-    if options.json:
-        content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    if options.markdown:
-        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, CONTENDERS)}")
-    return int(any(line.holds is False for line in lines))
+    lines = (line for name in options.only for line in run_alone(name, options))
+    return tell(lines, CONTENDERS, machine(), as_json=options.json, as_markdown=options.markdown, details=True)
 
 
 def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
-        command = [sys.executable, __file__, "--only", name, "--here", str(answer)]
-        command += ["--sleep", str(options.sleep), "--memory", str(options.memory)]
-        command += ["--against", *options.against, *["--quick"] * options.quick]
-        with words.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-            try:
-                code: int | str = process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code = f"no end in {LIMIT_S} s"
-            kill_group(process)
-        if answer.exists():
-            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
-        if code != 0:
-            print(words.read_text(), file=sys.stderr)
-            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
-            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
+    command = [sys.executable, __file__, "--only", name]
+    command += ["--sleep", str(options.sleep), "--memory", str(options.memory)]
+    command += ["--against", *options.against, *["--quick"] * options.quick]
+    return measured_alone(name, command, LIMIT_S)
 
 
 if __name__ == "__main__":

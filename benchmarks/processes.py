@@ -19,15 +19,12 @@ import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 
 from pool_rows import Line
 from process_rows import FLOOR, METHODS, ROWS, Bench
-
-from pool import kill_group, machine, markdown, show, verdict
+from table import machine, measured_alone, tell
 
 HERE = pathlib.Path(__file__).parent
 LIMIT_S = 300
@@ -52,44 +49,18 @@ def main() -> int:
                 print(json.dumps(dataclasses.asdict(line)), file=file, flush=True)
         return 0
 
-    print(machine(), flush=True)
-    lines: list[Line] = []
-    for name in options.only:
-        for line in run_alone(name, options):
-            lines.append(line)
-            print(f"{verdict(line):5}  {line.what}: {line.measured}  (reach {line.reach or '-'})", flush=True)
-    print()
+    lines = (line for name in options.only for line in run_alone(name, options))
     contenders = tuple(dict.fromkeys((options.subject, *METHODS, FLOOR, "memcpy")))
-    show(lines, contenders)
-    if options.json:
-        content = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    if options.markdown:
-        options.markdown.write_text(f"{machine()}\n\n{markdown(lines, contenders)}")
-    return int(any(line.holds is False for line in lines))
+    return tell(lines, contenders, machine(), as_json=options.json, as_markdown=options.markdown)
 
 
 def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer, words = pathlib.Path(folder, "lines"), pathlib.Path(folder, "words.txt")
-        # Not as a script: `spawn` would run that again in each process it starts, and be measured with all its imports.
-        command = [sys.executable, "-c", "import sys, processes; sys.exit(processes.main())", "--only", name]
-        command += ["--here", str(answer), "--subject", options.subject, "--repeats", str(options.repeats)]
-        command += ["--quick"] * options.quick
-        with words.open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, cwd=HERE)
-            try:
-                code: int | str = process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code = f"no end in {LIMIT_S} s"
-            kill_group(process)
-        if answer.exists():
-            yield from (Line(**json.loads(line)) for line in answer.read_text().splitlines())
-        if code != 0:
-            print(words.read_text(), file=sys.stderr)
-            last = next(iter(reversed(words.read_text().strip().splitlines())), "")
-            yield Line(name, "", f"failed ({code}): {last[:120]}", False)
+    # Not as a script: `spawn` would run that again in each process it starts, and be measured with all its imports.
+    command = [sys.executable, "-c", "import sys, processes; sys.exit(processes.main())", "--only", name]
+    command += ["--subject", options.subject, "--repeats", str(options.repeats)]
+    command += ["--quick"] * options.quick
+    return measured_alone(name, command, LIMIT_S, HERE)
 
 
 if __name__ == "__main__":
