@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,9 @@ import pytest
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("matplotlib")
-np = pytest.importorskip("numpy")
+pytest.importorskip("numpy")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evolve_cartpole.py"
-
-
-@pytest.fixture(scope="module")
-def example() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("evolve_cartpole", EXAMPLE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def evolve(folder: Path, *arguments: str) -> tuple[int, list[str], dict[str, Any]]:
@@ -37,47 +25,6 @@ def evolve(folder: Path, *arguments: str) -> tuple[int, list[str], dict[str, Any
     assert done.stderr == ""
     *lines, last = done.stdout.splitlines()
     return done.returncode, lines, json.loads(last)
-
-
-# --- the algorithm ----------------------------------------------------------------------------------------------------
-
-
-def test_ranks_are_centred_and_equal_returns_share_theirs(example: types.ModuleType) -> None:
-    ranks = example.centred_ranks(np.array([[10.0, 500.0], [500.0, 20.0], [500.0, 30.0]]))
-    assert ranks == pytest.approx(np.array([[0, 4], [4, 1], [4, 2]]) / 5 - 0.5)
-    assert ranks.sum() == pytest.approx(0)
-    assert example.centred_ranks(np.full((4, 2), 9.0)) == pytest.approx(np.zeros((4, 2)))
-
-
-def test_a_pair_that_ties_says_nothing_and_a_winner_pulls_towards_its_noise(example: types.ModuleType) -> None:
-    tasks = [(0, example.PERTURBATION, 1, index) for index in range(2)]
-    gradient = example.estimate_gradient(np.array([[50.0, 10.0], [20.0, 20.0]]), tasks)
-    noise = example.draw(tasks[0])[0]
-    assert gradient @ noise / np.linalg.norm(gradient) / np.linalg.norm(noise) == pytest.approx(1)
-
-
-def test_the_gradient_climbs_a_known_slope(example: types.ModuleType) -> None:
-    slope = np.random.default_rng(1).standard_normal(example.SIZE)
-    tasks = [(0, example.PERTURBATION, 1, index) for index in range(512)]
-    heights = [float(example.draw(task)[0] @ slope) for task in tasks]
-    gradient = example.estimate_gradient(np.array([[height, -height] for height in heights]), tasks)
-    assert gradient @ slope / np.linalg.norm(gradient) / np.linalg.norm(slope) > 0.8
-
-
-def test_every_task_has_a_stream_of_its_own(example: types.ModuleType) -> None:
-    tasks = [(seed, purpose, generation, index)
-             for seed in (0, 1) for purpose in range(4) for generation in (0, 1, 2) for index in (0, 1, 2)]  # fmt: skip
-    draws = {(example.draw(task)[0].tobytes(), example.draw(task)[1]) for task in tasks}
-    assert len(draws) == len(tasks)
-    assert example.draw(tasks[5])[0].tobytes() == example.draw(tasks[5])[0].tobytes()
-
-
-def test_a_task_is_small_and_its_result_is_two_returns(example: types.ModuleType) -> None:
-    parameters = np.zeros(example.SIZE)
-    task = (3, example.PERTURBATION, 1, 7)
-    index, plus, minus = example.evaluate_pair(parameters, task)
-    assert index == 7 and 8 <= plus <= 500 and 8 <= minus <= 500
-    assert (index, plus, minus) == example.evaluate_pair(parameters, task)
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
