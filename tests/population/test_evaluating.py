@@ -498,11 +498,24 @@ def test_a_second_run_of_the_same_object_goes_on() -> None:
         for generations in (2, 4):
             run = evaluate(es, fitnesses.uneven, threads, mode="steady", ahead=2, generations=generations)
         assert es.generation == 4 and len(run.table) == 2
+        with pytest.raises(ValueError, match=r"the log to replay is of .*'after': 2.* and this run is of .*'after': 0"):
+            evaluate(algorithm(), fitnesses.uneven, replay=run.decisions)
         members = PBT({"rate": Uniform(0.0, 1.0)}, population=4, seed=1)
         for generations in (2, 12):
             evaluate(members, step_aside, threads, mode="steady", generations=generations)
         incumbent = members.incumbent()
         assert incumbent is not None and min(length for _, length in incumbent.state) > 1
+
+
+def seed_of_trial(x: Any, trial: Trial) -> Outcome:
+    return Outcome(-float(np.sum(x**2)), values={"seed": float(trial.seed)})
+
+
+def test_who_goes_on_with_an_algorithm_gets_other_evaluations() -> None:
+    es = algorithm()
+    first = evaluate(es, seed_of_trial, generations=2)
+    second = evaluate(es, seed_of_trial, generations=4)
+    assert len({row["seed"] for row in first.table + second.table}) == 4
 
 
 def step_aside(member: Any) -> float:

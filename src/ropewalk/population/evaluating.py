@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from ropewalk.pool.pool import Pool
+from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
 from ropewalk.population.algorithms.outside import adapt
 from ropewalk.population.checkpoint import Checkpoint, Checkpoints
@@ -93,7 +94,7 @@ def evaluate(
     things happened is in the log of decisions, and a replay of it comes to the same result.
 
     Args:
-        algorithm: an `Algorithm`, or any object with `ask` and `tell` (see `adapt`).
+        algorithm: an `Algorithm`, or any object with `ask` and `tell` (see `adapt`). One that has run before goes on.
         fitness: `fitness(x)` or `fitness(x, trial)`: a number to be made large, or an `Outcome`. It has to depend on
             its arguments only, and take its randomness from `trial` (`trial.seed`, `trial.rng`), which is the same for
             an evaluation however often it is tried again.
@@ -138,12 +139,10 @@ def evaluate(
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:  # a disk that fills up later does not end a run, but a place that cannot be is a mistake
         Path(checkpoint.folder).mkdir(parents=True, exist_ok=True)
+    if workers is not None and not isinstance(pool, Pool):
+        raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
     run_seed = seed if seed is not None else method.seed
     earlier = read_decisions(replay) if replay is not None else None
-    about = {"algorithm": type(method).__name__, "population": method.population, "seed": run_seed}
-    if earlier is not None and earlier.about and earlier.about != about:
-        raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
-    decisions = earlier or Decisions(Path(log) if log is not None else None, about)
     pacing: Pacing
     if earlier is not None:
         pacing = Replay(earlier.instructions)
@@ -158,10 +157,19 @@ def evaluate(
         checkpoint_failures.append(why)
 
     checkpoints = Checkpoints(checkpoint, failed_checkpoint, resume=resume) if checkpoint else None
+    found = checkpoints.newest() if checkpoints is not None else None
+    if found is not None:
+        _check_resumed(*found, save_kind=(type(method).__name__, run_seed, type(pacing).__name__))
+    begun_at: int = found[1]["begun_at"] if found is not None else method.generation
+    about = {"algorithm": type(method).__name__, "population": method.population, "seed": run_seed, "after": begun_at}
+    if earlier is not None and earlier.about and earlier.about != about:
+        raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
+    decisions = earlier or Decisions(Path(log) if log is not None else None, about)
+    # Who goes on with an algorithm in another run gets other evaluations than those it has learnt from already.
+    evaluation_seed = derive(run_seed, begun_at) if begun_at else run_seed
     in_bulk = isinstance(pacing, Generational) and isinstance(stragglers or Wait(), Wait)
-    if workers is not None and not isinstance(pool, Pool):
-        raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
-    ground = ground_of(pool, taking_trial(fitness, method.evaluator().num_arguments), run_seed, in_bulk=in_bulk)
+    num_arguments = method.evaluator().num_arguments
+    ground = ground_of(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
     display = Progress(type(method).__name__, generations, shown=progress)
 
     def end_row(row: Row) -> bool:
@@ -192,18 +200,15 @@ def evaluate(
             "kind": type(method).__name__,
             "seed": run_seed,
             "mode": type(pacing).__name__,
+            "begun_at": begun_at,
             "run": loop.state_dict(),
         }
 
     is_over = False
-    if checkpoints is not None:
-        found = checkpoints.newest()
-        if found is not None:
-            path, state = found
-            _check_resumed(path, state, save_kind=(type(method).__name__, run_seed, type(pacing).__name__))
-            loop.load_state_dict(state["run"])
-            display.note(f"going on after generation {method.generation}, from {path}")
-            is_over = bool(loop.rows) and is_enough(loop.rows[-1])
+    if found is not None:
+        loop.load_state_dict(found[1]["run"])
+        display.note(f"going on after generation {method.generation}, from {found[0]}")
+        is_over = bool(loop.rows) and is_enough(loop.rows[-1])
     try:
         with display:
             method.map = ground.map
