@@ -478,3 +478,49 @@ def test_what_waits_is_written_out_before_the_end_and_not_for_longer_than_was_as
         reading = start(receive, theirs)
         assert ours.write_out(DEADLINE_S)
         assert len(reading.result(DEADLINE_S).parts[0]) == 16 << 20
+
+
+def test_what_is_held_goes_with_the_next_message_in_order_and_with_its_descriptors() -> None:
+    with made("unix") as (ours, theirs):
+        sent: list[int] = []
+        send = ours.stream.send
+
+        def counted(buffers: Any, fds: Any = ()) -> int:
+            sent.append(len(fds))
+            return send(buffers, fds)
+
+        ours.stream.send = counted  # type: ignore[method-assign]
+        readers: list[int] = []
+        for number in range(3):
+            reader, writer = os.pipe()
+            os.write(writer, bytes([number]))
+            os.close(writer)
+            readers.append(reader)
+        ours.hold(Note(0), [b"part"], [readers[0]])
+        ours.hold(Note(1))
+        ours.hold(Note(2), (), readers[1:])
+        ours.send(Note(3))
+        assert sent == [3], "one system call"
+        for number, (count, parts) in enumerate([(1, [b"part"]), (0, []), (2, []), (0, [])]):
+            received = receive(theirs)
+            assert received.message == Note(number) and len(received.fds) == count
+            assert [bytes(part) for part in received.parts] == parts
+            assert [os.read(fd, 10) for fd in received.fds] == [bytes([at]) for at in range(3)][number // 2 :][:count]
+            for fd in received.fds:
+                os.close(fd)
+        for fd in readers:
+            os.close(fd)
+
+
+def test_no_more_descriptors_are_held_than_the_kernel_passes_at_once() -> None:
+    with made("unix") as (ours, theirs):
+        fd = os.open(os.devnull, os.O_RDONLY)
+        for number in range(200):
+            ours.hold(Note(number), (), [fd, fd])
+        ours.flush()
+        for number in range(200):
+            received = receive(theirs)
+            assert received.message == Note(number) and len(received.fds) == 2
+            for each in received.fds:
+                os.close(each)
+        os.close(fd)

@@ -78,6 +78,8 @@ _WATCH_WORKERS = 256
 _LOOK_S = 0.05
 #: After SIGTERM, a worker has this long before SIGKILL.
 _TERMINATE_S = 1.0
+#: Messages that wait for company, at a worker that is idle.
+_MOST_HELD = 16
 #: Descriptors in one message; the kernel takes at most 253.
 _MAX_FDS = 32
 _KEPT_DEATHS = 1000
@@ -473,7 +475,15 @@ class Dispatcher:
                 fds = [constant.fd]  # it is on our host: the memory is ours, and it need not ask its agent for it
             else:
                 self._session.provide_blob(worker.id, constant.blob, constant.fd)
-        self._send(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts, fds)
+        self._hold(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts, fds)
+
+    def _hold(
+        self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
+    ) -> None:
+        """Send it together with what is sent next: one system call, and the worker wakes once."""
+        if worker.link:
+            with contextlib.suppress(LinkClosed):
+                worker.link.hold(message, parts, fds)
 
     def _send(
         self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
@@ -749,5 +759,7 @@ class Dispatcher:
             constant.close()
         for worker in self.workers.values():
             mine = [worker.known.pop(constant.id) for constant in removed if constant.id in worker.known]
-            if mine:
+            if mine and worker.link and worker.link.num_held < _MOST_HELD:
+                self._hold(worker, Forget(mine))  # there is no hurry: with its next tasks
+            elif mine:
                 self._send(worker, Forget(mine))

@@ -26,8 +26,8 @@ from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: Above this much unsent data, `send(..., patient=True)` waits for the peer to read.
 HIGH_WATER_BYTES = 16 << 20
-
-
+#: Descriptors that wait to be sent together; the kernel passes no more than 253 at once.
+_MOST_HELD_FDS = 32
 #: A sender that waits for the peer looks this often whether the link was closed meanwhile.
 _LOOK_UP_MS = 1000
 #: Frames smaller than this are sent as one piece.
@@ -66,6 +66,7 @@ class Link:
         self._sending = threading.Lock()
         self._room = threading.Condition(self._sending)
         self._held: list[bytes] = []
+        self._held_fds: list[int] = []
         self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._unsent_bytes = 0
         #: Set by the loop that serves this link: called, from any thread, when unsent data waits.
@@ -117,7 +118,9 @@ class Link:
                 while self._unsent_bytes > HIGH_WATER_BYTES and not self.closed:
                     self._room.wait()
             if self._held:
-                self._send_held()
+                buffers.insert(0, memoryview(b"".join(self._held)))
+                fds = (*self._held_fds, *fds)
+                self._held, self._held_fds = [], []
             if self._unsent:
                 self._keep(buffers, fds)
             else:
@@ -128,20 +131,27 @@ class Link:
             elif self._unsent or not self.stream.flush():
                 self.want_write()
 
-    def hold(self, message: Any, parts: Sequence[Part] = ()) -> int:
+    def hold(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> int:
         """Send one message together with the next one, or at `flush`, which must follow. Returns how many are held.
+
+        Args:
+            message: a struct of this link's protocol.
+            parts: bytes-like, contiguous.
+            fds: descriptors to pass along; they must stay open until they are sent.
 
         Raises:
             LinkClosed: the peer is gone.
         """
-        head, rest = self._frame(message, parts)
-        if rest or injection.visit:  # too large to gain by it, or every single one is looked at
-            self.send(message, parts)
+        head, rest = self._frame(message, parts, len(fds))
+        too_many = len(self._held_fds) + len(fds) > _MOST_HELD_FDS
+        if rest or too_many or injection.visit:  # too large to gain by it, or every single one is looked at
+            self.send(message, parts, fds)
             return 0
         with self._sending:
             if self.closed:
                 raise LinkClosed(f"the link to {self.peer} is closed")
             self._held.append(head)
+            self._held_fds += fds
             return len(self._held)
 
     @property
@@ -162,20 +172,22 @@ class Link:
                             self.want_write()
 
     def _send_held(self) -> None:
-        joined, self._held = memoryview(b"".join(self._held)), []
+        joined, fds = memoryview(b"".join(self._held)), self._held_fds
+        self._held, self._held_fds = [], []
         if self._unsent:
-            self._keep([joined], ())
+            self._keep([joined], fds)
         else:
-            self._keep_rest([joined], self.stream.send((joined,)), ())
+            self._keep_rest([joined], self.stream.send((joined,), fds), fds)
 
-    def _frame(self, message: Any, parts: Sequence[Part]) -> tuple[bytes, Sequence[Part]]:
+    def _frame(self, message: Any, parts: Sequence[Part], num_fds: int = 0) -> tuple[bytes, Sequence[Part]]:
         """The bytes of a frame, and the parts that follow it; small ones are part of it."""
         header = self.codec.encode(message)
-        if not parts:
-            return encode_alone(header), ()
-        if len(parts) == 1 and len(parts[0]) < _JOIN_BYTES:
-            return encode_with_one(header, parts[0]), ()
-        head = encode_head(header, parts, 0)  # type: ignore[arg-type]
+        if not num_fds:
+            if not parts:
+                return encode_alone(header), ()
+            if len(parts) == 1 and len(parts[0]) < _JOIN_BYTES:
+                return encode_with_one(header, parts[0]), ()
+        head = encode_head(header, parts, num_fds)  # type: ignore[arg-type]
         if sum(map(len, parts)) < _JOIN_BYTES:
             return b"".join((head, *parts)), ()  # copying a little is cheaper than handing over many pieces
         return head, parts
@@ -183,7 +195,7 @@ class Link:
     def _send_at_once(self, head: bytes) -> bool:
         """The way of most messages: small, and the kernel has room. False: nothing was done."""
         with self._sending:
-            if self._unsent or self.closed:
+            if self._unsent or self.closed or self._held_fds:
                 return False
             if self._held:
                 head = b"".join((*self._held, head))
@@ -245,6 +257,7 @@ class Link:
                     os.close(fd)
             self._unsent.clear()
             self._held.clear()
+            self._held_fds.clear()
             self._unsent_bytes = 0
             self._room.notify_all()
         self.stream.close()

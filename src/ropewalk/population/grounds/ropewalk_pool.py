@@ -81,9 +81,10 @@ class RopewalkPool:
         positions: Sequence[int] | None = None,
     ) -> None:
         is_test = evaluator.is_test
-        if evaluator.is_test:
-            sent: Any = self._pool.put(evaluator)
-        else:
+        sent: Any = evaluator
+        if (
+            not self.in_bulk and not is_test
+        ):  # asked for again and again: then it has to be told only that it is the same
             if self._evaluator[0] is not evaluator:
                 self._evaluator = evaluator, self._pool.put(evaluator)
             sent = self._evaluator[1]
