@@ -25,7 +25,7 @@ class Namespace:
             self.installed[name] = pickle.loads(pickled, buffers=buffers)
 
 
-def large(fill: bytes, size: int = 10_000) -> pickle.PickleBuffer:
+def large(fill: bytes, size: int = 2_000) -> pickle.PickleBuffer:
     return pickle.PickleBuffer(bytearray(fill * size))
 
 
@@ -41,8 +41,8 @@ def test_a_value_arrives_with_its_buffers_after_the_definitions_it_needs() -> No
     constant = make(payload, helper=dumps([1, large(b"c")]), other=dumps("plain"))
     arrive("id", constant.parts, namespace)
     word, first, second = arrived("id")
-    assert (word, bytes(first), bytes(second)) == ("value", b"a" * 10_000, b"b" * 10_000)
-    assert bytes(namespace.installed["helper"][1]) == b"c" * 10_000 and namespace.installed["other"] == "plain"
+    assert (word, bytes(first), bytes(second)) == ("value", b"a" * 2_000, b"b" * 2_000)
+    assert bytes(namespace.installed["helper"][1]) == b"c" * 2_000 and namespace.installed["other"] == "plain"
     depart(["id", "never here"])
     with pytest.raises(KeyError):
         arrived("id")
@@ -56,11 +56,11 @@ def test_definitions_alone_are_a_constant_without_a_value() -> None:
 
 
 def test_a_constant_is_a_copy_that_later_changes_do_not_reach() -> None:
-    data = bytearray(b"a" * 10_000)
+    data = bytearray(b"a" * 2_000)
     constant = make(dumps(pickle.PickleBuffer(data)))
-    data[:] = b"z" * 10_000
+    data[:] = b"z" * 2_000
     arrive("id", constant.parts, Namespace())
-    assert bytes(arrived("id")) == b"a" * 10_000
+    assert bytes(arrived("id")) == b"a" * 2_000
     depart(["id"])
 
 

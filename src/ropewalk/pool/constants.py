@@ -18,9 +18,13 @@ from typing import Any
 
 import msgspec
 
-from ropewalk.transport.blobs import SHARED_MIN_BYTES, BlobRef, pack, total_bytes
+from ropewalk.transport.blobs import BlobRef, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
+
+#: Constants of this size and more are sent to each host once, and mapped there; smaller ones to each worker. Mapping
+#: costs a worker some 50 µs; but workers may be many, and the weights of a small policy are new in each generation.
+HOST_MIN_BYTES = 8 * 1024
 
 
 class Layout(msgspec.Struct, array_like=True, frozen=True):
@@ -69,7 +73,7 @@ class Constant:
         self.parts: list[Part] = []
         self.blob: BlobRef | None = None
         self.fd = -1
-        if self.size_bytes >= SHARED_MIN_BYTES:
+        if self.size_bytes >= HOST_MIN_BYTES:
             self.blob = BlobRef(self.id, tuple(memoryview(part).nbytes for part in parts))
             with _large_lock:
                 twin = _large.get(id)  # of another pool: it is the same memory then
