@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ropewalk.pool.constants import Constant, Reference, arrive, arrived, collecting, depart, parts_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, open_parts
+from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, dumps
 
 
@@ -25,7 +27,7 @@ class Namespace:
             self.installed[name] = pickle.loads(pickled, buffers=buffers)
 
 
-def large(fill: bytes, size: int = 2_000) -> pickle.PickleBuffer:
+def large(fill: bytes, size: int = 10_000) -> pickle.PickleBuffer:
     return pickle.PickleBuffer(bytearray(fill * size))
 
 
@@ -34,15 +36,24 @@ def make(payload: Payload | None, **definitions: Payload) -> Constant:
     return Constant(name_of(parts), parts)
 
 
+def sent(constant: Constant) -> Sequence[Part]:
+    """Its parts as they arrive, from the memory file if they are in one; it is closed then, as by its pool."""
+    if constant.blob is None:
+        return constant.parts
+    parts = open_parts(os.dup(constant.fd), constant.blob.lengths, writable=False)
+    constant.close()
+    return parts
+
+
 def test_a_value_arrives_with_its_buffers_after_the_definitions_it_needs() -> None:
     namespace = Namespace()
     payload = dumps(("value", large(b"a"), large(b"b")))
     assert len(payload.buffers) == 2
     constant = make(payload, helper=dumps([1, large(b"c")]), other=dumps("plain"))
-    arrive("id", constant.parts, namespace)
+    arrive("id", sent(constant), namespace)
     word, first, second = arrived("id")
-    assert (word, bytes(first), bytes(second)) == ("value", b"a" * 2_000, b"b" * 2_000)
-    assert bytes(namespace.installed["helper"][1]) == b"c" * 2_000 and namespace.installed["other"] == "plain"
+    assert (word, bytes(first), bytes(second)) == ("value", b"a" * 10_000, b"b" * 10_000)
+    assert bytes(namespace.installed["helper"][1]) == b"c" * 10_000 and namespace.installed["other"] == "plain"
     depart(["id", "never here"])
     with pytest.raises(KeyError):
         arrived("id")
@@ -56,11 +67,11 @@ def test_definitions_alone_are_a_constant_without_a_value() -> None:
 
 
 def test_a_constant_is_a_copy_that_later_changes_do_not_reach() -> None:
-    data = bytearray(b"a" * 2_000)
+    data = bytearray(b"a" * 10_000)
     constant = make(dumps(pickle.PickleBuffer(data)))
-    data[:] = b"z" * 2_000
-    arrive("id", constant.parts, Namespace())
-    assert bytes(arrived("id")) == b"a" * 2_000
+    data[:] = b"z" * 10_000
+    arrive("id", sent(constant), Namespace())
+    assert bytes(arrived("id")) == b"a" * 10_000
     depart(["id"])
 
 
