@@ -101,12 +101,9 @@ class Link:
         """
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
-        if fds:
-            head = encode_head(self.codec.encode(message), parts, len(fds))  # type: ignore[arg-type]
-        else:
-            head, parts = self._frame(message, parts)
-            if not parts and self.want_write and self._send_at_once(head):
-                return
+        head, parts = self._frame(message, parts, len(fds))
+        if not parts and not fds and self.want_write and self._send_at_once(head):
+            return
         buffers = [memoryview(head)]
         for part in parts:
             if len(part):

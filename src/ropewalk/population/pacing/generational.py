@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ropewalk.population.pacing import stragglers as rules
-from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket, rows, tickets
+from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket, UnderWay, rows
 
 
-class Generational:
+class Generational(UnderWay):
     """The pacing of generations.
 
     Args:
@@ -21,6 +21,7 @@ class Generational:
     """
 
     def __init__(self, population: Callable[[], int], stragglers: rules.Stragglers) -> None:
+        super().__init__()
         self._population = population
         self._rule = stragglers
         self._wait_for = 0
@@ -31,13 +32,7 @@ class Generational:
         self._newest = -1
         """The number of the ask, and how many of it have ended."""
         self._num_of_newest = 0
-        self._running: dict[Ticket, None] = {}
-        self._ended: list[Ticket] = []
         self._asked = False
-
-    @property
-    def under_way(self) -> list[Ticket]:
-        return sorted([*self._running, *self._ended])
 
     @property
     def due(self) -> float | None:
@@ -59,7 +54,7 @@ class Generational:
                 self._running.clear()
                 return Drop(dropped)
         told = tuple(sorted(self._ended))
-        self._ended = []
+        self._ended = {}
         self._asked = False
         self._enough_at = None
         return Tell(told)
@@ -68,7 +63,7 @@ class Generational:
         self._asked = True
         self._began = now
         share = 1.0 if isinstance(self._rule, rules.Wait) else self._rule.share
-        self._running |= dict.fromkeys(tickets)
+        super().asked(tickets, now)
         self._newest = tickets[0].ask if tickets else -1
         self._num_of_newest = 0
         self._wait_for = -(-len(tickets) * share // 1)  # rounded up
@@ -76,8 +71,7 @@ class Generational:
 
     def ended(self, ticket: Ticket, now: float) -> None:
         if ticket in self._running:
-            del self._running[ticket]
-            self._ended.append(ticket)
+            super().ended(ticket, now)
             self._num_of_newest += ticket.ask == self._newest
             self._look(now)
 
@@ -92,8 +86,7 @@ class Generational:
         return {"under_way": rows(self.under_way), "asked": asked}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._running = dict.fromkeys(tickets(state["under_way"]))
-        self._ended = []
+        self._evaluate_again(state["under_way"])
         self._asked = state["asked"] is not None
         if self._asked:  # in the middle of a generation, which begins anew when it goes on
             self._newest, self._wait_for = state["asked"]

@@ -80,6 +80,36 @@ class Pacing(Protocol):
         ...
 
 
+class UnderWay:
+    """What was asked and is neither told nor dropped: the bookkeeping that pacings share."""
+
+    def __init__(self) -> None:
+        self._running: dict[Ticket, None] = {}
+        self._ended: dict[Ticket, None] = {}
+        """In the order in which they ended."""
+
+    @property
+    def due(self) -> float | None:
+        return None
+
+    @property
+    def under_way(self) -> list[Ticket]:
+        return sorted([*self._running, *self._ended])
+
+    def asked(self, tickets: Sequence[Ticket], now: float) -> None:
+        self._running |= dict.fromkeys(tickets)
+
+    def ended(self, ticket: Ticket, now: float) -> None:
+        if ticket in self._running:
+            del self._running[ticket]
+            self._ended[ticket] = None
+
+    def _evaluate_again(self, saved: Sequence[Sequence[int]]) -> None:
+        """What `rows` made of what was under way."""
+        self._running = dict.fromkeys(tickets(saved))
+        self._ended = {}
+
+
 def rows(tickets: Sequence[Ticket]) -> list[list[int]]:
     """Tickets as what can be saved."""
     return [list(ticket) for ticket in tickets]

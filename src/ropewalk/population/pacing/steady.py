@@ -5,14 +5,13 @@ Nobody waits for the slowest. The order of arrival decides what becomes of the r
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ropewalk.population.pacing.pacing import Ask, Instruction, Tell, Ticket, rows, tickets
+from ropewalk.population.pacing.pacing import Ask, Instruction, Tell, Ticket, UnderWay, rows
 
 
-class Steady:
+class Steady(UnderWay):
     """The pacing of steady state.
 
     Args:
@@ -22,25 +21,18 @@ class Steady:
     def __init__(self, ahead: float = 1.0) -> None:
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1 candidate for each worker, not {ahead}")
+        super().__init__()
         self._ahead = ahead
-        self._running: dict[Ticket, None] = {}
-        self._ended: deque[Ticket] = deque()
         self._wanted = 0
         self._has_no_more = False
         """Whether the algorithm gave fewer than it was asked for: it has to be told of something first."""
 
-    @property
-    def under_way(self) -> list[Ticket]:
-        return sorted([*self._running, *self._ended])
-
-    @property
-    def due(self) -> float | None:
-        return None
-
     def next(self, now: float, num_workers: int) -> Instruction | None:
         if self._ended:
             self._has_no_more = False
-            return Tell((self._ended.popleft(),))
+            first = next(iter(self._ended))
+            del self._ended[first]
+            return Tell((first,))
         missing = max(1, round(self._ahead * num_workers)) - len(self._running)
         if missing > 0 and not self._has_no_more:
             self._wanted = missing
@@ -49,17 +41,11 @@ class Steady:
 
     def asked(self, tickets: Sequence[Ticket], now: float) -> None:
         self._has_no_more = len(tickets) < self._wanted
-        self._running |= dict.fromkeys(tickets)
-
-    def ended(self, ticket: Ticket, now: float) -> None:
-        if ticket in self._running:
-            del self._running[ticket]
-            self._ended.append(ticket)
+        super().asked(tickets, now)
 
     def state_dict(self) -> dict[str, Any]:
         return {"under_way": rows(self.under_way), "has_no_more": self._has_no_more}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._running = dict.fromkeys(tickets(state["under_way"]))
-        self._ended.clear()
+        self._evaluate_again(state["under_way"])
         self._has_no_more = bool(state["has_no_more"])
