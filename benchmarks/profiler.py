@@ -20,7 +20,7 @@ from benchmarks.steady_memory import restart_steady
 from tests.pipeline.models import RealModel, mlp, resnet, transformer, two_branches, unet
 from tests.pipeline.stages_alone import CLOCK, alone, medians, random_cut_by_time
 
-from ropewalk.pipeline.cost import OperatorCosts
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.profiler import profile
 from ropewalk.pipeline.tracing.tracer import trace
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.pipeline.cost import OperatorCosts, boundary, objective_s, plan_cost
+from ropewalk.pipeline.cost import boundary, objective_s, plan_cost
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.profiles import Operator, Profile, Saved

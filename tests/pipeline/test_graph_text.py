@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.graph_text import read_graph_text, read_stage_ids, write_graph_text
 from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.testing.model_profiles import MODEL_PROFILES
 
 TEXT = """\
 node1 -- Input0 -- forward_compute_time=635.902, backward_compute_time=0.000, activation_size=64.0, parameter_size=0.000
@@ -49,6 +50,12 @@ def test_stage_ids_are_read_and_written() -> None:
     assert stages == {"node2": 0, "node3": 1}
     assert read_stage_ids(write_graph_text(read_graph_text(TEXT), stages)) == stages
     assert read_stage_ids(write_graph_text(read_graph_text(TEXT))) == {}
+
+
+@pytest.mark.parametrize("model", list(MODEL_PROFILES))
+def test_profiles_like_those_of_models_are_written_and_read_without_loss(model: str) -> None:
+    text = write_graph_text(MODEL_PROFILES[model]())
+    assert write_graph_text(read_graph_text(text)) == text
 
 
 @pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50", "gnmt", "inception_v3"])

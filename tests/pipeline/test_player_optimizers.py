@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.trainer import Trainer
 from tests.pipeline.played_plans import even_cut, plan_of
 from tests.pipeline.reference_process import MicroBatched, trained_state
 
@@ -133,6 +134,33 @@ def test_an_optimizer_of_the_users_own_model_is_refused() -> None:
         ValueError, match=r"8 tensors .* not among the parameters .* shape \(6, 6\); a stage trains cop"
     ):
         player_of(model, lambda _: torch.optim.SGD(model.parameters(), 0.1))
+
+
+class Configures(nn.Sequential):
+    """Makes its own optimizer, with groups, as the models of many scripts do."""
+
+    def configure_optimizers(self, weight_decay: float, learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), learning_rate, weight_decay=weight_decay)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.configure_optimizers(0.1, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("configure_optimizers", r"configure_optimizers\(weight_decay.* cannot be: missing a required argument: 'lear"),
+        ("optimizer", r"Configures.optimizer\(\) .*cannot be: too many positional arguments; it makes an optimizer of"),
+    ],
+)
+def test_a_function_of_the_users_own_model_is_refused_with_the_one_to_write(name: str, words: str) -> None:
+    model = Configures(*model_of())
+    with pytest.raises(TypeError, match=words) as refusal:
+        player_of(model, getattr(model, name))
+    assert "a stage trains others, which are its own" in str(refusal.value)
+    assert "def optimizer(named_parameters): ..." in str(refusal.value)
+    with pytest.raises(TypeError, match="optimizer is called with one argument"):
+        Trainer(model, functional.mse_loss, getattr(model, name))
 
 
 @pytest.mark.parametrize("kind", ["Adafactor", "Muon", "RAdam", "ASGD", "Rprop"])

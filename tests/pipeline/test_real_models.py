@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ropewalk.pipeline.cost import OperatorCosts
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.operator_runs import tensors_of
 from ropewalk.pipeline.profiler import profile
 from ropewalk.pipeline.profiles import Profile

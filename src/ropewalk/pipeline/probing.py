@@ -86,7 +86,7 @@ def _copies_between_processes() -> tuple[float, float]:
     folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryFile(dir=folder) as file:
         file.truncate(2 * _COPY_BYTES)
-        command = [sys.executable, "-c", _ECHO, str(file.fileno()), str(_COPY_BYTES)]
+        command = [sys.executable, "-I", "-c", _ECHO, str(file.fileno()), str(_COPY_BYTES)]
         with (
             subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=[file.fileno()]

@@ -112,7 +112,7 @@ class PartitionerConformance:
         arguments = [base64.b64encode(pickle.dumps(value)).decode() for value in (sys.path, suite)]
         seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
         done = subprocess.run(
-            [sys.executable, "-c", _AGAIN, *arguments],
+            [sys.executable, "-P", "-c", _AGAIN, *arguments],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

@@ -1,6 +1,7 @@
 """What passes between the controller and the stage processes.
 
 Training     once, when a process starts: the model without its numbers, the loss, the optimizer
+Presence     the answer of a process that has started
 Assignment   at each deployment (a new epoch): the plan, which worker this process is, where its numbers come from
 Admission    at each step: the micro-batches, of each only what this worker needs
 Outcome      the answer to an admission: losses, and snapshots that lie with a peer now
@@ -9,7 +10,7 @@ Outcome      the answer to an admission: losses, and snapshots that lie with a p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -20,12 +21,14 @@ from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
+from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.checkpoint import Checkpoint
 from ropewalk.training.own_data import MakesData
 from ropewalk.training.replica_groups import MakesExchange
+from ropewalk.training.stored_snapshots import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,15 @@ class Training:
     source: TensorSource | None = None
 
 
+class Presence(NamedTuple):
+    """A process that has started."""
+
+    #: Of this process, and not of the one that comes in its place.
+    name: str
+    #: The machine it runs on: what is lost with it.
+    host: str
+
+
 @dataclass(frozen=True, slots=True)
 class FromTensors:
     """The training begins with these parameters and buffers."""
@@ -60,17 +72,25 @@ class FromSource:
     """It begins with what the source of the training gives, which each process makes or reads by itself."""
 
 
+#: Where a snapshot is: kept by the process at a seat; or it comes from the launcher, as it is or as a file.
+Place = int | WorkerSnapshot | StoredSnapshot
+
+
 @dataclass(frozen=True, slots=True)
 class FromSnapshots:
-    """It goes on from a cut, of which peers hold the snapshots."""
+    """It goes on from a cut, of which there are snapshots."""
 
     cut: Cut
-    #: By worker of the epoch that took them, the seat where its snapshot lies.
-    places: Mapping[Worker, int]
+    #: The epoch that took them. Under another plan the same numbers are another place.
+    epoch: int
+    #: By worker of that epoch, where its snapshot is.
+    places: Mapping[Worker, Place]
     #: Whether the plan is the one of that epoch, so that all versions of the weights are taken up again.
     same_plan: bool
-    #: Which took the snapshots, or went on from them. Under another plan the same numbers are another place.
-    epochs: frozenset[int]
+
+    def only(self, worker: Worker) -> FromSnapshots:
+        """What one worker of the same plan needs; all, for one of another plan."""
+        return replace(self, places={worker: self.places[worker]}) if self.same_plan else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +124,10 @@ class Assignment:
     origin: Origin
     #: Where the numbers of micro-batches and versions go on.
     start: Cut
-    #: The seat that keeps its snapshots; None: it takes none.
-    keeper: int | None
+    #: Whether snapshots may be asked for.
+    takes_snapshots: bool
+    #: The folder where each snapshot is written, too; None: it is not.
+    folder: str | None = None
 
 
 class Given(NamedTuple):
@@ -133,8 +155,8 @@ class Admission:
     step: int
     #: Whether the pipeline is emptied after them.
     drains: bool = False
-    #: Whether a snapshot is taken at the cut behind it.
-    snapshot: bool = False
+    #: The seat that keeps the snapshot which is taken at the cut behind it; None: none is taken.
+    keeper: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +179,10 @@ class Kept(NamedTuple):
     #: Seconds that it held up the computing, and its size.
     took_s: float
     size_bytes: int
+    #: The seat of the peer.
+    keeper: int
+    #: The file in which it is too, if it was to be written.
+    stored: StoredSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,5 +198,5 @@ class Outcome:
     is_skipped: bool = False
     #: Snapshots that were brought away since the last outcome.
     kept: tuple[Kept, ...] = ()
-    #: Whether one could not be brought to its keeper.
-    lost_snapshots: bool = False
+    #: Why one could not be brought to its keeper, or written.
+    lost_snapshots: tuple[str, ...] = ()

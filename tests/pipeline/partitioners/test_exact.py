@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,34 @@ def test_sixteen_devices_take_seconds(profiles: Path, model: str) -> None:
     begun = time.process_time()
     Exact().partition(request)
     assert time.process_time() - begun < 4
+
+
+# --- wide graphs ------------------------------------------------------------------------------------------------------
+
+
+def branches(num: int, length: int) -> Profile:
+    """Chains of operators side by side, between one operator that all read and one that reads all."""
+    draw = random.Random(num * length)
+
+    def operator(id: str) -> Operator:
+        forward_s = draw.uniform(1e-4, 2e-3)
+        size_bytes = draw.randint(10**5, 10**6)
+        return Operator(id, "", forward_s, 2 * forward_s, output_bytes=size_bytes, parameters={id: size_bytes})
+
+    chains = [[f"{branch}.{place}" for place in range(length)] for branch in range(num)]
+    edges = [pair for chain in chains for pair in pairwise(["stem", *chain, "head"])]
+    ids = ["stem", *(id for chain in chains for id in chain), "head"]
+    return Profile(tuple(map(operator, ids)), tuple(edges))
+
+
+@pytest.mark.parametrize("levels", [(Level(4, 12e9),), (Level(2, 12e9), Level(2, 1e9))], ids=["4", "2x2"])
+def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple[Level, ...]) -> None:
+    # Two branches of 40 operators, as a cell of NASNet has, ended in an OverflowError.
+    request = Request(branches(2, 40), Topology(levels), make_schedule("pipedream"), 8)
+    found = Exact().partition(request)
+    assert objective_s(request, found.stages) == found.objective_s
+    assert found.gap is not None
+    assert found.gap <= 0.1
 
 
 # --- which plan, and which form ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from ropewalk.pipeline.partitioners.pipedream_costs import COST_MODELS, make_cos
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.testing.model_profiles import MODEL_PROFILES, branches
 from ropewalk.testing.partitioner_conformance import random_profile
 
 
@@ -25,6 +26,13 @@ def objectives_s(
     exact = Exact(cost_model=make_cost_model(cost_model, free_transfers=free_transfers))
     theirs = PipeDream(cost_model=cost_model, free_transfers=free_transfers)
     return exact.partition(request).objective_s, theirs.partition(request).objective_s
+
+
+@pytest.mark.parametrize("model", list(MODEL_PROFILES))
+def test_on_profiles_like_those_of_models_exact_is_at_most_the_repositorys_optimum(model: str) -> None:
+    profile = branches(2) if model == "branches" else MODEL_PROFILES[model]()
+    ours, theirs = objectives_s(profile, Level(4, 1e9), "repository")
+    assert ours <= theirs * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50", "gnmt"])

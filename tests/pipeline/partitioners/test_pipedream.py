@@ -1,4 +1,4 @@
-"""PipeDream's objectives on real profiles, its search against brute force, and what it refuses."""
+"""PipeDream's objectives, its search against brute force, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,34 +8,38 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from time import process_time
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import NoPlanFits, PlanInvalid, ProfileInvalid
-from ropewalk.pipeline.graph_text import read_graph_text
-from ropewalk.pipeline.partitioners.antichains import Graph
+from ropewalk.pipeline.graph_text import read_graph_text, write_graph_text
+from ropewalk.pipeline.partitioners import pipedream_search
+from ropewalk.pipeline.partitioners.antichains import Graph, States
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.partitioners.pipedream import PipeDream
+from ropewalk.pipeline.partitioners.pipedream_search import Search
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
+from ropewalk.testing.model_profiles import MODEL_PROFILES, branches, translation
 
-MODELS = ("alexnet", "vgg16", "resnet50", "gnmt")
+#: Those that PipeDream ships, which may lie beside this checkout.
+SHIPPED = ("alexnet", "vgg16", "resnet50", "gnmt")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of objectives.json."""
+    """What PipeDream's own optimizer said of a profile with these arguments."""
 
     model: str
     arguments: list[str]
     objective_s: float
-    optimizer_seconds: float
-    replicas_per_level: list[list[int]]
+    replicas: list[int]
 
     def partitioner(self) -> PipeDream:
         return PipeDream(
@@ -44,12 +48,12 @@ class Row:
             fewer_machines="--use_fewer_machines" in self.arguments,
         )
 
-    def request(self, profiles: dict[str, Profile]) -> Request:
+    def request(self, profile: Profile) -> Request:
         counts = [int(text) for text in self._values("-n")]
         speeds = [float(text) for text in self._values("-b")] or [1e9]
         levels = tuple(Level(count, speed) for count, speed in zip(counts, speeds, strict=True))
         memory = [int(text) for text in self._values("-s")]
-        return request(profiles[self.model], *levels, memory_bytes=memory[0] if memory else None)
+        return request(profile, *levels, memory_bytes=memory[0] if memory else None)
 
     def _values(self, option: str) -> list[str]:
         if option not in self.arguments:
@@ -66,37 +70,57 @@ def request(profile: Profile, *levels: Level, kinds: tuple[DeviceKind, ...] = (D
 
 
 @pytest.fixture(scope="module")
-def real(profiles: Path) -> dict[str, Profile]:
-    return {model: read_graph_text((profiles / f"{model}.txt").read_text()) for model in MODELS}
+def made() -> dict[str, Profile]:
+    """Profiles of our own, as PipeDream's optimizer read them."""
+    profiles = {name: make() for name, make in MODEL_PROFILES.items()} | {"branches": branches(2)}
+    return {name: read_graph_text(write_graph_text(profile)) for name, profile in profiles.items()}
 
 
 @pytest.fixture(scope="module")
-def rows(profiles: Path) -> list[Row]:
-    return [Row(**row) for row in json.loads((profiles / "objectives.json").read_text())["objectives"]]
+def shipped(profiles: Path) -> dict[str, Profile]:
+    return {model: read_graph_text((profiles / f"{model}.txt").read_text()) for model in SHIPPED}
+
+
+def rows_of_made() -> list[Row]:
+    content = json.loads((Path(__file__).parent / "objectives.json").read_text())
+    return [Row(**{**row, "arguments": row["arguments"].split()}) for row in content["objectives"]]
+
+
+def rows_of_shipped(profiles: Path) -> list[Row]:
+    content = json.loads((profiles / "objectives.json").read_text())
+    return [
+        Row(row["model"], row["arguments"], row["objective_s"], row["replicas_per_level"][0])
+        for row in content["objectives"]
+    ]
 
 
 def replicas(partition: Partition) -> list[int]:
     return [stage.replicas for stage in partition.stages]
 
 
-def test_every_objective_is_that_of_pipedreams_own_optimizer(rows: list[Row], real: dict[str, Profile]) -> None:
-    assert len(rows) == 56
+def check(rows: list[Row], profiles: dict[str, Profile]) -> None:
+    """The objective is the optimizer's; at one level the stages alone cost that, by the formulas as it words them."""
     for row in rows:
-        partition = row.partitioner().partition(row.request(real))
-        assert partition.objective_s == pytest.approx(row.objective_s, rel=1e-9, abs=0), row
-        if "--use_fewer_machines" in row.arguments:
-            assert replicas(partition) == row.replicas_per_level[0], row
-
-
-def test_every_plan_costs_what_its_objective_says(rows: list[Row], real: dict[str, Profile]) -> None:
-    """From the stages alone: one level, by the formulas as the reference words them."""
-    for row in rows:
-        asked = row.request(real)
-        if len(asked.topology.levels) > 1:
-            continue
+        asked = row.request(profiles[row.model])
         partition = row.partitioner().partition(asked)
-        free = "--activation_compression_ratio" not in row.arguments
-        assert slowest_s(asked, partition, free) == pytest.approx(partition.objective_s, rel=1e-9), row
+        assert partition.objective_s == pytest.approx(row.objective_s, rel=1e-9, abs=0), row
+        if "--use_fewer_machines" in row.arguments and len(asked.topology.levels) == 1:
+            assert replicas(partition) == row.replicas, row
+        if len(asked.topology.levels) == 1:
+            free = "--activation_compression_ratio" not in row.arguments
+            assert slowest_s(asked, partition, free) == pytest.approx(partition.objective_s, rel=1e-9), row
+
+
+def test_every_objective_is_that_of_pipedreams_own_optimizer(made: dict[str, Profile]) -> None:
+    rows = rows_of_made()
+    assert len(rows) == 32
+    check(rows, made)
+
+
+def test_so_it_is_of_the_profiles_that_pipedream_ships(profiles: Path, shipped: dict[str, Profile]) -> None:
+    rows = rows_of_shipped(profiles)
+    assert len(rows) == 56
+    check(rows, shipped)
 
 
 def slowest_s(asked: Request, partition: Partition, free_transfers: bool) -> float:
@@ -126,22 +150,6 @@ def slowest_s(asked: Request, partition: Partition, free_transfers: bool) -> flo
     return slowest
 
 
-def test_the_table_is_planned_a_hundred_times_faster(rows: list[Row], real: dict[str, Profile]) -> None:
-    """Processor time, since other programs may run beside; the least of three, since the first one warms caches."""
-    total_s = 0.0
-    for row in rows:
-        row_s = min(seconds_to_plan(row, real) for _ in range(3))
-        assert row_s < 0.8, row
-        total_s += row_s
-    assert total_s < sum(row.optimizer_seconds for row in rows) / 100
-
-
-def seconds_to_plan(row: Row, real: dict[str, Profile]) -> float:
-    begin = process_time()
-    row.partitioner().partition(row.request(real))
-    return process_time() - begin
-
-
 @pytest.mark.parametrize(
     ("model", "devices", "objective_s", "plan"),
     [
@@ -154,18 +162,18 @@ def seconds_to_plan(row: Row, real: dict[str, Profile]) -> float:
     ],
 )
 def test_the_papers_cost_model_gives_the_papers_plans(
-    real: dict[str, Profile], model: str, devices: int, objective_s: float, plan: list[int]
+    shipped: dict[str, Profile], model: str, devices: int, objective_s: float, plan: list[int]
 ) -> None:
     """ResNet-50 runs as plain data parallelism: only the text's version of the cost gives that."""
-    partition = PipeDream(cost_model="paper").partition(request(real[model], Level(devices, 1e9)))
+    partition = PipeDream(cost_model="paper").partition(request(shipped[model], Level(devices, 1e9)))
     assert partition.objective_s == pytest.approx(objective_s, abs=5e-5)
     assert replicas(partition) == plan
 
 
-def test_speed_ups_are_those_that_pipedream_prints(real: dict[str, Profile]) -> None:
+def test_speed_ups_are_those_that_pipedream_prints(shipped: dict[str, Profile]) -> None:
     """vgg16 on 4 is 3.27 times as fast as one machine and 2.84 times as data parallelism; on 4x4 10.1 and 2.00."""
-    one = request(real["vgg16"], Level(4, 1e9))
-    two = request(real["vgg16"], Level(4, 12e9), Level(4, 1.25e9))
+    one = request(shipped["vgg16"], Level(4, 1e9))
+    two = request(shipped["vgg16"], Level(4, 12e9), Level(4, 1.25e9))
     for asked, over_one, over_copies in ((one, 3.27, 2.84), (two, 10.1, 2.00)):
         planner = PipeDream()
         found = planner.partition(asked).objective_s
@@ -173,19 +181,38 @@ def test_speed_ups_are_those_that_pipedream_prints(real: dict[str, Profile]) -> 
         assert planner.data_parallel_s(asked) / found == pytest.approx(over_copies, rel=5e-3)
 
 
-def test_replicas_of_a_pipeline_each_stay_in_their_server(real: dict[str, Profile]) -> None:
-    """resnet50 on 2x8 is two pipelines of 5-1-1-1: a micro-batch goes through one server only."""
-    asked = request(real["resnet50"], Level(8, 30e9), Level(2, 3.125e9))
+def test_replicas_of_a_pipeline_each_stay_in_their_server(made: dict[str, Profile]) -> None:
+    """On 4 servers of 4 these are four pipelines: a micro-batch goes through one server only."""
+    asked = request(made["branches"], Level(4, 1e10), Level(4, 1e10))
     stages = PipeDream().partition(asked).stages
-    assert [stage.replicas for stage in stages] == [10, 2, 2, 2]
+    assert [stage.replicas for stage in stages] == [4, 4, 4, 4]
     for micro_batch in range(20):
-        assert len({stage.devices[micro_batch % stage.replicas] // 8 for stage in stages}) == 1
+        assert len({stage.devices[micro_batch % stage.replicas] // 4 for stage in stages}) == 1
     assert sorted(device for stage in stages for device in stage.devices) == list(range(16))
 
 
-def test_twice_the_speed_halves_the_work(real: dict[str, Profile]) -> None:
-    slow, fast = (request(real["gnmt"], Level(4, math.inf), kinds=(DeviceKind(speed=s),)) for s in (1.0, 2.0))
+def test_twice_the_speed_halves_the_work(made: dict[str, Profile]) -> None:
+    free = Level(4, math.inf)
+    slow, fast = (request(made["translation"], free, kinds=(DeviceKind(speed=s),)) for s in (1.0, 2.0))
     assert PipeDream().partition(fast).objective_s == pytest.approx(PipeDream().partition(slow).objective_s / 2)
+
+
+def test_operators_without_time_and_bytes_do_not_multiply_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The states of a decoder's hidden ones made this graph of 93 operators take 42 s on two levels.
+    profile = read_graph_text(write_graph_text(translation(7)))
+    states = Graph.of(profile).states(2000)
+    assert len(states) == 1495
+    searched: list[int] = []
+    once = Search.__init__
+
+    def noted(search: Search, states: States, *args: Any, **options: Any) -> None:
+        searched.append(len(states))
+        once(search, states, *args, **options)
+
+    monkeypatch.setattr(Search, "__init__", noted)
+    found = PipeDream().partition(request(profile, Level(4, 12e9), Level(4, 1.25e9)))
+    assert found.objective_s == pytest.approx(0.024672, rel=1e-9)  # over all states
+    assert max(searched) < 250
 
 
 # --- random graphs ----------------------------------------------------------------------------------------------------
@@ -196,13 +223,14 @@ def a_graph(draw: st.DrawFn, max_operators: int = 6) -> Profile:
     num = draw(st.integers(1, max_operators))
     ids = [f"n{place}" for place in range(num)]
     amounts = st.integers(0, 20)
+    nothing = draw(st.sets(st.sampled_from(ids))) if draw(st.booleans()) else set[str]()
     operators = [
         Operator(
             id,
-            forward_s=draw(amounts),
-            backward_s=draw(amounts),
-            output_bytes=draw(amounts),
-            parameters={id: draw(amounts)},
+            forward_s=0 if id in nothing else draw(amounts),
+            backward_s=0 if id in nothing else draw(amounts),
+            output_bytes=0 if id in nothing else draw(amounts),
+            parameters={} if id in nothing else {id: draw(amounts)},
             is_input=draw(st.integers(0, 9)) == 0,
         )
         for id in ids
@@ -227,11 +255,13 @@ def test_the_search_equals_trying_every_plan(
         return
     levels = tuple(Level(count, speed) for count, speed in zip(counts, (3.0, 1.0, 0.5), strict=False))
     planner = PipeDream(**options)
-    partition = planner.partition(request(profile, *levels, memory_bytes=memory_bytes))
+    asked = request(profile, *levels, memory_bytes=memory_bytes)
+    partition = planner.partition(asked)
     brute = Brute(profile, planner, levels, memory_bytes)
-    assert partition.objective_s == pytest.approx(
-        brute.best(len(levels) - 1, 0, len(brute.states), counts[-1]), rel=1e-9
-    )
+    best_s = pytest.approx(brute.best(len(levels) - 1, 0, len(brute.states), counts[-1]), rel=1e-9)
+    assert partition.objective_s == best_s
+    with patch.object(pipedream_search, "_MANY", 2):  # the shorter ways that are taken where there are many states
+        assert planner.partition(asked).objective_s == best_s
     plan = assemble(profile, partition.stages, schedule="pipedream", micro_batches=1)  # checks edges and coverage
     assert sorted(device for stage in plan.stages for device in stage.devices) == list(range(math.prod(counts)))
 
@@ -360,10 +390,9 @@ def test_a_stage_recomputes_where_that_is_asked() -> None:
         assert all(stage.recompute is done for stage in stages)
 
 
-def test_more_antichains_than_the_limit_are_refused(profiles: Path) -> None:
-    inception = read_graph_text((profiles / "inception_v3.txt").read_text())
+def test_more_antichains_than_the_limit_are_refused() -> None:
     with pytest.raises(NoPlanFits, match=r"more than 2000 antichains.*'exact'.*or raise max_states") as caught:
-        PipeDream().partition(request(inception, Level(4, 1e9)))
+        PipeDream().partition(request(branches(20), Level(4, 1e9)))
     assert caught.value.available == 2000 < caught.value.needed
 
 

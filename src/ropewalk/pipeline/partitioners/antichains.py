@@ -148,6 +148,36 @@ class States:
     def __len__(self) -> int:
         return len(self.covered)
 
+    def some(self, numbers: NDArray[np.intp]) -> States:
+        """These of the states alone."""
+        return States(self.graph, self.covered[numbers])
+
+    def alike(self) -> tuple[States, States]:
+        """The largest of all states that cover the same but for operators without time and bytes; and bounds for them.
+
+        The bounds are states that cost no more than any that is alike, and that follow one another wherever any do.
+        """
+        matters = np.array(
+            [
+                bool(operator.forward_s or operator.backward_s or operator.output_bytes or operator.parameter_bytes)
+                for operator in self.graph.operators
+            ]
+        )
+        _, first, class_of = np.unique(self.covered[::-1, matters], axis=0, return_index=True, return_inverse=True)
+        largest = np.sort(len(self) - 1 - first)
+        place = {int(class_of[len(self) - 1 - state]): number for number, state in enumerate(largest)}
+        numbers = np.array([place[int(number)] for number in class_of[::-1]])
+
+        def least(amounts: Floats) -> Floats:
+            found = np.full(len(largest), np.inf)
+            np.minimum.at(found, numbers, amounts)
+            return found
+
+        bounds = _Bounds(
+            self.graph, self.covered[largest], matters, least(self.augmented_bytes), least(self.crossing_bytes)
+        )
+        return self.some(largest), bounds
+
     @cached_property
     def work_s(self) -> Floats:
         """Seconds of forward and backward of what is covered, on a device of speed 1."""
@@ -187,9 +217,7 @@ class States:
     @cached_property
     def nested(self) -> Booleans:
         """[state, larger]: whether the larger covers all of the state, and more."""
-        rows = self.covered.astype(np.float32)
-        sizes = rows.sum(axis=1)
-        return (rows @ rows.T == sizes[:, None]) & (sizes[:, None] < sizes[None, :])
+        return _nested(self.covered)
 
     @staticmethod
     def between(amounts: Floats) -> Floats:
@@ -204,6 +232,33 @@ class States:
     def _num_covered_readers(self) -> NDArray[np.float32]:
         """[state, operator]: how many of those who read it are covered."""
         return self.covered.astype(np.float32) @ self.graph.read_by.T.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Bounds(States):
+    """One state for each class of states that are alike."""
+
+    matters: Booleans
+    least_augmented_bytes: Floats
+    least_crossing_bytes: Floats
+
+    @cached_property
+    def augmented_bytes(self) -> Floats:
+        return self.least_augmented_bytes
+
+    @cached_property
+    def crossing_bytes(self) -> Floats:
+        return self.least_crossing_bytes
+
+    @cached_property
+    def nested(self) -> Booleans:
+        return _nested(self.covered[:, self.matters])
+
+
+def _nested(covered: Booleans) -> Booleans:
+    rows = covered.astype(np.float32)
+    sizes = rows.sum(axis=1)
+    return (rows @ rows.T == sizes[:, None]) & (sizes[:, None] < sizes[None, :])
 
 
 def _is_left_out(profile: Profile, operator: Operator) -> bool:

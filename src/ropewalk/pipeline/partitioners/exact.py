@@ -29,8 +29,9 @@ from dataclasses import replace
 import numpy as np
 
 from ropewalk.errors import NoPlanFits, ProfileInvalid, ScheduleInvalid
-from ropewalk.pipeline.cost import OperatorCosts, fastest_speed
+from ropewalk.pipeline.cost import fastest_speed
 from ropewalk.pipeline.down_sets import BitGraph, down_sets
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.cost_model import CostModel
 from ropewalk.pipeline.partitioners.exact_search.blocks import Floats, Parts, down_closed_parts
 from ropewalk.pipeline.partitioners.exact_search.chains import ROUNDING, ChainSearch, least_sum

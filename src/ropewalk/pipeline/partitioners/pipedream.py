@@ -27,7 +27,7 @@ from ropewalk.pipeline.cost import plan_cost
 from ropewalk.pipeline.partitioners.antichains import Graph, States
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.partitioners.pipedream_costs import make_cost_model
-from ropewalk.pipeline.partitioners.pipedream_search import Rules, Search, data_parallel_s
+from ropewalk.pipeline.partitioners.pipedream_search import Rules, Search, data_parallel_s, search
 from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import shown_size
@@ -90,10 +90,10 @@ class PipeDream:
         limit = min(request.memory_limit(kind) for kind in _kinds(request))
         rules = replace(self.rules, memory_bytes=limit if self.memory_test == "repository" else math.inf)
         states = Graph.of(request.profile).states(self.max_states)
-        search = self._search(states, request, rules)
-        if search.objective_s == math.inf:
+        found = search(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
+        if found.objective_s == math.inf:
             raise self._does_not_fit(states, request, rules)
-        stages = _as_stages(request, states, search)
+        stages = _as_stages(request, found)
         replicas = [stage.replicas for stage in stages]
         if request.schedule.uniform_replicas and len(set(replicas)) > 1:
             raise NoPlanFits(
@@ -102,7 +102,7 @@ class PipeDream:
                 needed=max(replicas),
                 available=min(replicas),
             )
-        return Partition(stages, search.objective_s, notes=self._memory_notes(request, stages, limit))
+        return Partition(stages, found.objective_s, notes=self._memory_notes(request, stages, limit))
 
     def data_parallel_s(self, request: Request) -> float:
         """Seconds of one mini-batch with a copy of the model on each device, by the same cost model; memory aside."""
@@ -198,8 +198,8 @@ def _speed(request: Request) -> float:
     return request.topology.kind(0).speed
 
 
-def _as_stages(request: Request, states: States, search: Search) -> tuple[Stage, ...]:
-    profile, found = request.profile, list(search.stages())
+def _as_stages(request: Request, search: Search) -> tuple[Stage, ...]:
+    profile, states, found = request.profile, search.states, list(search.stages())
     stage_of: dict[str, int] = {}
     for number, (start, state, _) in enumerate(found):
         taken = states.covered[state] & ~states.covered[start - 1] if start else states.covered[state]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,10 @@ from ropewalk.pipeline.partitioners.pipedream_costs import PipeDreamCosts
 from ropewalk.pipeline.topology import Level
 
 _ROUNDING = 1 + 1e-9
+#: From this number of states on, a shorter way is looked for.
+_MANY = 100
+#: One state in this many is searched first, to find a good plan quickly.
+_STEP = 5
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Rules:
     #: `--use_memory_constraint -s`: the weights and activations of a stage, times the components after it over its
     #: replicas, may have as many bytes. The mini-batch at work, gradients and the optimizer are not counted.
     memory_bytes: float = math.inf
+    #: For bounds: components may do nothing, at no cost.
+    idle: bool = False
 
 
 class Piece(NamedTuple):
@@ -123,6 +129,31 @@ def data_parallel_s(states: States, costs: PipeDreamCosts, levels: Sequence[Leve
     return float(seconds[0])
 
 
+def search(states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, speed: float, rules: Rules) -> Search:
+    """The best plan, over as few states as prove it.
+
+    Time grows with the cube of the states where there are several levels, and operators that neither take time nor
+    hold bytes (the elements of a tuple, say) multiply them. Of states that differ in nothing else one will do, unless
+    a stage of nothing keeps machines busy that would slow down others: whether one might is seen with machines that
+    may be idle.
+    """
+
+    def over(these: States, of: Rules, enough_s: float = math.inf) -> Search:
+        return Search(these, costs, levels, speed=speed, rules=of, enough_s=enough_s)
+
+    enough_s = math.inf
+    if len(states) >= _MANY and rules.memory_bytes == math.inf:
+        largest, bounds = states.alike()
+        if len(largest) < len(states):
+            found = over(largest, rules)
+            if over(bounds, replace(rules, idle=True), found.objective_s).objective_s >= found.objective_s:
+                return found
+            enough_s = found.objective_s
+        else:  # a good plan over some of them spares looking at most parts of the others
+            enough_s = over(states.some(np.arange(len(states) - 1, -1, -_STEP)[::-1]), rules).objective_s
+    return over(states, rules, enough_s)
+
+
 def _bounds(work_s: Floats, enough_s: float, levels: Sequence[Level], number: int, *, fewer: bool) -> _Bounds:
     """Work is at least divided by all devices that do it: at this level, by those inside its components, and outside.
 
@@ -153,11 +184,20 @@ class Search:
         levels: of the topology, from the inside out.
         speed: of the devices.
         rules: options.
+        enough_s: plans that are not as good as this need not be found.
     """
 
     def __init__(
-        self, states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, speed: float = 1.0, rules: Rules
+        self,
+        states: States,
+        costs: PipeDreamCosts,
+        levels: Sequence[Level],
+        *,
+        speed: float = 1.0,
+        rules: Rules,
+        enough_s: float = math.inf,
     ) -> None:
+        self.states = states
         self.levels = levels
         self._costs = costs
         self._rules = rules
@@ -167,12 +207,14 @@ class Search:
         follows = np.vstack([np.ones(len(states), dtype=bool), states.nested[:-1]])
         below_s = np.where(follows, states.between(states.work_s) / speed, np.inf)
         # Data parallelism is always among the plans, unless those are straight, and passes PipeDream's memory test.
-        enough_s = math.inf if rules.straight else data_parallel_s(states, costs, levels, speed) * _ROUNDING
+        if not rules.straight:
+            enough_s = min(enough_s, data_parallel_s(states, costs, levels, speed))
+        enough_s *= _ROUNDING
         self._solved: list[_Solved] = []
         size = 1
         for number, level in enumerate(levels):
             num_starts = 1 if number == len(levels) - 1 else len(below_s)
-            bounds = _bounds(states.work_s / speed, enough_s, levels, number, fewer=rules.fewer_machines)
+            bounds = _bounds(states.work_s / speed, enough_s, levels, number, fewer=rules.fewer_machines or rules.idle)
             self._solved.append(self._solve(below_s, level, size, num_starts, bounds))
             below_s = self._solved[-1].best[level.count].T
             size = level.count
@@ -240,6 +282,8 @@ def _best(solved: _Solved, components: int, bounds: _Bounds) -> Floats:
     if solved.rules.fewer_machines and components > 1:
         several = np.tri(*best.shape, k=-1, dtype=np.bool_)  # the repository tries fewer where there is a place to cut
         best = np.where(several, np.minimum(best, solved.best[components - 1]), best)
+    if solved.rules.idle and components > 1:
+        best = np.minimum(best, solved.best[components - 1])
     ends = bounds.useful_ends[components]
     for replicas in range(1, min(components, len(solved.later))):
         before, later = solved.best[components - replicas], solved.behind(components, replicas)

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.cost import OperatorCosts
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.topology import Topology

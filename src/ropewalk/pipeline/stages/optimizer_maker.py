@@ -27,6 +27,10 @@ RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRSche
 #: How a function says that it wants names.
 _NAMED = "named_parameters"
 _AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+_GROUPS = (
+    "a function def optimizer(named_parameters): ... that sorts pairs of name and parameter into groups, and returns "
+    'torch.optim.AdamW([{"params": decaying, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=3e-4)'
+)
 _A_SCHEDULE = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
 
 #: Optimizers whose update of one parameter needs the gradients of all, and what it does with them. Those of torch.optim
@@ -63,6 +67,7 @@ class OptimizerMaker:
 
     def __post_init__(self) -> None:
         _check_function("optimizer", self.make_optimizer, _AN_OPTIMIZER)
+        _check_takes_parameters(self.make_optimizer)
         if self.lr_scale not in (None, "pipedream"):
             raise ValueError(f"lr_scale is 'pipedream' or None, not {self.lr_scale!r}")
         if self.lr_schedule is not None:
@@ -122,6 +127,28 @@ def _check_uncoupled(optimizer: torch.optim.Optimizer) -> None:
             f"{type(optimizer).__name__} runs the model again within its step (it needs a closure), which a stage "
             f"cannot; take one that steps with the gradients it has, such as SGD or AdamW"
         )
+
+
+def _check_takes_parameters(make: Callable[..., object]) -> None:
+    """Refuse a function that cannot be called with the parameters of a stage, such as `model.configure_optimizers`."""
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):  # some that are written in C have no signature
+        return
+    try:
+        signature.bind([])
+    except TypeError as error:
+        name = getattr(make, "__qualname__", type(make).__name__)
+        of_model = ""
+        if isinstance(getattr(make, "__self__", None), nn.Module):
+            of_model = (
+                "; it makes an optimizer of the parameters of its model, and a stage trains others, which are its own"
+            )
+        raise TypeError(
+            f"optimizer is called with one argument, the parameters of a stage, and {name}{signature} cannot be: "
+            f"{error}{of_model}. Give {_AN_OPTIMIZER}; or, for groups such as those with and without weight decay, "
+            f"{_GROUPS}"
+        ) from None
 
 
 def _check_function(name: str, given: object, example: str) -> None:

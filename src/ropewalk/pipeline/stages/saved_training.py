@@ -60,10 +60,11 @@ def taken(stages: Sequence[RunningStage], rates: Rates) -> dict[str, Any]:
 
 
 def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: Rates) -> None:
-    """Let stages without micro-batches in flight hold what was taken. If it does not fit them, they stay as they are.
+    """Let stages without micro-batches in flight hold what was taken.
 
     Raises:
-        ValueError: it is of another model, or was trained with other groups or schedules of the learning rate.
+        ValueError: it is of another model, or was trained with another optimizer, or other groups or schedules of the
+            learning rate. The stages are as they were, unless it is an optimizer or a schedule that refuses.
     """
     if missing := [kind for kind in _KINDS if kind not in saved]:
         raise ValueError(f"the state has no {missing[0]!r}; give what a player's state_dict returned")
@@ -86,10 +87,21 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
             for name, buffer in stage.buffers.items():
                 buffer.copy_(saved["buffers"][name])
     for stage, optimizer, state in optimizers:
-        optimizer.load_state_dict(state)
+        _load("optimizer", optimizer, state)
         if stage in rates:
             first = next(name for names in _names(stage, optimizer) for name in names)
-            rates[stage].load_state_dict(copy.deepcopy(saved["rates"][first]))
+            _load("lr_schedule", rates[stage], copy.deepcopy(saved["rates"].get(first)))
+
+
+def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler, state: Any) -> None:
+    """Let torch take it up, which looks at little of it beforehand."""
+    try:
+        into.load_state_dict(state)
+    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"the {what} {type(into).__name__} cannot go on from the state, which may be of another one ({error!r}); "
+            f"begin anew, with what the state was saved with"
+        ) from error
 
 
 def _copied(value: Any) -> Any:

@@ -71,6 +71,10 @@ class WorkerSnapshot:
             if len(free) < _NUM_BLOCKS:
                 free.append(block)
 
+    def pin(self) -> None:
+        """Its memory is never used for a later snapshot: somebody may read it when it is released."""
+        self._lender = None
+
     def lent_by(self, free: list[Block], block: Block) -> WorkerSnapshot:
         """Give the block back there when it is released."""
         self._lender = free, block

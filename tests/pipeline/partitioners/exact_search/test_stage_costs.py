@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.pipeline.cost import OperatorCosts, objective_s, plan_cost
+from ropewalk.pipeline.cost import objective_s, plan_cost
 from ropewalk.pipeline.down_sets import BitGraph, down_sets
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.candidates import candidates
 from ropewalk.pipeline.partitioners.exact_search.chains import ChainSearch
 from ropewalk.pipeline.partitioners.exact_search.family_search import found_plan

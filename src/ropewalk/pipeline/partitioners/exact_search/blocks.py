@@ -21,6 +21,7 @@ from ropewalk.pipeline.down_sets import BitGraph, members
 
 Masks = NDArray[np.uint64]
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,19 @@ class Parts:
         bits = (self.masks[:, None] >> places & np.uint64(1)).astype(np.float64)
         return float(amounts[list(members(self.block.before))].sum()) + bits @ amounts[list(self.inside)]
 
+    def holds(self, number: int) -> Flags:
+        """Of each part, whether it holds an operator of the block."""
+        if not self.complete:
+            return np.zeros(len(self.masks), dtype=np.bool_)
+        return (self.masks >> np.uint64(self.inside.index(number)) & np.uint64(1)).astype(np.bool_)
+
+    def leaves_out(self, numbers: int) -> Flags:
+        """Of each part, whether it lacks any of these operators of the block, a bit set."""
+        if not self.complete:  # its one part holds nothing, and masks have too few bits for its operators
+            return np.full(len(self.masks), bool(numbers & self.block.inside))
+        local = np.uint64(sum(1 << index for index, number in enumerate(self.inside) if numbers >> number & 1))
+        return (self.masks & local) != local
+
     def down_set(self, number: int) -> int:
         """The down-closed set of the core that a part makes."""
         mask = int(self.masks[number])
@@ -112,14 +126,12 @@ def _parts(graph: BitGraph, block: Block, limit: int) -> Parts:
 def crossing_bytes_of(graph: BitGraph, parts: Parts, amounts: Floats) -> Floats:
     """The bytes of the values that cross a cut through each part."""
     found = np.zeros(len(parts.masks))
-    place = {number: index for index, number in enumerate(parts.inside)}
-    for number in (*parts.inside, *([parts.block.start] if parts.block.start >= 0 else [])):
-        local = np.uint64(sum(1 << place[end] for end in members(graph.targets[number]) if end in place))
-        crosses = (parts.masks & local) != local
+    for number in (*members(parts.block.inside), *([parts.block.start] if parts.block.start >= 0 else [])):
+        crosses = parts.leaves_out(graph.targets[number])
         if graph.targets[number] & ~parts.block.inside:
             crosses = np.ones(len(parts.masks), dtype=np.bool_)
         if number != parts.block.start:
-            crosses = crosses & (parts.masks >> np.uint64(place[number]) & np.uint64(1)).astype(np.bool_)
+            crosses = crosses & parts.holds(number)
         found += amounts[number] * crosses
     return found
 

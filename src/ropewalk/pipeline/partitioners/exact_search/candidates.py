@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph
+from ropewalk.pipeline.operator_costs import OperatorCosts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ropewalk.pipeline.cost import OperatorCosts, objective_s
+from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.down_sets import BitGraph, members
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.cost_model import CostModel
 from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, candidates, crossing_bytes
 from ropewalk.pipeline.partitioners.exact_search.chains import ROUNDING, Chain, ChainSearch, least_sum

@@ -14,7 +14,8 @@ import math
 from collections.abc import Iterator
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.cost import OperatorCosts, fastest_speed, further_rounds, level_number
+from ropewalk.pipeline.cost import fastest_speed, further_rounds, level_number
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State, last_run
 from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.plans import Plan, Stage

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.candidates import candidates
 from ropewalk.pipeline.partitioners.exact_search.chains import Chain, ChainSearch
 from ropewalk.pipeline.partitioners.exact_search.family_search import Found, found_plan

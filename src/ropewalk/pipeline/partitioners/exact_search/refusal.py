@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ropewalk.errors import NoPlanFits
-from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, candidates
 from ropewalk.pipeline.partitioners.exact_search.chains import ChainSearch
 from ropewalk.pipeline.partitioners.exact_search.grouped import objection

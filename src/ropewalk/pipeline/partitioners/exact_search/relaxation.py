@@ -20,8 +20,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ropewalk.pipeline.cost import OperatorCosts, further_rounds, reduce_s
+from ropewalk.pipeline.cost import further_rounds, reduce_s
 from ropewalk.pipeline.down_sets import BitGraph, members
+from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.blocks import blocks
 from ropewalk.pipeline.partitioners.exact_search.candidates import Floats
 from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ropewalk.pipeline.cost import OperatorCosts
 from ropewalk.pipeline.down_sets import BitGraph, members
-from ropewalk.pipeline.partitioners.exact_search.blocks import Block, Masks, Parts
+from ropewalk.pipeline.operator_costs import OperatorCosts
+from ropewalk.pipeline.partitioners.exact_search.blocks import Parts
 from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, Flags, Floats
 
 
@@ -123,11 +123,11 @@ def _amounts(costs: OperatorCosts, again: bool) -> _Amounts:
 
 
 def _classes(graph: BitGraph, amounts: _Amounts, number: int, parts: Parts, step_s: float) -> list[_Class]:
-    block, inside, masks = parts.block, list(parts.inside), parts.masks
+    block, inside = parts.block, list(parts.inside)
     before = list(members(block.before))
     work_s, backward_s = parts.sums(amounts.work_s), parts.sums(amounts.backward_s)
     least, most = parts.sums(amounts.least_weights), parts.sums(amounts.most_weights)
-    crossing = [_crossing(graph, block, inside, masks, of) for of in (amounts.values, amounts.gradients)]
+    crossing = [_crossing(graph, parts, of) for of in (amounts.values, amounts.gradients)]
     cells = np.floor(work_s / step_s).astype(np.intp)
     cells[0] = -1  # the part of nothing: the cut right behind the articulation point
     found: list[_Class] = []
@@ -173,21 +173,18 @@ def _classes(graph: BitGraph, amounts: _Amounts, number: int, parts: Parts, step
     return found
 
 
-def _crossing(
-    graph: BitGraph, block: Block, inside: list[int], masks: Masks, amounts: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _crossing(graph: BitGraph, parts: Parts, amounts: Floats) -> tuple[Floats, Floats, Floats]:
     """Of each part: what is read behind it up to the block's end; what of it is read outside; that, with the start."""
-    received, sent, sent_with_start = np.zeros(len(masks)), np.zeros(len(masks)), np.zeros(len(masks))
-    place = {number: index for index, number in enumerate(inside)}
-    for number in (*inside, *([block.start] if block.start >= 0 else [])):
-        local = np.uint64(sum(1 << place[end] for end in members(graph.targets[number]) if end in place))
+    block, num = parts.block, len(parts.masks)
+    received, sent, sent_with_start = np.zeros(num), np.zeros(num), np.zeros(num)
+    for number in (*members(block.inside), *([block.start] if block.start >= 0 else [])):
         core = graph.targets[number] & ~block.strays
-        read_inside = (masks & local) != local
+        read_inside = parts.leaves_out(core)
         ends_block = bool(block.end >= 0 and core >> block.end & 1)
         outside = bool(core & ~block.inside)
-        is_in = np.ones(len(masks), dtype=np.bool_)
+        is_in = np.ones(num, dtype=np.bool_)
         if number != block.start:
-            is_in = (masks >> np.uint64(place[number]) & np.uint64(1)).astype(np.bool_)
+            is_in = parts.holds(number)
             sent += amounts[number] * (is_in & (read_inside | outside))
         received += amounts[number] * (is_in & (read_inside | ends_block))
         sent_with_start += amounts[number] * (is_in & (read_inside | outside))

@@ -1,0 +1,157 @@
+"""The operators of a profile as planners count them, and what a set of them costs wherever it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ropewalk.pipeline.profiles import Operator, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a set of operators costs for one micro-batch on a device of speed 1, wherever it runs."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    #: Values of earlier stages that it reads, and the gradients it sends back for them.
+    in_bytes: float = 0.0
+    in_gradient_bytes: float = 0.0
+    #: Its values that later stages read, and the gradients that come back.
+    out_bytes: float = 0.0
+    out_gradient_bytes: float = 0.0
+    #: Values that it must keep to run its forward again: in_bytes, and the model's inputs among its operators.
+    kept_bytes: float = 0.0
+    weight_bytes: float = 0.0
+    buffer_bytes: float = 0.0
+    #: Bytes kept from forward to backward, each value once.
+    saved_bytes: float = 0.0
+    #: Of a split backward: bytes kept from its first half to its second.
+    held_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class OperatorCosts:
+    """The operators of a profile as a planner counts them, numbered in topological order."""
+
+    profile: Profile
+    splits_backward: bool = False
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """In topological order."""
+        return tuple(self.profile.by_id[id] for id in self.profile.order)
+
+    @cached_property
+    def backward_s(self) -> tuple[float, ...]:
+        """Seconds of each backward: as two halves where the schedule splits it and both were measured."""
+        return tuple(self._backward_s(operator) for operator in self.operators)
+
+    def _backward_s(self, operator: Operator) -> float:
+        if self.splits_backward and operator.has_split_backward:
+            return (operator.input_gradient_s or 0.0) + (operator.weight_gradient_s or 0.0)
+        return operator.backward_s
+
+    @cached_property
+    def gradient_bytes(self) -> tuple[int, ...]:
+        """Bytes of the gradient of each value."""
+        return tuple(operator.returned_bytes for operator in self.operators)
+
+    @cached_property
+    def own_bytes(self) -> tuple[int, ...]:
+        """Bytes that each operator keeps for its backward in storages that no other operator keeps."""
+        return tuple(
+            (operator.output_bytes if operator.saved_bytes is None else operator.saved_bytes)
+            for operator in self.operators
+        )
+
+    @cached_property
+    def held_bytes(self) -> tuple[int, ...]:
+        """Bytes that each operator keeps between the halves of its backward; all it has, if they were not measured."""
+        return tuple(
+            0 if not self.splits_backward else operator.held_bytes if operator.has_split_backward else own
+            for operator, own in zip(self.operators, self.own_bytes, strict=True)
+        )
+
+    @cached_property
+    def shared_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Values that operators keep: the numbers of those who do, and the bytes of the value."""
+        savers: dict[str, list[int]] = {}
+        sizes: dict[str, int] = {}
+        for number, operator in enumerate(self.operators):
+            for saved in operator.saved:
+                savers.setdefault(saved.operator, []).append(number)
+                sizes[saved.operator] = max(saved.size_bytes, sizes.get(saved.operator, 0))
+        return tuple((tuple(numbers), sizes[id]) for id, numbers in savers.items())
+
+    @cached_property
+    def weight_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Parameters: the numbers of the operators that read each, and its bytes."""
+        readers: dict[str, list[int]] = {}
+        sizes: dict[str, int] = {}
+        for number, operator in enumerate(self.operators):
+            for name, size_bytes in operator.parameters.items():
+                readers.setdefault(name, []).append(number)
+                sizes[name] = max(size_bytes, sizes.get(name, 0))
+        return tuple((tuple(numbers), sizes[name]) for name, numbers in readers.items())
+
+    @cached_property
+    def _weights(self) -> _Parts:
+        return _Parts.of(self.weight_bytes)
+
+    @cached_property
+    def _shared(self) -> _Parts:
+        return _Parts.of(self.shared_bytes)
+
+    @cached_property
+    def number_of(self) -> dict[str, int]:
+        """The number of each operator."""
+        return {id: number for number, id in enumerate(self.profile.order)}
+
+    def stage(self, ids: Sequence[str]) -> StageCost:
+        """The cost of a stage of these operators."""
+        inside = {self.number_of[id] for id in ids}
+        read = {self.number_of[source] for id in ids for source in self.profile.sources[id]} - inside
+        left = [
+            number
+            for number in inside
+            if any(self.number_of[target] not in inside for target in self.profile.targets[self.operators[number].id])
+        ]
+        in_bytes = sum(self.operators[number].output_bytes for number in read)
+        return StageCost(
+            forward_s=math.fsum(self.operators[number].forward_s for number in inside),
+            backward_s=math.fsum(self.backward_s[number] for number in inside),
+            in_bytes=in_bytes,
+            in_gradient_bytes=sum(self.gradient_bytes[number] for number in read),
+            out_bytes=sum(self.operators[number].output_bytes for number in left),
+            out_gradient_bytes=sum(self.gradient_bytes[number] for number in left),
+            kept_bytes=in_bytes
+            + sum(self.operators[number].output_bytes for number in inside if self.operators[number].is_input),
+            weight_bytes=self._weights.sum(inside),
+            buffer_bytes=sum(self.operators[number].buffer_bytes for number in inside),
+            saved_bytes=sum(self.own_bytes[number] for number in inside) + self._shared.sum(inside),
+            held_bytes=sum(self.held_bytes[number] for number in inside),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Amounts that one operator has, or several together."""
+
+    own: dict[int, int]
+    several: tuple[tuple[tuple[int, ...], int], ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[tuple[int, ...], int]]) -> _Parts:
+        own: dict[int, int] = {}
+        for numbers, amount in parts:
+            if len(numbers) == 1:
+                own[numbers[0]] = own.get(numbers[0], 0) + amount
+        return cls(own, tuple(part for part in parts if len(part[0]) > 1))
+
+    def sum(self, inside: set[int]) -> int:
+        """Of all in which one of these operators has a part."""
+        shared = sum(amount for numbers, amount in self.several if not inside.isdisjoint(numbers))
+        return sum(self.own.get(number, 0) for number in inside) + shared
