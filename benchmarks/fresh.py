@@ -2,7 +2,8 @@
 
 python fresh.py first-result ropewalk        seconds from before Pool(4) to the first result: cold, then again
 python fresh.py many-workers ropewalk 128    seconds until all are at work, and what they hold
-    python fresh.py killed futures               how a map ends of whose workers one is killed
+python fresh.py closing ropewalk 1000        seconds from close() until no worker is left
+python fresh.py killed futures               how a map ends of whose workers one is killed
 """
 
 from __future__ import annotations
@@ -63,6 +64,20 @@ def many_workers(name: str, count: int) -> dict[str, float]:
     return result
 
 
+def closing(name: str, count: int) -> dict[str, float]:
+    make = opener(name)
+    assert make is not None
+    with tempfile.NamedTemporaryFile() as register:
+        contender = make(count)
+        there = contender.map(functools.partial(work.check_in, register.name, count), range(count), chunksize=1)
+    start = time.perf_counter()
+    contender.pool.close()
+    contender.pool.join()
+    seconds = time.perf_counter() - start
+    assert len({pid for pid, _ in there}) == count
+    return {"closed_s": seconds}
+
+
 def killed(name: str) -> dict[str, str]:
     make = opener(name)
     assert make is not None
@@ -95,6 +110,8 @@ def main(measurement: str, name: str, *rest: str) -> None:
         print(json.dumps(first_result(name)))
     elif measurement == "many-workers":
         print(json.dumps(many_workers(name, int(rest[0]))))
+    elif measurement == "closing":
+        print(json.dumps(closing(name, int(rest[0]))))
     else:
         print(json.dumps(killed(name)))
 

@@ -359,12 +359,14 @@ def fresh_interpreter(*arguments: str, limit_s: float = 60) -> dict[str, Any]:
     return json.loads(output.splitlines()[-1])
 
 
-def in_fresh_interpreters(rounds: int, names: Sequence[str], *arguments: str) -> dict[str, dict[str, float]]:
+def in_fresh_interpreters(
+    rounds: int, names: Sequence[str], *arguments: str, limit_s: float = 60
+) -> dict[str, dict[str, float]]:
     """Medians of what `fresh.py` says of each contender, asked in turn."""
     seen: dict[str, list[dict[str, float]]] = {name: [] for name in names if opener(name)}
     for _ in range(rounds):
         for name, answers in seen.items():
-            answers.append(fresh_interpreter(arguments[0], name, *arguments[1:]))
+            answers.append(fresh_interpreter(arguments[0], name, *arguments[1:], limit_s=limit_s))
     return {
         name: {key: statistics.median(answer[key] for answer in answers) for key in answers[0]}
         for name, answers in seen.items()
@@ -400,6 +402,20 @@ def many_workers(bench: Bench) -> Iterator[Line]:
             f"{ours[key]:.2f} {unit}{note}",
             ours[key] <= limit,
             {name: f"{answer[key]:.2f} {unit}" for name, answer in seen.items()},
+        )
+
+
+def closing(bench: Bench) -> Iterator[Line]:
+    for count, limit in ((100, 1.0), (1000, 3.0)):
+        names = ("multiprocessing", OURS)
+        seen = in_fresh_interpreters(bench.rounds(3), names, "closing", str(count), limit_s=200)
+        ours = seen[OURS]["closed_s"]
+        yield Line(
+            f"{count:,} workers: `close()` and `join()`",
+            f"<= {limit:g} s",
+            f"{ours:.2f} s",
+            ours <= limit,
+            {name: f"{answer['closed_s']:.2f} s" for name, answer in seen.items()},
         )
 
 
@@ -495,6 +511,7 @@ ROWS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "broadcast-torch": broadcast_torch,
     "first-result": first_result,
     "many-workers": many_workers,
+    "closing": closing,
     "evolution": evolution,
     "killed": killed,
     "import": import_time,

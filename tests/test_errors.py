@@ -6,6 +6,7 @@ import inspect
 import multiprocessing
 import pickle
 import re
+import traceback
 import types
 import typing
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from ropewalk import errors
 from ropewalk.errors import RopewalkError
+from ropewalk.escaping import escaped
 
 CLASSES = [
     found
@@ -53,6 +55,18 @@ def test_every_error_can_be_made_without_facts(error: type[RopewalkError]) -> No
     for name in fields(error):
         getattr(raised, name)  # a fact that nobody gave has a default
     assert isinstance(raised, RopewalkError)
+
+
+HOSTILE = "\x1b[2J\x9b2J\x1b]8;;http://evil.example\x07\x85\u2028\u202e\ud800\r"
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
+def test_what_an_error_quotes_does_not_act_where_it_is_printed(error: type[RopewalkError]) -> None:  # S19
+    """Errors quote what hosts, engines and processes said, and end in terminals by way of tracebacks and logs."""
+    raised = error(f"ssh said: {HOSTILE}\nsecond line")
+    assert str(raised) == f"ssh said: {escaped(HOSTILE)}\nsecond line"
+    assert not set(HOSTILE) & set("".join(traceback.format_exception_only(raised))) - set("[2J]8;:/htpevilxamp.")
+    assert str(pickle.loads(pickle.dumps(raised))) == str(raised)
 
 
 def test_the_drawn_tree_is_the_real_one() -> None:

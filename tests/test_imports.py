@@ -59,9 +59,13 @@ def test_importing_starts_and_opens_nothing(imported: dict[str, Any]) -> None:
     assert imported["handlers"] == 0
 
 
-def test_importing_takes_less_than_a_tenth_of_a_second() -> None:
+@pytest.mark.timing
+def test_importing_takes_no_longer_than_importing_what_the_standard_library_has_for_it() -> None:
     """The quickest of several: the promise is about our code, not about what else this machine is doing."""
-    assert min(probe()["took_s"] for _ in range(5)) < 0.1
+    names = "asyncio, concurrent.futures, multiprocessing.managers, multiprocessing.pool"
+    code = f"import time; began = time.perf_counter(); import {names}; print(time.perf_counter() - began)"
+    alike_s = min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5))
+    assert min(probe()["took_s"] for _ in range(5)) < alike_s  # a tenth of a second, on an idle core
 
 
 def test_every_public_name_is_there_and_listed() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ropewalk
 from ropewalk import settings
 from ropewalk.errors import SettingsError
+from tests.other_users import ADA, MALLORY, as_user, needs_root
 
 
 def write(path: Path, text: str) -> Path:
@@ -229,6 +230,63 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     assert str(file) in str(caught.value)
     with pytest.raises(SettingsError, match="cannot be read"):
         settings.load({}, {}, [tmp_path])
+
+
+def test_a_file_that_is_nested_without_end_is_no_toml(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", "engine_options = " + "[" * 100_000 + "]" * 100_000)
+    with pytest.raises(SettingsError, match="is not TOML"):
+        settings.load({}, {}, [file])
+    with pytest.raises(SettingsError, match="must be a table of options by name"):
+        settings.load({}, {"ROPEWALK_ENGINE_OPTIONS": '{"a":' * 100_000 + "1" + "}" * 100_000}, [])
+
+
+@needs_root
+@pytest.mark.parametrize("plant", ["a file", "a link", "a pipe", "a folder", "no TOML", "not for us"])
+def test_a_file_that_another_user_planted_neither_chooses_the_engine_nor_stops_the_program(
+    everybodys: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, plant: str
+) -> None:  # S13
+    """It once chose the `mpiexec` that another user's Pool(1) ran, in any folder that both may write to."""
+    file = everybodys / "ropewalk.toml"
+
+    def by_mallory() -> None:
+        match plant:
+            case "a file" | "not for us":
+                file.write_text('engine = "mpi"\n[engines.mpi]\nmpiexec = "/tmp/planted"\n')
+                file.chmod(0o644 if plant == "a file" else 0)
+            case "a link":
+                file.symlink_to("/etc/passwd")
+            case "a pipe":
+                os.mkfifo(file)
+            case "a folder":
+                file.mkdir()
+            case _:
+                file.write_text("engine = ")
+
+    as_user(MALLORY, by_mallory)
+    monkeypatch.chdir(everybodys)
+    monkeypatch.setattr(settings, "_warned", set[str]())
+
+    def by_ada() -> tuple[set[str], list[str], int]:
+        engines = {settings.current().engine for _ in range(3)}
+        refused = settings.refused_files(os.environ)
+        return engines, [record.getMessage() for record in caplog.records], refused[0].owner
+
+    engines, warnings, owner = as_user(ADA, by_ada)
+    assert (engines, owner) == ({"local"}, MALLORY)
+    (warning,) = warnings
+    assert "ropewalk.toml is not used" in warning and f"user {MALLORY}" in warning and "do not apply" in warning
+
+
+def test_a_file_of_ours_that_others_may_write_to_says_how_to_close_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path / "ropewalk.toml", 'engine = "slurm"\n')
+    file.chmod(0o666)
+    monkeypatch.setattr(settings, "_warned", set[str]())
+    assert settings.load({}, {}, [file]).engine == "local"
+    assert f"chmod go-w {file}" in caplog.text and "mode 0666" in caplog.text
+    file.chmod(0o644)
+    assert settings.load({}, {}, [file]).engine == "slurm"
 
 
 def test_a_relative_path_in_a_file_means_relative_to_that_file(tmp_path: Path) -> None:

@@ -12,10 +12,17 @@ when it is first used.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.compat.names import HOMES as _OF_MODULES
 from ropewalk.version import VERSION as __version__
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"Ropewalk runs on Linux, and this is {sys.platform}: its processes need what only the Linux kernel has. "
+        "Use a Linux machine, container or virtual machine; on Windows, WSL 2"
+    )
 
 if TYPE_CHECKING:
     from multiprocessing import (
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
     from ropewalk import errors, exchange, pipeline, population, training
     from ropewalk.calls.client import Client
+    from ropewalk.calls.current_call import CurrentCall, current_call, wait_for
     from ropewalk.calls.frame import deadline
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
     from ropewalk.compat.context import (
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
     from ropewalk.compat.process import Process, active_children, cpu_count, current_process, parent_process
     from ropewalk.engines.resources import Resources
     from ropewalk.errors import (
+        CallCancelled,
         CallCycle,
         CallError,
         CheckpointCorrupt,
@@ -79,7 +88,7 @@ if TYPE_CHECKING:
     from ropewalk.program.deferred import Deferred
     from ropewalk.program.handle import Handle
     from ropewalk.program.launch import launch
-    from ropewalk.program.node_context import current_node, on_stop, stop, stopping, wait_for_stop
+    from ropewalk.program.node_context import checkpoint_here, current_node, on_stop, stop, stopping, wait_for_stop
     from ropewalk.program.nodes.cache import Cache
     from ropewalk.program.nodes.colocate import Colocate
     from ropewalk.program.nodes.pool_node import PoolNode
@@ -89,13 +98,14 @@ if TYPE_CHECKING:
     from ropewalk.program.program import Program
     from ropewalk.program.restart_rule import Restart
     from ropewalk.program.running import RunningProgram
+    from ropewalk.program.saving import Frozen
     from ropewalk.program.validation import Mode
     from ropewalk.sharing.connections import Pipe
     from ropewalk.sharing.managers import Manager
     from ropewalk.sharing.memory import Array, RawArray, RawValue, Value
     from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
     from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
-    from ropewalk.training.trainer import Trainer
+    from ropewalk.training.trainer import Trainer as Trainer
 
 #: Where each name lives.
 _HOMES = {
@@ -110,6 +120,7 @@ _HOMES = {
     "Handle": "ropewalk.program.handle",
     "Deferred": "ropewalk.program.deferred",
     "Restart": "ropewalk.program.restart_rule",
+    "Frozen": "ropewalk.program.saving",
     "Service": "ropewalk.program.nodes.service",
     "Worker": "ropewalk.program.nodes.worker",
     "Cache": "ropewalk.program.nodes.cache",
@@ -122,10 +133,14 @@ _HOMES = {
     "concurrent": "ropewalk.calls.markers",
     "idempotent": "ropewalk.calls.markers",
     "deadline": "ropewalk.calls.frame",
+    "CurrentCall": "ropewalk.calls.current_call",
+    "current_call": "ropewalk.calls.current_call",
+    "wait_for": "ropewalk.calls.current_call",
     "stop": "ropewalk.program.node_context",
     "stopping": "ropewalk.program.node_context",
     "wait_for_stop": "ropewalk.program.node_context",
     "on_stop": "ropewalk.program.node_context",
+    "checkpoint_here": "ropewalk.program.node_context",
     "current_node": "ropewalk.program.node_context",
     "Resources": "ropewalk.engines.resources",
     "Trainer": "ropewalk.training",
@@ -133,6 +148,7 @@ _HOMES = {
     "task_seed": "ropewalk.pool.seeds",
 } | dict.fromkeys(
     (
+        "CallCancelled",
         "CallCycle",
         "CallError",
         "CheckpointCorrupt",
@@ -161,6 +177,7 @@ _HOMES = {
     "ropewalk.errors",
 )
 
+#: What `from ropewalk import *` brings: all but `Trainer`, which needs torch and takes a second to import.
 __all__ = [
     "Array",
     "AuthenticationError",
@@ -168,6 +185,7 @@ __all__ = [
     "BoundedSemaphore",
     "BufferTooShort",
     "Cache",
+    "CallCancelled",
     "CallCycle",
     "CallError",
     "CheckpointCorrupt",
@@ -175,10 +193,12 @@ __all__ = [
     "Colocate",
     "Condition",
     "CrashLoop",
+    "CurrentCall",
     "DeadlineExceeded",
     "Deferred",
     "Event",
     "Executor",
+    "Frozen",
     "Handle",
     "HandleNotConnected",
     "InitializerFailed",
@@ -219,7 +239,6 @@ __all__ = [
     "TaskPoisoned",
     "TaskTimeout",
     "TimeoutError",
-    "Trainer",
     "TransportRefused",
     "Value",
     "Worker",
@@ -229,8 +248,10 @@ __all__ = [
     "active_children",
     "allow_connection_pickling",
     "batched",
+    "checkpoint_here",
     "concurrent",
     "cpu_count",
+    "current_call",
     "current_node",
     "current_process",
     "deadline",
@@ -259,6 +280,7 @@ __all__ = [
     "stopping",
     "task_seed",
     "training",
+    "wait_for",
     "wait_for_stop",
 ]
 
@@ -271,11 +293,11 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"ropewalk.{name}")
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}; it has {', '.join(__dir__())}")
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "Trainer"]

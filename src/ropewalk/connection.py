@@ -1,7 +1,18 @@
 """`multiprocessing.connection`: our connections, and what else that module has."""
 
+from multiprocessing import AuthenticationError, BufferTooShort
 from multiprocessing.connection import Client, Listener, answer_challenge, deliver_challenge, wait
 
 from ropewalk.sharing.connections import Connection, Pipe
 
-__all__ = ["Client", "Connection", "Listener", "Pipe", "answer_challenge", "deliver_challenge", "wait"]
+__all__ = [
+    "AuthenticationError",
+    "BufferTooShort",
+    "Client",
+    "Connection",
+    "Listener",
+    "Pipe",
+    "answer_challenge",
+    "deliver_challenge",
+    "wait",
+]

@@ -21,11 +21,13 @@
     ├── PeerLost (ConnectionResetError, EOFError)   the other side of a queue, pipe, lock or manager is gone
     │   └── HeldLost                          a value that stayed with the workers is gone with its host; names it
     ├── WrongHost (RuntimeError)              an object that is bound to its host was sent to another one
+    ├── FileNotTrusted (PermissionError)      a file that decides what runs is of another user, or others may change it
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
     ├── ProcessLimit                          a host holds as many processes as it may
     ├── CallError                             a call to a service was not answered
     │   ├── ServiceLost (ConnectionError)     the service is gone; says how it ended
     │   ├── DeadlineExceeded (TimeoutError)   the deadline passed before the answer came
+    │   ├── CallCancelled                     nobody waits for the answer of the call that runs here any more
     │   ├── CallCycle                         calls that wait for each other go round in a circle
     │   └── ProgramStopped                    the program is being stopped, and takes no more calls
     ├── ProgramFailed                         a node failed and with it the program; says which, and why
@@ -63,17 +65,23 @@ from __future__ import annotations
 import multiprocessing
 from typing import Any
 
+from ropewalk.escaping import escaped_lines
+
 
 class RopewalkError(Exception):
     """The root of everything that Ropewalk raises on its own account.
 
     Subclasses take their facts as keyword arguments; the facts are kept as
-    attributes and pickled with the message.
+    attributes and pickled with the message. Messages quote what other
+    processes and hosts said, so their text never acts on a terminal.
     """
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message)
         self.__dict__.update(facts)
+
+    def __str__(self) -> str:
+        return escaped_lines(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
@@ -185,6 +193,9 @@ class LinkClosed(TransportError):
 class FrameError(TransportError):
     """Received bytes are not one of our frames, or a frame is larger than its limit."""
 
+    #: The protocol of the peer, if it speaks another one than this side; else 0.
+    peer_protocol: int = 0
+
 
 class EngineError(RopewalkError):
     """An engine could not do what was asked of it."""
@@ -224,6 +235,22 @@ class WrongHost(RopewalkError, RuntimeError):
     """An object that lives in the memory of one host was sent to another host, or is wanted there."""
 
 
+class FileNotTrusted(RopewalkError, PermissionError):
+    """A file that decides which code runs belongs to another user, or another user may change it.
+
+    Attributes:
+        path: the file, as it was named.
+        place: what is wrong: the file itself, or a folder or link on the way to it.
+        owner: user id of the place.
+        mode: permissions of the place.
+    """
+
+    path: str = ""
+    place: str = ""
+    owner: int = -1
+    mode: int = 0
+
+
 class SettingsError(RopewalkError, ValueError):
     """A setting is unknown or has a value that it cannot have."""
 
@@ -260,6 +287,20 @@ class DeadlineExceeded(CallError, TimeoutError):
     """
 
     call: str = ""
+
+
+class CallCancelled(CallError):
+    """The call that the running code serves is over: its caller is gone or gave it up, or the service is being stopped.
+
+    Raised in the method, by `wait_for` and `CurrentCall.check`; the caller never sees it.
+
+    Attributes:
+        call: service and method, such as "replay.insert".
+        reason: why it is over, in words.
+    """
+
+    call: str = ""
+    reason: str = ""
 
 
 class CallCycle(CallError):

@@ -33,9 +33,11 @@ POINTS = {
     "worker.before_flush": "results lie in the worker's page and are about to be sent",
     "worker.after_flush": "results have been sent, and the page still holds them",
     "agent.before_exit_report": "an agent has seen the death of a process and is about to tell (can be dropped)",
+    "agent.before_looking": "an agent is about to look through its children for what dead processes left",
     "stage.before_action": "a stage of a trainer is about to perform an action; detail: the action, such as F0:3v2",
     "stage.before_assignment": "a process is about to become a worker of a pipeline; detail: the epoch",
     "stage.before_keeping": "a snapshot is about to be brought to its keeper; detail: the epoch",
+    "stage.before_copying": "a snapshot is about to be copied as others were lost; detail: the epoch",
     "stage.before_saving": "a stage of a trainer is about to write its part of a checkpoint; detail: the part",
     "link.send": "a message is about to be sent; detail: its type, such as Done (can be dropped)",
 }

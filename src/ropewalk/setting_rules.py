@@ -149,7 +149,7 @@ def options_table(value: object, place: Place) -> dict[str, object]:
 
         try:
             given = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise place.wrong(rule, value) from None
     table = cast("Mapping[object, object]", given) if isinstance(given, Mapping) else {None: given}
     if not all(isinstance(name, str) for name in table):

@@ -9,6 +9,10 @@ is looked for in four places, and the first that names it wins:
 The options of an engine are merged option by option instead. In a file they stand in a table of the engine's name,
 `[engines.slurm]`; those in the environment belong to the engine that the environment (or a file) names.
 
+A file that another user could have written is not read, because an engine's options name programs that run here:
+whoever plants one in a shared folder must neither choose what runs nor, by an error, keep it from running. So it is
+passed by with a warning, and `ropewalk doctor` shows it.
+
 Where each value came from is kept, so that an error or `ropewalk doctor` can
 say it. A name that nobody knows is refused everywhere: a misspelt setting that
 is silently ignored costs an afternoon.
@@ -24,15 +28,16 @@ from pathlib import Path
 from typing import cast
 
 from ropewalk import setting_rules as rules
-from ropewalk.errors import SettingsError
+from ropewalk.errors import FileNotTrusted, SettingsError
 from ropewalk.quantities import parse_duration, parse_memory
 from ropewalk.setting_rules import Place
 from ropewalk.surroundings import engine_here
+from ropewalk.trusted_files import check_trusted, read_trusted
 
 PREFIX = "ROPEWALK_"
 
 #: Variables that Ropewalk itself gives to the processes of a run. They are no settings; new ones are listed here.
-OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS"})
+OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,8 +117,8 @@ def load(arguments: Mapping[str, object], environ: Mapping[str, str], files: Seq
     Args:
         arguments: settings by name; None means not given.
         environ: the environment; variables that do not start with ROPEWALK_ are ignored, empty ones count as not set.
-        files: TOML files, the stronger one first; those that do not exist are skipped. A relative path in a file
-            means relative to that file.
+        files: TOML files, the stronger one first; those that do not exist are skipped, and with a warning those that
+            another user could have written. A relative path in a file means relative to that file.
 
     Raises:
         SettingsError: a setting is unknown or has a value that it cannot have; names the setting, its origin and rule.
@@ -186,19 +191,48 @@ def _weakest_first(
             yield name, value, f"argument {name}", Path()
 
 
+def refused_files(environ: Mapping[str, str]) -> list[FileNotTrusted]:
+    """Why `current` does not read some of the files that are there: another user could have written them."""
+    refused: list[FileNotTrusted] = []
+    for file in default_files(environ):
+        try:
+            check_trusted(file)
+        except FileNotTrusted as error:
+            refused.append(error)
+        except OSError:  # not there, or `load` says why it cannot be read
+            pass
+    return refused
+
+
+#: What was warned of already; once in a process is enough.
+_warned: set[str] = set()
+
+
+def _warn(refused: FileNotTrusted) -> None:
+    import logging  # here, as it is hardly ever needed
+
+    if str(refused) not in _warned:
+        _warned.add(str(refused))
+        logging.getLogger(__name__).warning("%s. Its settings do not apply", refused)
+
+
 def _read(file: Path) -> dict[str, object]:
+    origin = f"file {_shown(file)}"
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_trusted(file).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    except FileNotTrusted as error:
+        _warn(error)
+        return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"file {_shown(file)} cannot be read: {error}", origin=f"file {_shown(file)}") from error
+        raise SettingsError(f"{origin} cannot be read: {error}", origin=origin) from error
     import tomllib  # here, because most places have no file and importing it costs more than all the rest
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"file {_shown(file)} is not TOML: {error}", origin=f"file {_shown(file)}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"{origin} is not TOML: {error}", origin=origin) from error
 
 
 def _shown(file: Path) -> str:

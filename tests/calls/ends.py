@@ -21,11 +21,11 @@ from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer, Served
 from ropewalk.processes.bell import Bell
 from ropewalk.transport.address import UnixAddress
-from ropewalk.transport.credentials import TokenList, token_of
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
+from ropewalk.transport.tokens import TokenList, token_of
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 RUN = "run-1"
 KEY = "key"
 ROOT = Path(__file__).parents[2]
@@ -77,8 +77,8 @@ class End:
         self.places.put(name, Place("up", self.address, served.target, token_of(KEY, callers)), replica)
         return served
 
-    def client(self, name: str, cls: type, address: str | int = "any") -> Any:
-        return Client(self.caller, name, address, methods_of(cls))
+    def client(self, name: str, cls: type, address: str | int = "any", *, retries: bool = False) -> Any:
+        return Client(self.caller, name, address, methods_of(cls), retries=retries)
 
     def close(self) -> None:
         self.caller.close()

@@ -102,7 +102,7 @@ class Target:
         self.entered.set()
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
-        assert self.gate.wait(20)
+        assert self.gate.wait(120)
         self.inside -= 1
         return "through"
 
@@ -112,11 +112,11 @@ class Target:
 
     @concurrent(4)
     def wait_until_entered(self) -> bool:
-        return self.entered.wait(20)
+        return self.entered.wait(120)
 
     @concurrent(1)
     def wait_beside(self) -> str:
-        assert self.gate.wait(20)
+        assert self.gate.wait(120)
         return "beside"
 
     @concurrent(2)
@@ -177,6 +177,11 @@ class Target:
     def patient(self, x: Any) -> Any:
         self.batches.append(len(x))
         return x
+
+    @batched(max_size=12, max_wait_s=0.02, concatenate=True)
+    def rows(self, x: Any, scale: int = 1) -> Any:
+        self.batches.append(len(x))
+        return x * scale
 
     def sizes(self) -> list[int]:
         return self.batches

@@ -6,13 +6,12 @@ import asyncio
 import concurrent.futures
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ropewalk.calls import frame
+from ropewalk.calls import conversation, frame
 from ropewalk.calls.incoming import Served
 from ropewalk.errors import DeadlineExceeded, NotPicklable, RemoteError
 from tests.calls.ends import End, ends, far, until
@@ -62,7 +61,7 @@ def test_a_callback_of_a_future_may_call_again(client: Any) -> None:
         done.set()
 
     client.add.future(1).add_done_callback(again)
-    assert done.wait(10) and answers == [1, 2]
+    assert done.wait(120) and answers == [1, 2]
 
 
 def test_a_result_that_is_not_there_in_time_is_a_timeout_and_comes_later(client: Any, target: Target) -> None:
@@ -72,7 +71,7 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout_and_comes_later(client:
     with pytest.raises(TimeoutError):
         future.exception(timeout=0.01)
     client.open()
-    assert future.result(timeout=10) == "through"
+    assert future.result(timeout=120) == "through"
 
 
 def test_a_future_is_finished_while_another_thread_reads_for_a_long_call(client: Any, target: Target) -> None:
@@ -83,10 +82,10 @@ def test_a_future_is_finished_while_another_thread_reads_for_a_long_call(client:
     thread.start()
     until(target.entered.is_set)
     futures = [client.beside.future() for _ in range(3)]
-    assert [future.result(timeout=5) for future in futures] == ["beside"] * 3
+    assert [future.result(timeout=120) for future in futures] == ["beside"] * 3
     called = threading.Event()
     client.beside.future().add_done_callback(lambda _: called.set())
-    assert called.wait(5)
+    assert called.wait(120)
     client.open()
     thread.join()
 
@@ -105,7 +104,7 @@ def test_answers_that_came_with_another_one_reach_their_callers(client: Any, tar
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(120)
         assert len(results) == 80
 
 
@@ -215,7 +214,7 @@ def test_any_prefers_the_replica_with_the_fewest_calls_under_way(tmp_path: Path)
 def test_names_that_do_not_exist_are_explained(client: Any) -> None:
     with pytest.raises(AttributeError, match=r"did you mean 'echo'\?"):
         _ = client.ecko
-    with pytest.raises(TypeError, match="pass the handle"):
+    with pytest.raises(TypeError, match="Give the handle of"):
         __import__("pickle").dumps(client)
     assert "echo" in dir(client) and repr(client) == "<client of target>"
 
@@ -313,68 +312,62 @@ def test_eight_threads_share_a_client(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
             assert not thread.is_alive()
         until(lambda: len(seen) == 8 * 200)
         assert len(set(seen)) == 8 * 200 and client.read() == total
 
 
-def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path) -> None:
+def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "_LOOK_UP_S", 3600.0)  # of a sleeper whom nobody wakes
     with ends(tmp_path, "client", "server") as (end, server):
         target = Target()
         served = server.serve(target, "target")
         client = end.client("target", Target)
         client.empty()
-        came: list[float] = []
 
         def read_for_a_while() -> None:
             with pytest.raises(DeadlineExceeded), frame.deadline(0.2):
                 client.wait()
 
-        def wait() -> None:
-            client.wait_beside()
-            came.append(time.monotonic())
-
-        reader, sleeper = threading.Thread(target=read_for_a_while), threading.Thread(target=wait)
+        reader, sleeper = threading.Thread(target=read_for_a_while), threading.Thread(target=client.wait_beside)
         reader.start()
         until(target.entered.is_set)
         sleeper.start()
         until(lambda: len(served.running) == 2)
         reader.join()
         target.gate.set()
-        opened = time.monotonic()
-        sleeper.join(10)
-        assert came[0] - opened < 0.5, "nobody read, until the sleeper looked up by itself"
+        sleeper.join(120)
+        assert not sleeper.is_alive(), "nobody reads"
 
 
-def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path) -> None:
+def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Threads that wait hand the reading of the link to each other and to the loop and back. A thread that is forgotten
-    # in this looks up after a second, so a second without an answer is a lost wake-up.
+    # in this looks up after a second; here it does not, and hangs.
+    monkeypatch.setattr(conversation, "_LOOK_UP_S", 3600.0)
+    monkeypatch.setattr(conversation, "_LOOK_UP_MS", 3_600_000)
     with far(tmp_path) as (_, _end, client):
         client.empty()
-        stop = threading.Event()
-        slowest = [0.0] * 8
         counts = [0] * 8
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
 
         def work(index: int) -> None:
             number = index
-            while not stop.is_set():
+            for _ in range(121):  # eleven of each kind
                 number += 7
-                start = time.monotonic()
                 kind = number % 11
                 if kind < 3:
                     assert client.echo(number) == number
                 elif kind < 5:
                     futures = [client.echo.future(number + at) for at in range(kind)]
-                    assert [future.result(5) for future in futures] == [number + at for at in range(kind)]
+                    assert [future.result(120) for future in futures] == [number + at for at in range(kind)]
                 elif kind == 5:
                     called = threading.Event()
                     client.empty.future().add_done_callback(lambda _, called=called: called.set())
-                    assert called.wait(5)
+                    assert called.wait(120)
                 elif kind == 6:
-                    with frame.deadline(5.0):
+                    with frame.deadline(3600.0):
                         client.empty()
                 elif kind == 7:
                     client.empty.send()
@@ -385,20 +378,15 @@ def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path) -> None:
                 else:
                     with pytest.raises(DeadlineExceeded), frame.deadline(0.0):
                         client.empty()
-                slowest[index] = max(slowest[index], time.monotonic() - start)
                 counts[index] += 1
 
         threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
         for thread in threads:
             thread.start()
-        time.sleep(4)
-        stop.set()
         for thread in threads:
-            thread.join(20)
-            assert not thread.is_alive(), "a thread hangs"
+            thread.join(120)
         sys.setswitchinterval(interval)
-        assert max(slowest) < 0.9, f"slowest {slowest}, calls {counts}"
-        assert min(counts) > 20
+        assert counts == [121] * 8, "a thread hangs"
 
 
 def test_a_method_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def task(value): return Store().push.future(value).result(), len(methods_of(Stor
 if __name__ == "__main__":
     with ropewalk.Pool(1) as pool: print(pool.map(task, [1]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.strip() == "[(2, 1)]", done.stderr
 
 

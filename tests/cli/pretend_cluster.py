@@ -129,6 +129,17 @@ class PretendCluster(Engine):
                 found.setdefault(json.loads(file.read_text())["run"], []).append(file.stem)
         return found
 
+    def remains(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for file in sorted(self._queue.glob("*.spec")):
+            if self._status(file.stem).state is not JobState.RUNNING:
+                found.setdefault(json.loads(file.read_text())["run"], []).append(f"order {file.stem}")
+        return found
+
+    def remove_remains(self, run_id: str) -> None:
+        for what in self.remains().get(run_id, []):
+            (self._queue / f"{what.removeprefix('order ')}.spec").unlink()
+
     def logs(self, id: str) -> str:
         out = self._queue / f"{id}.out"
         return out.read_text() if out.exists() else ""

@@ -14,6 +14,7 @@ from rich.console import Console
 from ropewalk.cli import findings
 from ropewalk.cli.doctor import render_json, render_line, render_table
 from ropewalk.cli.findings import PROBES, Finding, State, examine, without_credentials
+from ropewalk.escaping import escaped
 from tests.cli.command import ropewalk
 
 
@@ -27,8 +28,8 @@ def report(**changes: str) -> tuple[int, dict[str, Any], dict[tuple[str, str], d
 def test_the_json_report_is_whole_and_agrees_with_the_exit_code() -> None:
     code, document, rows = report()
     assert {subject for subject, _ in rows} >= set(PROBES)
-    assert all(row["state"] in {"ok", "warning", "failed"} for row in document["findings"])
-    assert all(row["advice"] for row in document["findings"] if row["state"] != "ok")
+    assert all(row["state"] in {"ok", "absent", "warning", "failed"} for row in document["findings"])
+    assert all(row["advice"] for row in document["findings"] if row["state"] not in ("ok", "absent"))
     assert document["ok"] == all(row["state"] != "failed" for row in document["findings"])
     assert code == (0 if document["ok"] else 1)
     assert rows["versions", "python"]["state"] == "ok"
@@ -40,11 +41,23 @@ def test_without_a_terminal_each_finding_is_one_plain_line() -> None:
     done = ropewalk("doctor")
     *lines, verdict = done.stdout.splitlines()
     assert len(lines) >= 30
-    assert all(line.split()[0] in {"ok", "warning", "failed"} for line in lines)
+    assert all(line.split()[0] in {"ok", "absent", "warning", "failed"} for line in lines)
     assert verdict == ", ".join(
-        f"{sum(line.startswith(state) for line in lines)} {state}" for state in ("ok", "warning", "failed")
+        f"{sum(line.startswith(state) for line in lines)} {state}" for state in ("ok", "absent", "warning", "failed")
     )
     assert "\x1b" not in done.stdout
+
+
+def test_what_a_host_says_does_not_act_in_the_report() -> None:  # S19
+    said = "\x1b[2J\x9b2J\x1b]8;;http://evil.example\x07\u202e [red]x[/red]"
+    finding = Finding(said, said, State.WARNING, said, said)
+    shown = io.StringIO()
+    Console(file=shown, force_terminal=True, color_system=None, width=2000).print(render_table([finding]))
+    for text in (render_line(finding), shown.getvalue().strip("\n").replace("\n", " ")):
+        assert text.count(escaped(said)) == 4, "as it was said, markup included"
+        assert escaped(text) == text
+    forged = render_line(Finding("ssh", "host", State.FAILED, "no\x85ok\u2028ok\nok", "\x85ok"))
+    assert forged.splitlines() == [forged]
 
 
 def test_a_real_task_goes_through_a_real_agent() -> None:
@@ -68,6 +81,19 @@ def test_settings_come_with_their_origin(tmp_path: Path) -> None:
     _, _, rows = report(ROPEWALK_RUN_FOLDER=str(tmp_path), ROPEWALK_LEASE_S="12")
     assert rows["settings", "lease_s"]["value"] == "12.0 (environment ROPEWALK_LEASE_S)"
     assert rows["folders", "run folder"]["value"].startswith(str(tmp_path))
+
+
+def test_a_file_of_settings_that_another_user_could_have_written_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "ropewalk.toml"
+    file.write_text('engine = "mpi"\n')
+    file.chmod(0o666)
+    done = ropewalk("doctor", "--json", folder=tmp_path)
+    rows = {(row["subject"], row["what"]): row for row in json.loads(done.stdout)["findings"]}
+    row = rows["settings", "file not read"]
+    assert (row["state"], row["advice"]) == ("warning", f"chmod go-w {file}")
+    assert "ropewalk.toml is not used" in row["value"] and "mode 0666" in row["value"]
+    assert rows["settings", "engine"]["value"] == "local (default)"
+    assert done.stderr.count("is not used") == 1, "and a warning, once"
 
 
 def test_a_run_folder_that_cannot_be_used_is_a_failure(tmp_path: Path) -> None:
@@ -131,7 +157,27 @@ def test_a_missing_package_is_a_failure_with_the_line_that_installs_it(monkeypat
     monkeypatch.setattr(findings, "_version", lambda name: None if name in {"msgspec", "torch"} else version(name))
     rows = {finding.what: finding for finding in findings.versions()}
     assert rows["msgspec"].state is State.FAILED and rows["msgspec"].advice == "pip install msgspec"
-    assert rows["torch"].state is State.OK and "optional" in rows["torch"].value
+    assert rows["torch"].state is State.ABSENT and "optional" in rows["torch"].value
+
+
+def test_a_cluster_is_ok_only_if_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, code in (
+        ("docker", f"echo '{DOCKER_SAYS}' >&2; exit 1"),  # a client alone
+        ("scontrol", "echo 'Slurmctld(primary) at head is DOWN'"),
+        ("kubectl", "echo 'Server Version: v1.36.0'"),
+    ):
+        (tmp_path / command).write_text(f"#!/bin/sh\n{code}\n")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rows = {finding.what: finding for finding in findings.cluster()}
+    states = {"Slurm": State.ABSENT, "Kubernetes": State.OK, "Docker": State.ABSENT, "Ray": State.ABSENT}
+    assert {name: row.state for name, row in rows.items()} == states
+    assert rows["Docker"].value == f"{tmp_path}/docker is here, and nobody answers it: {DOCKER_SAYS}"
+    assert "is DOWN" in rows["Slurm"].value and rows["Ray"].value == "no ray on the path"
+    assert rows["Kubernetes"].value == "answers kubectl version: Server Version: v1.36.0"
+
+
+DOCKER_SAYS = "Cannot connect to the Docker daemon. Is it running?"
 
 
 def test_the_three_renderings_tell_the_same() -> None:

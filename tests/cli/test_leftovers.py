@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,35 @@ def test_jobs_of_launchers_that_are_gone_are_listed_and_ended_and_others_stay(cl
         _, removed = leftovers(cluster, "--remove")
         assert {run["run_id"]: run["removed"] for run in removed["runs"]} == {GONE: True, UNKNOWN: False}
         assert jobs(cluster) == {*unknown, *alive}
+
+
+def test_what_ended_jobs_of_a_gone_launcher_have_left_is_listed_and_removed(cluster: dict[str, str]) -> None:
+    with launcher(ALIVE, cluster) as alive:
+        with launcher(GONE, cluster) as gone, launcher(UNKNOWN, cluster, recorded=False) as unknown:
+            end(cluster, alive[0], gone[0], *unknown)
+        _, found = leftovers(cluster)
+        rows = {run["run_id"]: (run["jobs"], run["remains"]) for run in found["runs"]}
+        assert rows == {GONE: (gone[1:], [f"order {gone[0]}"]), UNKNOWN: ([], [f"order {id}" for id in unknown])}
+        shown = ropewalk("doctor", "--leftovers", folder=Path(), **cluster).stdout
+        assert f"run {GONE} on pretend: 1 job ({gone[1]}), order {gone[0]}; its launcher is gone" in shown
+        assert f"stop {GONE} --engine pretend ends and removes it" in shown
+        assert f"stop {UNKNOWN} --engine pretend removes it" in shown
+        assert leftovers(cluster, "--remove")[0] == 1, "of one nobody here knows whether its launcher lives"
+        _, left = leftovers(cluster)
+        assert [run["run_id"] for run in left["runs"]] == [UNKNOWN]
+    stopped = ropewalk("stop", UNKNOWN, "--engine", "pretend", folder=Path(), **cluster)
+    removed = ", ".join(f"order {id}" for id in unknown)
+    assert stopped.stdout == f"ended 0 jobs of run {UNKNOWN} on pretend, and removed {removed}\n"
+    left = {run["run_id"]: run["remains"] for run in leftovers(cluster)[1]["runs"]}
+    assert left == {ALIVE: [f"order {alive[0]}"]}, "its launcher has gone meanwhile"
+
+
+def end(cluster: dict[str, str], *ids: str) -> None:
+    """The cluster has ended jobs, and keeps what they were asked for."""
+    for id in ids:
+        os.killpg(int((Path(cluster["PRETEND_QUEUE"]) / f"{id}.pid").read_text()), signal.SIGKILL)
+    while set(ids) & jobs(cluster):
+        time.sleep(0.01)
 
 
 def test_jobs_that_may_be_of_a_submitted_run_are_told_as_such(tmp_path: Path, cluster: dict[str, str]) -> None:

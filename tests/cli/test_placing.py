@@ -75,7 +75,7 @@ def test_a_dry_run_shows_the_jobs_and_runs_nothing(tmp_path: Path, cluster: dict
     assert done.stdout.splitlines()[:4] == [
         "# engine pretend (argument engine)",
         "# 6 processes of 4 CPUs, 1 GPU, 8,000,000,000 bytes of memory",
-        "# 2 jobs, the first with room for 3",
+        "# 2 jobs with room for 3 each",
         f"# code: {tmp_path} is sent to every host, {sum(path.is_file() for path in tmp_path.rglob('*'))} files, "
         f"{sum(path.stat().st_size for path in tmp_path.rglob('*') if path.is_file()):,} bytes of at most 100,000,000",
     ]
@@ -93,5 +93,5 @@ def test_a_dry_run_says_what_no_host_can_hold(tmp_path: Path, cluster: dict[str,
 def test_a_dry_run_on_this_machine_is_one_job(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("raise SystemExit('ran')")
     done = ropewalk("run", "s.py", "--dry-run", folder=tmp_path)
-    assert done.returncode == 0 and "# 1 job, the first with all of them" in done.stdout and "# code" not in done.stdout
+    assert done.returncode == 0 and "# 1 job with room for all of them" in done.stdout and "# code" not in done.stdout
     assert ropewalk("run", "missing.py", "--dry-run", folder=tmp_path).returncode == 2

@@ -296,7 +296,7 @@ def test_a_forked_child_has_the_usual_signals(tmp_path: Path) -> None:
             process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(40,))
             process.start()
             process.terminate()
-            process.join(20)
+            process.join(120)
             codes.add(process.exitcode)
         print(codes)
     """

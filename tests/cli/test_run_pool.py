@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -75,11 +74,8 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, signals: int) -> None:
             processes = processes or tree_of(process.pid)
             assert len(processes) >= 3  # an agent and two workers
             process.send_signal(signal.SIGINT)
-        begun = time.monotonic()
         _, errors = process.communicate(timeout=20)
-        seconds = time.monotonic() - begun
     assert process.returncode == 130
-    assert seconds < 5
     assert "Ctrl-C received, stopping" in errors and ("killing everything" in errors) == (signals == 2)
     _, alive = psutil.wait_procs(processes, timeout=5)
     assert alive == []

@@ -23,6 +23,8 @@ import pytest
 from ropewalk import errors
 from ropewalk.compat.executor import Executor
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
@@ -50,7 +52,7 @@ def note(path: str) -> None:
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.002)
@@ -59,7 +61,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 def run_program(source: str, *args: str) -> subprocess.CompletedProcess[str]:
     # Newer Pythons warn of any fork of a process with threads.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", source, *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200)
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -70,6 +72,12 @@ def test_nothing_is_started_before_the_first_call() -> None:
     executor = Executor(2)
     assert set(threading.enumerate()) == before and executor.status() is None
     executor.shutdown()
+
+
+def test_libraries_that_ask_for_the_class_find_how_many_workers_there_are() -> None:
+    """adaptive's `_get_ncores`: of other executors than this class, and a few that it names, it knows nothing."""
+    assert isinstance(Executor(3), concurrent.futures.ProcessPoolExecutor)
+    assert Executor(3)._max_workers == 3
 
 
 def test_a_call_is_made_with_all_its_arguments(executor: Executor) -> None:
@@ -127,8 +135,8 @@ class ExitsWhenUnpickled:
 def test_a_result_that_exits_while_it_is_unpickled_does_not_end_the_callbacks(executor: Executor) -> None:
     # It ended the thread of callbacks, and no other future heard of its result any more.
     with pytest.raises(SystemExit):
-        executor.submit(ExitsWhenUnpickled).result(10)
-    assert executor.submit(abs, -2).result(10) == 2
+        executor.submit(ExitsWhenUnpickled).result(120)
+    assert executor.submit(abs, -2).result(120) == 2
 
 
 # --- futures ----------------------------------------------------------------------------------------------------------
@@ -168,7 +176,7 @@ def test_callbacks_run_in_another_thread_and_may_submit(executor: Executor) -> N
         executor.submit(abs, -5).add_done_callback(lambda second: chained.set_result(second.result()))
 
     executor.submit(abs, -4).add_done_callback(on_done)
-    assert chained.result(10) == 5 and seen == ["ropewalk-callbacks", 4]
+    assert chained.result(120) == 5 and seen == ["ropewalk-callbacks", 4]
 
 
 def test_a_call_can_be_cancelled_until_it_begins_and_is_not_made_then(
@@ -198,15 +206,20 @@ def test_a_cancelled_call_gives_its_arguments_back_while_workers_are_busy(execut
     until(lambda: (status := executor.status()) is not None and status.queued == 0, "the call is forgotten")
 
 
+@pytest.mark.timing
 def test_cancelling_thousands_takes_no_time_for_each_of_all_others(executor: Executor, gate: str) -> None:
     blocking = [executor.submit(wait_for_file, gate) for _ in range(2)]
     until(lambda: all(future.running() for future in blocking), "both workers are busy")
-    waiting = [executor.submit(abs, 1) for _ in range(5000)]
-    began = time.monotonic()
-    assert all(future.cancel() for future in waiting)
+
+    def cancelling_s(num: int) -> float:
+        waiting = [executor.submit(abs, 1) for _ in range(num)]
+        began = time.monotonic()
+        assert all(future.cancel() for future in waiting)
+        return time.monotonic() - began
+
+    assert cancelling_s(8000) < 3 * 8 * cancelling_s(1000)  # 64 times as long, if each looked at all others
     Path(gate).touch()
     assert executor.submit(abs, -7).result() == 7
-    assert time.monotonic() - began < 3
 
 
 def test_a_value_lives_no_longer_than_its_future_wants(executor: Executor) -> None:
@@ -283,7 +296,7 @@ def test_map_has_a_deadline(executor: Executor, gate: str) -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="1 of 2 results"):
         list(results)
-    assert 1 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 1
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -393,7 +406,7 @@ def test_shutdown_need_not_wait_and_two_can_wait_for_it(gate: str) -> None:
     Path(gate).touch()
     assert future.result() == 7
     for thread in waiting:
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()
 
 
@@ -429,7 +442,7 @@ def test_workers_can_be_terminated(gate: str) -> None:
     executor.terminate_workers()
     executor.terminate_workers()
     with pytest.raises(errors.TaskCancelled):
-        running.result(10)
+        running.result(120)
     assert waiting.cancelled()
     executor.shutdown()
 
@@ -446,7 +459,7 @@ def test_leaving_by_an_interrupt_does_not_wait_for_the_work(gate: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     with pytest.raises(errors.TaskCancelled):
-        future.result(10)
+        future.result(120)
 
 
 def test_a_program_that_ends_without_shutdown_waits_for_what_it_submitted(tmp_path: Path) -> None:

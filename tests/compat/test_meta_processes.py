@@ -13,7 +13,10 @@ from ropewalk.compat.meta import meta
 from ropewalk.compat.process import Process
 from ropewalk.errors import StartFailed
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")]
+pytestmark = [
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
+    pytest.mark.usefixtures("shared_session"),
+]
 
 
 @meta(cpus=1)

@@ -6,6 +6,7 @@ import importlib
 import multiprocessing
 import multiprocessing.context
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import ropewalk
 from ropewalk.compat.context import Context
 from ropewalk.compat.names import HOMES
 from ropewalk.sharing.queues import Queue
+
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 PAGE = Path(__file__).parents[2] / "docs" / "multiprocessing.md"
 NAMES = [(module, name) for module, names in HOMES.items() for name in names]
@@ -61,8 +64,55 @@ def test_submodules_are_at_hand_as_in_multiprocessing(module: str) -> None:
 
 def test_the_page_lists_every_name() -> None:
     page = PAGE.read_text()
-    missing = [name for _, name in NAMES if f"`{name}`" not in page]
+    # Of the module of threads the page says that all is there.
+    missing = [name for module, name in NAMES if f"`{name}`" not in page and not module.endswith("dummy")]
     assert not missing
+
+
+def test_libraries_take_our_contexts_for_contexts() -> None:
+    """torch's DataLoader, for one, looks at the class before it asks for queues and processes."""
+    assert isinstance(ropewalk.get_context(), multiprocessing.context.BaseContext)
+    assert isinstance(ropewalk.get_context("spawn"), multiprocessing.context.BaseContext)
+
+
+def test_what_takes_a_context_takes_ours_and_multiprocessings(shared_depot: None) -> None:
+    with ropewalk.Session() as session:
+        for context in (ropewalk.get_context(session=session), multiprocessing.get_context("spawn")):
+            queue, simple = ropewalk.queues.Queue(2, ctx=context), ropewalk.queues.SimpleQueue(ctx=context)
+            queue.put(1)
+            simple.put(queue.get())
+            assert simple.get() == 1
+            for kind in ("Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition"):
+                with getattr(ropewalk.synchronize, kind)(ctx=context):
+                    pass
+            assert not ropewalk.synchronize.Event(ctx=context).is_set()
+            assert ropewalk.synchronize.Barrier(1, ctx=context).wait() == 0
+            assert ropewalk.sharedctypes.Value("i", 3, ctx=context).value == 3
+            assert len(ropewalk.sharedctypes.Array("i", 3, ctx=context)) == 3
+            with ropewalk.sharedctypes.synchronized(ropewalk.RawValue("i", 4), ctx=context) as acquired:
+                assert acquired
+        with ropewalk.Pool(1, None, (), None, ropewalk.get_context(session=session)) as pool:  # its place there
+            assert pool._session is session
+            assert pool._processes == 1
+
+
+def test_a_star_import_needs_no_torch_and_imports_none() -> None:
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["numpy"] = None  # as if they were not installed
+from ropewalk import *
+print(Pool.__module__, Queue.__module__, "Trainer" in globals())
+del sys.modules["torch"], sys.modules["numpy"]
+from ropewalk import *
+print("torch" in sys.modules, "numpy" in sys.modules)
+import ropewalk
+print("Trainer" in dir(ropewalk), ropewalk.Trainer.__name__)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == (
+        "ropewalk.pool.pool ropewalk.sharing.queues False\nFalse False\nTrue Trainer\n",
+        "",
+    )
 
 
 def test_start_methods_that_promise_what_we_do_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,18 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from ropewalk.compat.context import set_forkserver_preload
 from ropewalk.compat.process import Process, active_children, current_process, parent_process
 from ropewalk.errors import NotPicklable, StartFailed
 from ropewalk.pool.pool import Pool
 from ropewalk.processes.open_sessions import close_all
 from ropewalk.processes.session import Session
 from ropewalk.settings import current as current_settings
+
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 
 def ended(process: Process) -> int | None:
@@ -38,7 +42,7 @@ def write(path: Path, text: str) -> None:
 
 
 def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not come"
         time.sleep(0.01)
@@ -70,6 +74,39 @@ def test_a_process_knows_itself_its_parent_and_its_arguments(tmp_path: Path) -> 
     facts = ["some name", True, True, current_process().authkey.hex()]
     assert wait_for(tmp_path / "f") == repr([(1,), {"a": [2]}, facts, current_process().name, os.getpid(), True])
     assert process.failure is None
+
+
+def test_modules_to_preload_that_are_not_there_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Process, "_preload", ())
+    set_forkserver_preload(["no_such_module", "colorsys", "xml.no_such_module"])
+    process = Process(target=lambda: write(tmp_path / "f", str("colorsys" in sys.modules)))
+    assert ended(process) == 0
+    assert wait_for(tmp_path / "f") == "True"
+
+
+def identity(_: int = 0) -> tuple[tuple[int, ...], str, str | None, bool]:
+    process: Any = current_process()
+    parent = parent_process()
+    return process._identity, process.name, parent and parent.name, parent is not None and parent.is_alive()
+
+
+def identities_of_children() -> list[Any]:
+    with Pool(1) as pool:
+        (child,) = pool.map(identity, range(1))
+    return [child, identity()]
+
+
+def test_workers_of_a_pool_are_numbered_like_processes_and_know_their_parent() -> None:
+    """Programs choose a GPU, or a seed, by `current_process()._identity[0]` or the end of its name."""
+    name = current_process().name
+    with Pool(2) as pool, Pool(1) as other:
+        other.wait_until_ready()
+        found = {each[0] for each in pool.map(identity, range(20), chunksize=1)} | {other.apply(identity)[0]}
+        first = Process()._identity[0] - 3  # type: ignore[attr-defined]
+        assert found <= {(first,), (first + 1,), (first + 2,)}
+        child, worker = other.apply(identities_of_children)
+    assert worker == ((first + 2,), f"SpawnPoolWorker-{first + 2}", name, True)
+    assert child == ((first + 2, 1), f"SpawnPoolWorker-{first + 2}:1", worker[1], True)
 
 
 def test_a_subclass_runs_its_run(tmp_path: Path) -> None:
@@ -164,7 +201,7 @@ def test_one_that_is_ended_before_it_is_up_runs_nothing(tmp_path: Path, number: 
         process.start()
         process.terminate() if number == signal.SIGTERM else process.kill()
     for process in processes:
-        process.join(20)
+        process.join(120)
         assert process.exitcode == -number
     assert list(tmp_path.iterdir()) == []
 
@@ -206,16 +243,21 @@ def test_misuse_is_answered_as_in_multiprocessing() -> None:
 
 def test_starting_waits_for_nothing() -> None:
     with Session():
+        first = Process(target=time.sleep, args=(3600,))
+        first.start()
+        forks_them = psutil.Process(first.pid).parent()
+        assert forks_them
         processes = [Process(target=time.sleep, args=(0,)) for _ in range(32)]
-        began = time.monotonic()
+        forks_them.suspend()  # so that none of them can be there
         for process in processes:
             process.start()
-        started_s = time.monotonic() - began
+        forks_them.resume()
         assert not all(process.pid is None for process in processes)  # which does wait
         for process in processes:
             process.join()
         assert {process.exitcode for process in processes} == {0}
-        assert started_s < (time.monotonic() - began) / 2
+        first.terminate()
+        first.join()
 
 
 # Children of children
@@ -229,7 +271,7 @@ def have_child(path: Path) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while os.path.exists(f"/proc/{pid}"):
         if time.monotonic() > deadline:
             return False

@@ -16,6 +16,7 @@ from ropewalk.engines.engine import JobSpec, JobState
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
+from tests.lab.plugin import require_packages
 
 
 def body(spec: JobSpec, options: Mapping[str, object] | None = None, **facts: Any) -> dict[str, Any]:
@@ -32,6 +33,7 @@ def test_resources_become_limits_and_swap_is_none() -> None:
 
 
 def test_a_launcher_in_a_container_needs_the_socket_of_the_daemon() -> None:
+    require_packages("docker")
     given = {"host": "unix:///run/docker.sock", "volumes": ["/data:/data"]}
     with pytest.raises(EngineError, match=r"add /run/docker.sock:/run/docker.sock to the option volumes"):
         DockerEngine(given).launcher_options(given)

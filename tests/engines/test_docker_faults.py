@@ -201,6 +201,21 @@ def test_the_next_run_removes_what_a_killed_launcher_left(host: DockerHost, monk
         assert engine.poll([left])[left].state is JobState.LOST
 
 
+def test_what_a_killed_launcher_left_is_told_and_removed_when_asked(host: DockerHost) -> None:
+    run, busy = new_run(), new_run()
+    runs = killed_launcher(host, busy, SLEEP)
+    left = killed_launcher(host, run, [sys.executable, "-c", "pass"])
+    with engine_of(host) as engine:
+        end_of(engine, left)
+        assert engine.remains() == {run: [f"container {left} (exited)", f"network ropewalk-{run}"]}
+        engine.remove_remains(run)
+        engine.remove_remains(busy)
+        assert not engine.remains() and engine.runs() == {busy: [runs]}
+        assert run not in host.docker("network", "ls") and left not in host.docker("ps", "--all")
+        assert busy in host.docker("network", "ls")
+        engine.cancel([runs])
+
+
 def test_another_launcher_gets_the_jobs_of_a_request_that_was_made_already(host: DockerHost) -> None:
     run = new_run()
     first = killed_launcher(host, run, SLEEP)

@@ -23,7 +23,6 @@ from tests.lab.docker import DockerHost
 from tests.lab.machine import MORE_PATHS, REPOSITORY
 
 #: A build takes 15 s here, and three times as much beside other work.
-pytestmark = pytest.mark.timeout(180)
 
 BASE, IMAGE = "base:1", "ropewalk-built:1"
 #: What `useradd` and the shell of RUN need, besides Python.

@@ -115,6 +115,6 @@ def test_an_installed_engine_runs_a_program_unchanged(installed: Path) -> None:
     program = installed / "program.py"
     program.write_text(code)
     done = subprocess.run(
-        [sys.executable, str(program)], cwd=installed, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, str(program)], cwd=installed, capture_output=True, text=True, timeout=200, check=False
     )
     assert (done.stdout, done.stderr) == ("[1, 2, 3]\n", "")

@@ -14,9 +14,10 @@ from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from tests.engines.test_kubernetes_failures import wait_for
-from tests.lab.kubernetes import IMAGE, Cluster, require_packages
+from tests.lab.kubernetes import IMAGE, Cluster
 from tests.lab.kubernetes_server import EVERYBODY
 from tests.lab.kubernetes_store import validate
+from tests.lab.plugin import require_packages
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 

@@ -20,6 +20,7 @@ from ropewalk.engines.kubernetes_manifests import MOST_STDIN_BYTES
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from tests.lab.kubernetes import NAMESPACE, Cluster
+from tests.lab.plugin import require_packages
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
 SECRET = "a-secret-91b7"
@@ -121,6 +122,7 @@ def test_no_configuration_at_all(kubernetes: Cluster, tmp_path: Path, monkeypatc
     ("text", "words"), [(None, "config-here"), ("{not yaml", "config-here"), ("{}", "cannot be used")]
 )
 def test_a_kubeconfig_that_cannot_be_used(text: str | None, words: str, tmp_path: Path) -> None:
+    require_packages("kubernetes")
     file = tmp_path / "config-here"
     if text is not None:
         file.write_text(text)
@@ -316,7 +318,7 @@ from ropewalk.engines.engine import JobSpec
 KubernetesEngine({kubernetes.options(keep_pods=True)!r}).submit(JobSpec(["true"]), 1, "run", "a")
 raise SystemExit(3)
 """
-    launcher = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    launcher = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert launcher.returncode == 3, launcher.stderr
 
 
@@ -334,7 +336,7 @@ engine = KubernetesEngine({kubernetes.options()!r})
 ids = engine.submit(JobSpec(["sleep", "600"], stdin=b"x"), 3, "run", "a")
 atexit.register(end)
 """
-    launcher = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    launcher = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert (launcher.stdout, launcher.stderr) == ("{'ended'}\n", "")
     assert not kubernetes.pods() and not kubernetes.secrets()
 
@@ -407,7 +409,7 @@ def test_ended_pods_go_when_the_engine_is_closed_unless_they_are_wanted(kubernet
         wait_for(lambda: engine.poll([id])[id].exit_code == 3, "it to end")
         assert len(kubernetes.pods()) == 1
         engine.close()
-        assert (len(kubernetes.pods()), len(kubernetes.secrets())) == ((1, 1) if keep else (0, 0))
+        assert (len(kubernetes.pods()), len(kubernetes.secrets())) == (1 if keep else 0, 0), "no credentials are kept"
         assert engine.poll([id])[id].exit_code == 3
 
 
@@ -426,6 +428,22 @@ def test_what_launchers_left_that_were_killed_is_removed_by_the_next_one(
             assert sorted(pod["metadata"]["name"] for pod in kubernetes.pods()) == sorted([*names[when], *new])
             engine.cancel(new)
     killed.cancel([alive])
+    killed.close()
+
+
+def test_an_ended_pod_and_its_credentials_are_left_until_they_are_removed(kubernetes: Cluster) -> None:
+    killed = KubernetesEngine(kubernetes.options())  # keeps its watch, and never closes
+    spec = JobSpec(SLEEP.command, stdin=SECRET.encode())
+    ended, alive = killed.submit(spec, 2, "run", "a")
+    wait_for(lambda: is_running(killed, ended, alive), "both to run")
+    kubernetes.kubelet.evict(NAMESPACE, ended, "The node was low on resource: memory.")
+    with engine_of(kubernetes) as engine, engine_of(kubernetes, user="somebody-else") as other:
+        assert engine.remains() == {"run": [f"pod {ended} (Failed) with its Secret"]} and not other.remains()
+        engine.remove_remains("run")
+        assert not engine.remains() and engine.runs() == {"run": [alive]}
+        assert kubernetes.secrets() == [alive]
+        engine.cancel([alive])
+    assert not kubernetes.secrets()
     killed.close()
 
 

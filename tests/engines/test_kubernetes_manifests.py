@@ -16,9 +16,9 @@ from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
-from tests.lab.kubernetes import require_packages
 from tests.lab.kubernetes_kubelet import expand
 from tests.lab.kubernetes_store import validate
+from tests.lab.plugin import require_packages
 
 SECRET = "a-secret-7d31"
 LABELS = manifests.labels("0123456789abcdef", "agent-1", "ada")

@@ -24,7 +24,7 @@ def test_ending_a_job_at_exit_does_not_hide_that_ctrl_c_ended_the_program() -> N
         time.sleep(60)
     """
     done = subprocess.run(  # our own interpreter
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.stderr.endswith("KeyboardInterrupt\n")
     assert done.returncode == -signal.SIGINT

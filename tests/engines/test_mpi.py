@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import signal
 import sys
 import time
@@ -22,6 +23,8 @@ from ropewalk.testing.engine_conformance import EngineConformance
 from ropewalk.testing.engine_under_test import processes_of
 from tests.lab import require
 from tests.lab.ssh import SshHosts
+
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +134,7 @@ def test_signals_for_a_rank_reach_its_program(engine: MpiEngine) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if words[1:3] == [b"-m", b"ropewalk.engines.mpi_rank"] and os.fsencode(engine._folder.path) in words[3]:
+            if b"ropewalk.engines.mpi_rank" in words and words[-2].startswith(os.fsencode(engine._folder.path)):
                 os.kill(int(folder.name), signal.SIGTERM)
     wait_for(lambda: "heard" in engine.logs(id))
 
@@ -142,6 +145,14 @@ def test_without_mpiexec_the_error_says_how_to_get_one(tmp_path: Path) -> None:
         engine.submit(python("pass"), 1, "f00d", "a")
     assert list((tmp_path / "jobs").glob("*")) == []
     assert not engine.check()[0].ok
+
+
+def test_a_check_starts_a_rank_and_says_what_runs_it(tmp_path: Path) -> None:
+    rank, folder = MpiEngine({"folder": str(tmp_path / "jobs")}).check()
+    assert (rank.what, rank.ok, folder.ok) == ("ranks", True, True) and f"started on {platform.node()};" in rank.detail
+    for wrong in ({"python": "no-such-python"}, {"extra": "--no-such-flag"}):
+        rank, _ = MpiEngine({"folder": str(tmp_path / "jobs"), **wrong}).check()
+        assert not rank.ok and wrong.popitem()[1] in rank.detail, "an mpiexec on the PATH is not enough"
 
 
 def test_hosts_lead_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +221,7 @@ def test_ranks_run_on_the_hosts_that_are_named(ssh_hosts: SshHosts) -> None:
         "hosts": [machine.ip for machine in ssh_hosts.hosts],
         "extra": extra,
     }
-    done = ssh_hosts.launcher.run([sys.executable, "-c", _OVER_HOSTS, json.dumps(options)], timeout=50)
+    done = ssh_hosts.launcher.run([sys.executable, "-c", _OVER_HOSTS, json.dumps(options)], timeout=200)
     expected = json.dumps([f"{machine.name} secret\n" for machine in ssh_hosts.hosts])
     assert done.stdout.splitlines() == [f"{expected} ", "[-9, -9, -9]"], done
     assert list((ssh_hosts.folder / "mpi").glob("*")) == []

@@ -22,7 +22,7 @@ from ropewalk.engines.resources import (
     usable_memory,
 )
 
-HERE = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+HERE = len(os.sched_getaffinity(0))
 MEMORY = psutil.virtual_memory().total
 
 

@@ -18,6 +18,8 @@ from tests.lab.ray import ray_cluster, require_ray
 from tests.lab.slurm import SlurmCluster
 from tests.lab.ssh import SshHosts
 
+pytestmark = pytest.mark.lab
+
 #: Starts a program where a launcher can use an engine: arguments, environment and pipes as for `Popen`.
 Start = Callable[..., "subprocess.Popen[Any]"]
 
@@ -82,7 +84,6 @@ def expected() -> tuple[dict[str, Any], list[str]]:
     return answers(start_here, "local", {})
 
 
-@pytest.mark.timeout(240)
 def test_slurm(expected: object, slurm: SlurmCluster) -> None:
     # Not the commands by which the process of the tests reaches the cluster, to which its PATH leads.
     path = os.environ["PATH"].replace(f"{slurm.bin}{os.pathsep}", "")
@@ -90,24 +91,20 @@ def test_slurm(expected: object, slurm: SlurmCluster) -> None:
     assert answers(start, "slurm", slurm.options) == expected
 
 
-@pytest.mark.timeout(240)
 def test_ssh(expected: object, ssh_hosts: SshHosts) -> None:
     assert answers(start_here, "ssh", ssh_hosts.options) == expected
 
 
-@pytest.mark.timeout(240)
 def test_docker(expected: object, docker_host: DockerHost) -> None:
     start = start_in(docker_host.machine, {"DOCKER_HOST": "unix:///run/docker.sock"})
     assert answers(start, "docker", docker_host.inner_options) == expected
 
 
-@pytest.mark.timeout(240)
 def test_kubernetes(expected: object, kubernetes: Cluster) -> None:
     start = start_in(kubernetes.machine("launcher"))
     assert answers(start, "kubernetes", {**kubernetes.options(), "kubeconfig": "/tmp/kubeconfig"}) == expected
 
 
-@pytest.mark.timeout(300)
 def test_ray(expected: object) -> None:
     require_ray()
     with ray_cluster(3) as cluster:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from ropewalk.engines.mpi import MpiEngine
 from ropewalk.engines.shared_folder import SharedFolder
 from ropewalk.errors import EngineError
 
@@ -27,7 +30,7 @@ def test_a_folder_that_others_may_change_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(EngineError, match=r"others may change what is in .* \(mode 0777\).*option folder"):
+    with pytest.raises(EngineError, match=r"mode 0777, and must not let other users write.*option folder"):
         SharedFolder(str(folder)).prepare("f00d", "request", 1, b"secret")
     folder.chmod(0o1777)
     SharedFolder(str(folder)).prepare("f00d", "request", 1, b"secret")
@@ -38,7 +41,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     planted = tmp_path / "ropewalk-f00d"
     planted.mkdir(mode=0o700)
     os.chown(planted, 65534, 65534)
-    with pytest.raises(EngineError, match="belongs to the user 65534"):
+    with pytest.raises(EngineError, match=r"belongs to user \w+ \(65534\)"):
         SharedFolder(str(tmp_path)).prepare("f00d", "request", 1, b"secret")
 
 
@@ -64,6 +67,7 @@ def test_folders_of_launchers_that_are_long_gone_are_known(tmp_path: Path) -> No
     os.utime(tmp_path / "ropewalk-old", (0, 0))
     (tmp_path / "ropewalk-file").write_text("")
     assert folder.old_runs() == ["old"]
+    assert folder.remains(busy=["new"]) == {"old": [f"folder {tmp_path}/ropewalk-old"]}
     folder.remove_run("old")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ropewalk-file", "ropewalk-new"]
 
@@ -72,3 +76,23 @@ def test_the_kind_of_file_system_is_known(tmp_path: Path) -> None:
     shm = SharedFolder("/dev/shm/x")
     assert shm.kind() == "tmpfs" and shm.is_local()
     assert str(SharedFolder("~/x").path) == os.path.expanduser("~/x")
+
+
+def test_what_somebody_else_says_of_an_mpiexec_is_not_believed(tmp_path: Path) -> None:
+    """It names a process, which is killed when the run is cleaned up."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs").chmod(0o1777)
+    with subprocess.Popen(["sleep", "600"]) as victim:
+        try:
+            folder = tmp_path / "jobs" / "ropewalk-f00d" / "0123456789ab"
+            folder.mkdir(parents=True)
+            born = int(Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[19])
+            (folder / "mpiexec.json").write_text(json.dumps({"pid": victim.pid, "born": born, "ranks": 1}))
+            engine = MpiEngine({"folder": str(tmp_path / "jobs")})
+            assert engine.runs() == {"f00d": ["f00d.0123456789ab.0"]}
+            (folder / "mpiexec.json").chmod(0o666)
+            assert engine.runs() == {}
+            engine.cancel(["f00d.0123456789ab.0"])
+            assert victim.poll() is None
+        finally:
+            victim.kill()

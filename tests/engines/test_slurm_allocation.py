@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from ropewalk.engines.engine import JobSpec
@@ -15,7 +13,6 @@ from ropewalk.engines.slurm_allocation import (
     read_allocation,
     read_end,
     read_steps,
-    share_per_node,
 )
 from ropewalk.engines.slurm_script import SlurmOptions, step_flags
 
@@ -41,14 +38,6 @@ def test_each_node_has_what_is_of_it_in_the_allocation() -> None:
     assert [node.gpus for node in (read_allocation(_JOB, "h100") or found).nodes] == [0, 0, 0]
     assert not allocation(_JOB.replace("RUNNING", "TIMEOUT")).is_alive
     assert read_allocation("") is None
-
-
-def test_an_agent_hosts_as_many_processes_as_use_most_of_the_nodes() -> None:
-    nodes = allocation().nodes
-    assert share_per_node(nodes, Resources()) == 16, "32 processes on two nodes are more than 12 on three"
-    assert share_per_node(nodes, Resources(gpus=1)) == 2
-    assert share_per_node(nodes, Resources(cpus=17)) == 0
-    assert share_per_node([dataclasses.replace(nodes[0], cpus=5), nodes[2]], Resources()) == 4
 
 
 def test_agents_go_where_the_fewest_are_and_one_more_has_room() -> None:

@@ -267,12 +267,10 @@ def test_jobs_outlive_a_restart_of_the_controller(own: Callable[[int], SlurmClus
     id = start(engine, python("import time; print('up', flush=True); time.sleep(4); raise SystemExit(3)"), run)
     cluster.stop_controller()
     impatient = SlurmEngine({**cluster.options, "timeout_s": 0.5})
-    begun = time.monotonic()
     with pytest.raises(EngineError, match="slurmctld"):
         impatient.poll([id])
     with pytest.raises(EngineError, match="slurmctld"):
         impatient.submit(python("pass"), 1, run, "during")
-    assert time.monotonic() - begun < 10
     cluster.start_controller()
     assert engine.poll([id])[id].state is JobState.RUNNING, "a question is asked again while the controller starts"
     assert end_of(engine, id).exit_code == 3

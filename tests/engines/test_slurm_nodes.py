@@ -62,11 +62,11 @@ def test_gpus_of_another_type_do_not_count() -> None:
     ],
 )
 def test_the_scarcest_thing_decides_how_many_fit(each: Resources, fits: int) -> None:
-    assert node(16, 4000, 2).holds(each) == fits
+    assert node(16, 4000, 2).room.holds(each) == fits
 
 
 def test_memory_that_a_cluster_does_not_tell_is_no_limit() -> None:
-    assert node(16).holds(Resources(memory="100G")) == 16
+    assert node(16).room.holds(Resources(memory="100G")) == 16
 
 
 def test_one_large_node_among_many_does_not_decide_the_size_of_jobs() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import Resources, Room
 from ropewalk.engines.slurm import SlurmEngine
 from ropewalk.engines.slurm_steps import SlurmSteps, slurm_engine
 from ropewalk.errors import EngineError, SettingsError
@@ -157,7 +158,8 @@ def test_agents_run_on_the_nodes_of_the_allocation_and_spread(
 ) -> None:
     nodes = nodes_of(slurm, two)
     assert len(nodes) == 2
-    assert (engine.most_jobs(), engine.per_job(Resources()), engine.per_job(Resources(memory="1000Mi"))) == (2, 4, 2)
+    assert (engine.per_job(Resources()), engine.per_job(Resources(memory="1000Mi"))) == (4, 2)
+    assert engine.places().rooms == dict.fromkeys(nodes, Room(4, 0, 2000 << 20))
     assert set(engine.hosts()) == {slurm.nodes[name].ip for name in nodes}
     ids = [start(engine, python(FOREVER, resources=Resources(cpus=2)), 1, request)[0] for request in "abcd"]
     logs = [engine.logs(id).split()[2] for id in ids]
@@ -317,7 +319,7 @@ def test_a_run_whose_allocation_ends_ends_with_words(slurm: SlurmCluster, two: s
             try:
                 wait_for(lambda: (slurm.folder / "forever.out").read_text().count("at work") == 4)
                 slurm.run("scancel", two)
-                assert launcher.wait(40) != 0
+                assert launcher.wait(120) != 0
             finally:
                 launcher.kill()
     said = (slurm.folder / "forever.out").read_text()
@@ -336,11 +338,11 @@ def test_a_batch_script_runs_a_pool_on_its_nodes(slurm: SlurmCluster) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "squares.py").write_text(_POOL)
     (folder / "job").write_text(
-        f"#!/bin/bash\ncd {folder} && exec {sys.executable} -m ropewalk run squares.py --workers 6\n"
+        f"#!/bin/bash\ncd {folder} && exec {shlex.quote(sys.executable)} -m ropewalk run squares.py --workers 6\n"
     )
     flags = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=3", "--wait", f"--output={folder}/out"]
     argv = ["/usr/bin/sbatch", "--parsable", *flags, str(folder / "job")]
-    done = slurm.controller.run(argv, env=launcher_environment(slurm), check=False, timeout=60)
+    done = slurm.controller.run(argv, env=launcher_environment(slurm), check=False, timeout=200)
     said = (folder / "out").read_text()
     assert done.returncode == 0, said
     id = done.stdout.strip()
@@ -348,3 +350,69 @@ def test_a_batch_script_runs_a_pool_on_its_nodes(slurm: SlurmCluster) -> None:
     assert match, said
     assert (int(match[1]), len(match[2].split(", ")), match[3]) == (sum(n * n for n in range(60)), 2, id), said
     assert not steps(slurm)
+
+
+# --- an allocation with more CPUs on one node than on the other -------------------------------------------------------
+
+_CPUS = """
+import collections, os
+import ropewalk as rw
+
+def seen(number):
+    return os.getpid(), os.environ["SLURMD_NODENAME"], int(os.environ["SLURM_CPUS_PER_TASK"])
+
+if __name__ == "__main__":
+    with rw.Pool() as pool:
+        pool.wait_until_ready(30)
+        hosts = collections.Counter(worker.host for worker in pool.status().workers)
+        cpus = {node: num for _, node, num in pool.map(seen, range(200), chunksize=1)}
+    print(sorted(hosts.values()), sorted(cpus.values()))
+"""
+
+
+@pytest.fixture
+def uneven(slurm: SlurmCluster) -> Iterator[str]:
+    """Four CPUs on two nodes, as Slurm deals them out by default: three and one."""
+    id = salloc(slurm, "--nodes=2", "--ntasks=4")
+    yield id
+    slurm.run("scancel", id)
+
+
+def run_inside(cluster: SlurmCluster, allocation: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    script = cluster.folder / "cpus.py"
+    script.write_text(_CPUS)
+    environment = {**launcher_environment(cluster), "SLURM_JOB_ID": allocation}
+    command = [sys.executable, "-m", "ropewalk", "run", str(script), *argv]
+    return cluster.controller.run(command, env=environment, check=False, timeout=200)
+
+
+def test_each_node_gets_as_many_processes_as_it_has_cpus(slurm: SlurmCluster, uneven: str) -> None:
+    done = run_inside(slurm, uneven, "--workers", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1, 3] [1, 3]\n", "workers and CPUs of each node"
+    assert not steps(slurm)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--workers", "6"], "is too small for 6 processes of 1 CPU: it has room for 4."),
+        (["--workers", "4", "--cpus", "2"], "is too small for 4 processes of 2 CPUs: it has room for 1."),
+        (["--workers", "1", "--cpus", "4"], "can hold a process of 4 CPUs: it has at most 3 CPUs"),
+    ],
+)
+def test_more_than_the_allocation_has_is_refused_by_name(
+    slurm: SlurmCluster, uneven: str, options: list[str], words: str
+) -> None:
+    for dry in ([], ["--dry-run"]):
+        done = run_inside(slurm, uneven, *options, *dry)
+        assert done.returncode != 0
+        assert f"the allocation {uneven}" in done.stderr and words in done.stderr, done.stderr
+
+
+def test_a_dry_run_names_the_node_of_each_step(slurm: SlurmCluster, uneven: str) -> None:
+    done = run_inside(slurm, uneven, "--workers", "4", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    first, second = sorted(nodes_of(slurm, uneven))
+    assert f"# 2 jobs with room for 3 on {first}, 1 on {second}" in done.stdout
+    assert f"--nodelist={first} --nodes=1 --ntasks=1 --cpus-per-task=3" in done.stdout

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from tests.lab.slurm import SlurmCluster
 
 SCRIPT = """
@@ -29,7 +27,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.timeout(120)
 def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: SlurmCluster) -> None:
     folder = slurm.folder / "submitted"
     folder.mkdir()
@@ -41,12 +38,12 @@ def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: 
 
     def ropewalk(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "ropewalk", *words]
-        return slurm.controller.run(argv, env=environment, cwd=str(folder), check=False, timeout=60)
+        return slurm.controller.run(argv, env=environment, cwd=str(folder), check=False, timeout=200)
 
     submitted = ropewalk("submit", "train.py", "--engine", "slurm", "--workers", "4")
     run = submitted.stdout.strip()
     assert submitted.returncode == 0, submitted.stderr
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while "jobs" not in (said := ropewalk("logs", run).stdout):
         assert time.monotonic() < deadline, said
         time.sleep(0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.ssh import SshEngine
 from ropewalk.engines.ssh_command import Host, SshOptions, connection, remote_line
 from ropewalk.engines.ssh_failures import explain, no_forwarding, wrong_python
-from ropewalk.errors import SettingsError
+from ropewalk.errors import EngineError, SettingsError
 
 
 @pytest.mark.parametrize(
@@ -96,8 +97,13 @@ def test_the_far_line_starts_python_which_reads_a_program(shell: str) -> None:
 
 def test_rendering_shows_hosts_and_job_and_no_secret() -> None:
     engine = SshEngine({"hosts": "ann@n1,n2:2222"})
-    text = engine.render(JobSpec(["python", "-m", "x"], environment={"A": "b c"}, stdin=b"s3cret", door="/tmp/door"))
-    assert "-l ann" in text and "-p 2222" in text and "A='b c' python -m x" in text and "/tmp/door" in text
+    text = engine.render(JobSpec(["python", "-m", "x"], environment={"A": "b c"}, stdin=b"s3cret", door=True))
+    assert (
+        "-l ann" in text
+        and "-p 2222" in text
+        and "A='b c' python -m x" in text
+        and "a folder that the keeper makes" in text
+    )
     assert "s3cret" not in text
 
 
@@ -131,3 +137,15 @@ def test_pythons_that_do_not_fit_are_named_with_the_option_to_set() -> None:
     text = wrong_python(host, options, "3.9", "3.11")
     assert "/opt/py on n1 is Python 3.9" in text and "runs 3.11" in text and "Set `python`" in text
     assert "AllowStreamLocalForwarding yes" in no_forwarding(host, "")
+
+
+def test_a_configuration_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    """It may name a ProxyCommand, which runs here."""
+    file = tmp_path / "config"
+    options = {"hosts": ["n1"], "config_file": str(file)}
+    SshEngine(options).close()  # it may come later, and ssh says that it is missing
+    file.write_text("Host n1\n")
+    SshEngine(options).close()
+    file.chmod(0o666)
+    with pytest.raises(EngineError, match=r"config_file: .*/config is not used.*chmod go-w"):
+        SshEngine(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -57,10 +58,9 @@ def pretend_python(ssh_hosts: SshHosts) -> Callable[[str], str]:
     """Makes an interpreter that does something before it becomes the keeper; returns its path on the hosts."""
 
     def make(before: str) -> str:
-        path = ssh_hosts.folder / "pretend-python"
-        path.write_text(
-            f"#!{sys.executable}\nimport sys, time\n{before}\nexec(sys.argv[2], {{'__name__': '__main__'}})\n"
-        )
+        path, code = ssh_hosts.folder / "pretend-python", ssh_hosts.folder / "pretend-python.py"
+        code.write_text(f"import sys, time\n{before}\nexec(sys.argv[2], {{'__name__': '__main__'}})\n")
+        path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(code)])} "$@"\n')
         path.chmod(0o755)
         return str(path)
 
@@ -206,7 +206,7 @@ def test_a_server_that_forwards_no_sockets_is_an_error_at_the_first_door(
 ) -> None:
     machine = own_ssh_hosts.add(**setting)
     with engine_of({**own_ssh_hosts.options, "hosts": [machine.ip]}) as engine:
-        spec = JobSpec([sys.executable, "-c", "import time; time.sleep(600)"], door="/tmp/door.sock")
+        spec = JobSpec([sys.executable, "-c", "import time; time.sleep(600)"], door=True)
         id = engine.submit(spec, 1, new_run(), "a")[0]
         with pytest.raises(EngineError, match="AllowStreamLocalForwarding yes") as refused:
             engine.door(id)

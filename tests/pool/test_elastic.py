@@ -26,7 +26,7 @@ def test_a_pool_grows_while_work_waits_and_shrinks_when_it_is_done(tmp_path: Pat
         wait_until(lambda: pool.status().running == 4, "four workers are in tasks")
         assert num_workers(pool) == 4
         Path(gate).touch()
-        assert results.get(timeout=10) == [gate] * 6
+        assert results.get(timeout=120) == [gate] * 6
         wait_until(lambda: len(pool.status().workers) == 1, "the pool is small again")
         status = pool.status()
         assert status.num_deaths == 0

@@ -16,8 +16,6 @@ from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.results import Job
 
-pytestmark = pytest.mark.timeout(30)
-
 
 @meta(cpus=2, memory="1Gi")
 def double(number: int) -> int:

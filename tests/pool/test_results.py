@@ -437,7 +437,7 @@ def test_a_consumer_that_waits_is_woken_by_a_result_and_by_the_end(executor: Thr
     assert future.result() == "there"
     future = executor.submit(lambda: next(iterator, "end"))
     job.end(None)
-    assert future.result(10) == "end"
+    assert future.result(120) == "end"
 
 
 def test_before_the_first_result_only_a_few_are_under_way() -> None:
@@ -456,7 +456,7 @@ def test_the_window_counts_items_that_were_not_consumed(executor: ThreadPoolExec
     job.accept(1, 9, batch_of(*range(1, 10)), 0)
     waiting = wait_for_room(job, executor)  # all have arrived; none is consumed
     assert next(iterator) == 0
-    assert waiting.result(10)
+    assert waiting.result(120)
     assert send_all(job) == 1
 
 
@@ -472,7 +472,7 @@ def test_the_window_counts_bytes_that_wait_and_those_that_are_expected(executor:
     waiting = wait_for_room(job, executor)
     for _ in range(3):
         assert len(next(iterator)) == 10_000
-    assert waiting.result(10)
+    assert waiting.result(120)
     assert 2 <= send_all(job) <= 4
 
 
@@ -490,7 +490,7 @@ def test_lifting_the_window_reads_on_and_keeps_every_result(executor: ThreadPool
     send_all(job)
     waiting = wait_for_room(job, executor)
     job.lift_window()
-    assert waiting.result(10)
+    assert waiting.result(120)
     for _ in range(50):
         assert job.wait_for_room()
         job.sent(1)
@@ -506,7 +506,7 @@ def test_a_dropped_iterator_wants_no_more(executor: ThreadPoolExecutor) -> None:
     job.sent(1)
     waiting = wait_for_room(job, executor)
     del iterator
-    assert told == ["dropped"] and waiting.result(10) is False and job.dropped
+    assert told == ["dropped"] and waiting.result(120) is False and job.dropped
     job.lift_window()
     assert not job.wait_for_room()
 
@@ -566,6 +566,6 @@ def test_feeder_dispatcher_and_consumers_in_threads_of_their_own(ordered: bool, 
 
     futures = [executor.submit(call) for call in (feed, answer, *[consume] * (1 if ordered else 3))]
     for future in futures:
-        future.result(30)
+        future.result(120)
     assert most <= 17
     assert (consumed if ordered else sorted(consumed)) == list(range(total))

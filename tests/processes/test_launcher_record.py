@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -73,3 +74,35 @@ def test_a_state_folder_that_cannot_be_had_is_no_error(tmp_path: Path, monkeypat
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     LauncherRecord(RUN, "slurm").close()
+
+
+def test_a_record_that_another_user_could_have_written_is_none(folder: Path) -> None:
+    """It names engines that `doctor --leftovers` then asks."""
+    LauncherRecord(RUN, "slurm").forget()
+    assert recorded_engines() == {"slurm"}
+    (folder / f"{RUN}.json").chmod(0o666)
+    assert recorded_engines() == set() and launcher_of(RUN)[0] is Launcher.UNKNOWN
+    (folder / f"{RUN}.json").chmod(0o600)
+    folder.chmod(0o777)
+    assert recorded_engines() == set()
+    with contextlib.closing(LauncherRecord("f00d", "mpi")):
+        assert [path.name for path in folder.iterdir()] == [f"{RUN}.json"], "nor is one written there"
+
+
+def test_a_run_whose_name_is_a_path_touches_no_other_file(tmp_path: Path) -> None:
+    """Names of runs come from labels on a cluster, and `doctor --leftovers --remove` forgets such runs."""
+    (tmp_path / "precious.json").write_text("{}")
+    for name in ("../../precious", str(tmp_path / "precious"), "\ud800"):
+        forget_run(name)
+        assert launcher_of(name)[0] is Launcher.UNKNOWN
+    assert (tmp_path / "precious.json").exists()
+
+
+def test_folders_above_are_private_too_under_any_umask(tmp_path: Path) -> None:  # S12
+    before = os.umask(0)
+    try:
+        LauncherRecord(RUN, "slurm").close()
+    finally:
+        os.umask(before)
+    for made in ("ropewalk", "ropewalk/launchers"):
+        assert stat.S_IMODE((tmp_path / made).stat().st_mode) == 0o700

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ropewalk.escaping import escaped
 from ropewalk.processes.output import Console, LineAssembler, prefixed
 
 
@@ -67,9 +68,37 @@ def test_each_line_bears_the_name_and_no_control_character_acts() -> None:
         "[pool-1 3@n17] one\n"
         "[pool-1 3@n17] \n"
         "[pool-1 3@n17] two\\x1b[2Jthree\\x07\\rfour\n"
-        "[pool-1 3@n17] five\ttab \x1b[31mred\x1b[0m\\x1b]0;title\\x07\n"
+        "[pool-1 3@n17] five\ttab \x1b[31mred\x1b[0m\\x1b]0;title\\x07\x1b[0m\n"
     )
     assert prefixed("a", "x", colour=True).startswith("\x1b[")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("one\x85[pool-1 1@n17] two", r"one\x85[pool-1 1@n17] two"),  # NEL ends a line in many terminals
+        ("one\u2028[pool-1 1@n17] two\u2029three", r"one\u2028[pool-1 1@n17] two\u2029three"),
+        ("\x9b2Jgone\x9d0;title\x9c", r"\x9b2Jgone\x9d0;title\x9c"),  # CSI, OSC and ST in one byte
+        ("\u202e[71n@1 1-loop]\u2066", r"\u202e[71n@1 1-loop]\u2066"),
+        ("\x1b[8mhidden", "\x1b[8mhidden\x1b[0m"),
+        ("\x1b[31mred \x1b]8;;http://evil.example\x1b\\", "\x1b[31mred \\x1b]8;;http://evil.example\\x1b\\\x1b[0m"),
+    ],
+)
+def test_no_process_writes_a_line_in_the_name_of_another_or_colours_what_comes_after(
+    line: str, shown: str
+) -> None:  # S32
+    assert prefixed("pool-1 3@n17", f"{line}\n", colour=False) == f"[pool-1 3@n17] {shown}\n"
+    assert prefixed(line, "\n", colour=False) == f"[{escaped(line)}] \n"
+
+
+def test_a_terminal_that_does_not_know_a_character_shows_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole piece of output was lost, without a word."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    console = Console()
+    console.show("a", "caf\u00e9\nnext\n", False, lambda: None)
+    console.close()
+    assert written.getvalue() == b"[a] caf\\xe9\n[a] next\n"
 
 
 def test_the_console_prints_in_order_and_says_what_is_out(
@@ -94,5 +123,5 @@ def test_a_closed_stdout_does_not_stop_the_console(monkeypatch: pytest.MonkeyPat
     console = Console()
     shown = threading.Event()
     console.show("a", "text\n", False, shown.set)
-    assert shown.wait(5)
+    assert shown.wait(120)
     console.close()

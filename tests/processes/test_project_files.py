@@ -11,6 +11,7 @@ import pytest
 from ropewalk.errors import CodeRefused
 from ropewalk.processes import project_files
 from ropewalk.processes.project_files import Project, find_project, list_files
+from tests.other_users import MALLORY, needs_root
 
 
 def tree(root: Path, *files: str) -> Path:
@@ -66,6 +67,17 @@ def test_the_home_folder_is_nobodys_project_even_with_a_marker(tmp_path: Path, m
 @pytest.mark.parametrize("folder", ["/", "/tmp"])
 def test_folders_that_many_share_are_no_projects(folder: str) -> None:
     assert find_project(Path(folder) / "train.py", Path("/")) == Project(Path(folder), only_beside=True)
+
+
+@needs_root
+def test_a_marker_that_a_stranger_put_into_a_folder_above_is_none(tmp_path: Path) -> None:
+    """All that lies in the folder would be sent to every host, or be too large to be sent."""
+    tree(tmp_path, "shared/.git/", "shared/mine/train.py", "shared/theirs/train.py")
+    os.chown(tmp_path / "shared/.git", MALLORY, MALLORY)
+    mine, theirs = tmp_path / "shared/mine", tmp_path / "shared/theirs"
+    assert find_project(mine / "train.py", tmp_path) == Project(mine)
+    os.chown(theirs, MALLORY, MALLORY)  # what runs there is hers to decide
+    assert find_project(theirs / "train.py", tmp_path) == Project(tmp_path / "shared")
 
 
 # --- its files --------------------------------------------------------------------------------------------------------
@@ -133,3 +145,15 @@ def test_a_name_that_is_no_text_is_listed(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/\xff.py", "wb"):
         pass
     assert paths(tmp_path) == ["\udcff.py"]
+
+
+def test_a_pipe_in_the_place_of_an_ignore_file_is_not_waited_for(tmp_path: Path) -> None:
+    tree(tmp_path, "a.py", "deep/b.py")
+    os.mkfifo(tmp_path / ".gitignore")
+    (tmp_path / "deep/.gitignore").mkdir()
+    listing = list_files(Project(tmp_path))
+    assert [entry.path for entry in listing.entries] == ["a.py", "deep", "deep/.gitignore", "deep/b.py"]
+    assert [each for each in listing.left_out if each.startswith("the rules")] == [
+        "the rules in .gitignore (it is no file)",
+        "the rules in deep/.gitignore (it is no file)",
+    ]

@@ -110,9 +110,12 @@ class RecordingHosting(Hosting):
         self.starts: list[UnitName] = []
         self.told: list[tuple[UnitName, Any]] = []
         self.signals: list[tuple[UnitName, int]] = []
+        self.shown: list[tuple[UnitName, str]] = []
         self.problem: Exception | None = None
         """Raised by the next start."""
         self.pids: dict[UnitName, int] = {}
+        self.fingerprints: dict[UnitName, str] = {}
+        """Of certificates."""
 
     def start(self, launch: Launch) -> None:
         if self.problem:
@@ -135,11 +138,17 @@ class RecordingHosting(Hosting):
         self.signals.append((name, number))
         return True
 
+    def show(self, name: UnitName, host: str, text: str) -> None:
+        self.shown.append((name, text))
+
     def key_of(self, name: UnitName) -> str:
         return f"key of {self.host_id(name)}"
 
     def host_id(self, name: UnitName) -> str:
         return "threads" if self.shares_host else super().host_id(name)
+
+    def fingerprint_of(self, name: UnitName) -> str:
+        return self.fingerprints.get(name, "")
 
     def pid_of(self, name: UnitName) -> int:
         return self.pids.get(name, 0)

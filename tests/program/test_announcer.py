@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from ropewalk.calls.directory import Place
+from ropewalk.processes.messages import Retired, RetiredProcess
 from ropewalk.program.announcer import LAUNCHER, Announcer
 from ropewalk.program.directory import View
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Units
-from ropewalk.transport.credentials import TokenList
+from ropewalk.transport.tokens import TokenList
 from tests.program.recording import RecordingHosting, name_of, service, worker
+from tests.transport.test_credentials import knows
 
 STORE, ACTOR = name_of("store"), name_of("actor")
 
@@ -85,9 +87,39 @@ def test_a_token_lets_in_the_host_that_it_was_made_for_and_nobody_else(announcin
     announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
     token = announcing.told(ACTOR)[0].token
     at_store = TokenList(announcing.hosting.key_of(STORE))
-    assert at_store.check("actor.0#0", token)
-    assert not at_store.check("actor.1#0", token) and not at_store.check(LAUNCHER, token)
-    assert not TokenList(announcing.hosting.key_of(name_of("store", 0, 1))).check("actor.0#0", token)
+    assert knows(at_store, "actor.0#0", token)
+    assert not knows(at_store, "actor.1#0", token) and not knows(at_store, LAUNCHER, token)
+    assert not knows(TokenList(announcing.hosting.key_of(name_of("store", 0, 1))), "actor.0#0", token)
+
+
+def test_a_token_is_good_with_the_certificate_of_its_host_alone(announcing: Announcing) -> None:
+    announcing.hosting.fingerprints[ACTOR] = "a" * 64
+    for name in (STORE, ACTOR):
+        announcing.comes_up(name)
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    token = announcing.told(ACTOR)[0].token
+    at_store = TokenList(announcing.hosting.key_of(STORE))
+    assert knows(at_store, "actor.0#0", token, "a" * 64)
+    assert not knows(at_store, "actor.0#0", token, "b" * 64) and not knows(at_store, "actor.0#0", token)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_services_are_told_together_of_all_that_go_in_one_moment(announcing: Announcing, is_lost: bool) -> None:
+    """S4: a process of a lost host came back with its old token."""
+    second = name_of("actor", 1)
+    announcing.units.begin(second)
+    announcing.hosting.fingerprints[ACTOR] = "a" * 64
+    for name in (STORE, ACTOR, second):
+        announcing.comes_up(name)
+    for name in (ACTOR, second):
+        unit = announcing.units.find(name)
+        assert unit
+        announcing.units.end(unit)
+        announcing.announcer.host_gone(unit, is_lost=is_lost)
+    announcing.hosting.time.turn()
+    gone = [RetiredProcess("actor.0#0", "a" * 64, is_lost), RetiredProcess("actor.1#0", "", is_lost)]
+    assert [message for message in announcing.told(STORE) if isinstance(message, Retired)] == [Retired(gone)]
+    assert not any(isinstance(message, Retired) for message in announcing.told(ACTOR)), "nobody calls it"
 
 
 def test_the_launcher_hears_in_its_own_view_with_a_token_of_its_own(announcing: Announcing) -> None:
@@ -95,7 +127,7 @@ def test_the_launcher_hears_in_its_own_view_with_a_token_of_its_own(announcing: 
     announcing.announcer.subscribe("store", LAUNCHER, None)
     place = announcing.view.find("store", 0)
     assert place == Place("up", announcing.hosting.address(STORE), 1, place.token)
-    assert TokenList(announcing.hosting.key_of(STORE)).check(LAUNCHER, place.token)
+    assert knows(TokenList(announcing.hosting.key_of(STORE)), LAUNCHER, place.token)
     assert announcing.hosting.told == []
 
 
@@ -170,3 +202,27 @@ def test_ranks_of_another_generation_are_not_sent_there(announcing: Announcing) 
     announcing.announcer.host_up(unit)
     announcing.announcer.rendezvous(RendezvousAt("actor", 0, "", "127.0.0.1", 4712))
     assert announcing.told(new) == []
+
+
+def test_when_the_program_stops_a_death_that_was_healed_is_no_reason(announcing: Announcing) -> None:
+    # `rw.stop()` ended calls with "it was killed by SIGKILL after 3.9 s", though the service had come back long before.
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    announcing.comes_up(STORE)
+    announcing.dies(STORE)
+    assert announcing.told(ACTOR)[-1].cause == "it was killed"
+    again = name_of("store", 0, 1)
+    announcing.units.begin(again)
+    announcing.comes_up(again)
+    announcing.supervisor.stop(2, "it was asked to")
+    announcing.dies(again)
+    assert announcing.told(ACTOR)[-1] == Placed("store", 0, "stopped", "", 0, "", 1, "")
+
+
+def test_a_death_that_was_not_healed_is_the_reason_also_when_the_program_stops(announcing: Announcing) -> None:
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    announcing.comes_up(STORE)
+    announcing.dies(STORE)
+    announcing.units.begin(name_of("store", 0, 1))
+    announcing.supervisor.stop(2, "it was asked to")
+    announcing.dies(name_of("store", 0, 1))
+    assert announcing.told(ACTOR)[-1] == Placed("store", 0, "stopped", "", 0, "", 1, "it was killed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import stat
@@ -16,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import CheckpointCorrupt
-from ropewalk.program.checkpoints import CheckpointPace, load, save
+from ropewalk.errors import CheckpointCorrupt, FileNotTrusted
+from ropewalk.program.checkpoints import load, save
 from ropewalk.transport.serialization import dumps
+from tests.other_users import MALLORY, as_user, needs_root
 
 
 def put(folder: Path, state: Any, **facts: Any) -> Path:
@@ -139,9 +139,33 @@ def test_the_checkpoint_of_another_replica_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_others_may_write_to_is_never_unpickled(tmp_path: Path) -> None:
-    put(tmp_path, "state").chmod(0o620)
-    with pytest.raises(PermissionError, match="nobody else may write to"):
+    put(tmp_path, "state").chmod(0o602)
+    with pytest.raises(FileNotTrusted, match="must not let other users write"):
         load(tmp_path, "store", 0)
+
+
+@needs_root
+def test_a_file_that_another_user_planted_is_never_unpickled(everybodys: Path) -> None:  # S13
+    path = put(everybodys, "state")
+    as_user(MALLORY, lambda: (everybodys / "store.1.checkpoint").write_bytes(b"whatever"))
+    with pytest.raises(FileNotTrusted) as caught:
+        load(everybodys, "store", 1)
+    assert caught.value.owner == MALLORY
+    os.chown(path, MALLORY, MALLORY)
+    with pytest.raises(FileNotTrusted, match=f"belongs to user {MALLORY}"):
+        load(everybodys, "store", 0)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_folders_and_files_are_ours_alone_under_any_umask(tmp_path: Path, umask: int) -> None:  # S12
+    before = os.umask(umask)
+    try:
+        put(tmp_path / "above" / "states", "old")
+        path = put(tmp_path / "above" / "states", "new")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.with_suffix(".previous"), *path.parents[:2])]
+    assert modes == [0o600, 0o600, 0o700, 0o700]
 
 
 class Stubborn:
@@ -159,7 +183,7 @@ def test_a_state_that_cannot_be_rebuilt_names_the_file(tmp_path: Path) -> None:
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_steps", range(1, 7))
+@pytest.mark.parametrize("num_steps", range(1, 8))
 def test_a_writer_killed_before_any_step_leaves_a_whole_checkpoint(tmp_path: Path, num_steps: int) -> None:
     """Steps that open, rename or remove a file are announced by Python's audit events; it is killed at the n-th."""
     child = in_child(
@@ -175,7 +199,7 @@ def test_a_writer_killed_before_any_step_leaves_a_whole_checkpoint(tmp_path: Pat
     )
     child.communicate()
     assert child.returncode == -signal.SIGKILL
-    assert state_of(tmp_path) == ("new" if num_steps == 6 else "old")
+    assert state_of(tmp_path) == ("new" if num_steps == 7 else "old")
     put(tmp_path, "newest")
     assert state_of(tmp_path) == "newest"
     assert not (tmp_path / "store.0.writing").exists()
@@ -217,62 +241,3 @@ def test_a_full_disk_leaves_the_checkpoint_from_before_and_says_so(tmp_path: Pat
     assert "File too large" in output and "store/0 was not saved" in output
     assert sorted(os.listdir(tmp_path)) == ["store.0.checkpoint", "store.0.previous"]
     assert state_of(tmp_path) == "small"
-
-
-# --- the pace ---------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_due_while_no_call_comes() -> None:
-    pace = CheckpointPace(None, 0.0)
-    assert pace.next_due is None and not pace.is_due(1e9)
-    pace.called()
-    assert pace.next_due == 1.0 and not pace.is_due(0.9) and pace.is_due(1.0)
-    pace.begun(1.0)
-    assert pace.next_due is None
-    pace.ended(1.01)
-    assert pace.next_due is None and not pace.is_due(1e9)
-
-
-def test_a_call_while_a_checkpoint_is_written_asks_for_another_one() -> None:
-    pace = CheckpointPace(5.0, 0.0)
-    pace.called()
-    pace.begun(5.0)
-    pace.called()
-    assert pace.next_due is None
-    pace.ended(6.0)
-    assert pace.next_due == 10.0
-
-
-def test_what_could_not_be_written_is_tried_again() -> None:
-    pace = CheckpointPace(None, 0.0)
-    pace.called()
-    pace.begun(1.0)
-    pace.ended(1.5, written=False)
-    assert pace.next_due == 1.5 + 10.0
-
-
-@given(costs=st.lists(st.floats(0.0, 10.0), min_size=1, max_size=30))
-def test_by_default_saving_takes_a_twentieth_of_the_time_at_most(costs: list[float]) -> None:
-    pace, now, saving_s = CheckpointPace(None, 0.0), 0.0, 0.0
-    for cost in costs:
-        pace.called()
-        assert pace.next_due is not None and pace.next_due - now >= 1.0 - 1e-9
-        now = pace.next_due
-        pace.begun(now)
-        now += cost
-        saving_s += cost
-        pace.ended(now)
-    pace.called()
-    assert pace.next_due is not None and saving_s <= 0.05 * pace.next_due + 1e-9
-
-
-@pytest.mark.parametrize("wrong", [0, -1, math.nan, "5"])
-def test_an_interval_that_makes_no_sense_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="checkpoint_s must be a number of seconds above 0, or None, not"):
-        CheckpointPace(wrong, 0.0)
-
-
-def test_an_endless_interval_means_never() -> None:
-    pace = CheckpointPace(math.inf, 0.0)
-    pace.called()
-    assert pace.next_due is None and not pace.is_due(1e9)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
 import signal
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,9 @@ from ropewalk.program.directory import View
 from ropewalk.program.endings import GRACE_S
 from ropewalk.program.instructions import Outcome
 from ropewalk.program.messages import (
+    CallsHeldUp,
     CallStatus,
+    FindState,
     HostStatus,
     Locate,
     NodeCalls,
@@ -32,25 +34,32 @@ from ropewalk.program.messages import (
     Note,
     OfferRendezvous,
     Placed,
+    ReadState,
     RendezvousAt,
     SaveState,
+    SetStateAside,
     Sizes,
+    StateAnswer,
     StopProgram,
     StopUnit,
     UnitEnded,
     UnitName,
     UnitUp,
+    WaitsAre,
+    WaitsForStop,
 )
 from ropewalk.program.node import NodeSpec
+from ropewalk.program.nodes.service import Service
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.reporting import put_question, report, state_of
 from ropewalk.program.restart_rule import Restart
-from ropewalk.program.state_stores import StateArchive
+from ropewalk.program.state_archive import StateArchive
 from ropewalk.transport.passport import Passport
-from tests.program.recording import RecordingHosting, name_of, service, worker
-from tests.transport.ends import DEADLINE_S
+from ropewalk.transport.serialization import dumps
+from tests.program.recording import RecordingHosting, as_failure, name_of, service, worker
 
 STORE, ACTOR = name_of("store"), name_of("actor")
+SPINS = CallStatus("store.spin", 2.34, "a.py:7 in spin")
 NEVER_MORE = Restart(max_restarts=1000, backoff_s=0.0)
 
 
@@ -157,6 +166,43 @@ def test_when_the_last_worker_completes_services_are_ended_and_then_it_is_over()
     assert run.hosting.signals == [] and run.num_over == 1
 
 
+def test_what_waits_for_the_stop_does_not_keep_a_program_alive() -> None:
+    # A monitor, whose `run` looped on `rw.wait_for_stop`, kept a program alive after its workers had completed.
+    run = Run([worker("monitor"), worker("actor")])
+    monitor = name_of("monitor")
+    run.hosting.run(monitor)
+    run.hosting.run(ACTOR)
+    run.hosting.says(monitor, WaitsForStop(monitor))
+    run.hosting.says(name_of("monitor", 0, 5), WaitsForStop(name_of("monitor", 0, 5)))
+    assert run.outcome is Outcome.RUNNING and run.asked == []
+    run.hosting.returns(ACTOR)
+    assert run.outcome is Outcome.COMPLETED and run.asked == [monitor]
+
+
+class Learner:
+    def run(self) -> None: ...
+
+    def step(self) -> None: ...
+
+
+def test_a_program_that_goes_on_after_its_workers_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    learner = NodeSpec(name="learner", node=Service(Learner), unit="learner", gang="learner")
+    run = Run([learner, worker("actor", replicas=2)])
+    for name in (name_of("learner"), ACTOR, name_of("actor", 1)):
+        run.hosting.run(name)
+    run.hosting.returns(ACTOR)
+    run.time.advance(20)
+    assert caplog.messages == []
+    run.hosting.returns(name_of("actor", 1))
+    run.time.advance(9)
+    assert caplog.messages == []
+    run.time.advance(1)
+    (message,) = caplog.messages
+    assert "it waits until run() of learner returns" in message and "essential=False" in message
+    run.hosting.returns(name_of("learner"))
+    assert run.outcome is Outcome.COMPLETED
+
+
 def test_the_first_failure_is_the_error_with_its_own_exception_and_last_output() -> None:
     run = Run([service("store"), worker("actor"), worker("other")])
     for name in (STORE, ACTOR, name_of("other")):
@@ -170,6 +216,67 @@ def test_the_first_failure_is_the_error_with_its_own_exception_and_last_output()
     assert (error.node, error.replica, error.reason) == ("actor", 0, "raised ValueError: broken")
     assert str(error).startswith("program 'demo' failed: node actor raised ValueError: broken. It is not started again")
     assert repr(error.__cause__) == "ValueError('broken')"
+
+
+def test_a_failure_is_either_raised_or_printed() -> None:
+    # One TypeError was printed by its node, by the exception that the launcher raised, and again as that one's cause.
+    run = Run([worker("actor", restart=Restart(max_restarts=3)), worker("other")])
+    run.hosting.run(ACTOR)
+    run.hosting.run(name_of("other"))
+    run.hosting.raises(ACTOR, ValueError("broken"))
+    ((name, text),) = run.hosting.shown
+    assert name == ACTOR and "in as_failure\n    raise error\nValueError: broken\n" in text
+    run.time.advance(1)
+    run.hosting.run(name_of("actor", 0, 1))
+    run.hosting.raises(name_of("actor", 0, 1), ValueError("broken"))
+    assert run.hosting.shown[1:] == [
+        (name_of("actor", 0, 1), "actor.0 raised ValueError: broken again, with the same traceback\n")
+    ]
+    run.hosting.raises(name_of("other"), RuntimeError("fatal"))
+    assert run.outcome is Outcome.FAILED and len(run.hosting.shown) == 2
+    error = run.conductor.error
+    assert error and "in as_failure" in str(error.__cause__ and error.__cause__.__cause__)
+
+
+def test_tracebacks_stand_in_the_logs(tmp_path: Path) -> None:
+    run = Run([worker("actor")])
+    run.hosting.log_file = lambda unit, replica: tmp_path / f"{unit}.{replica}"  # type: ignore[method-assign]
+    (tmp_path / "actor.0").write_text("before\n")
+    run.hosting.run(ACTOR)
+    run.hosting.raises(ACTOR, ValueError("broken"))
+    lines = (tmp_path / "actor.0").read_text().splitlines()
+    assert lines[0] == "before" and lines[-1] == "ValueError: broken"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            NodeCalls(STORE, "store", 1, 0, [CallStatus("store.go", 0.1), SPINS], "", True),
+            "it has been in store.spin() for 2.3 s, at a.py:7 in spin",
+        ),
+        (
+            NodeCalls(STORE, "store", 1, 0, [], "a.py:9 in run", True),
+            "its own work goes on, at a.py:9 in run; let it look at rw.stopping(), or wait with rw.wait_for_stop()",
+        ),
+        (NodeCalls(STORE, "store", 1, 0, [SPINS], "", False), "it does not answer"),
+        (None, "it does not answer"),
+    ],
+)
+def test_a_stop_says_in_a_sentence_what_did_not_end_and_why(
+    caplog: pytest.LogCaptureFixture, answer: NodeCalls | None, words: str
+) -> None:
+    # A service that spun took the whole grace, and was killed without a word.
+    run = Run([service("store")])
+    run.hosting.run(STORE)
+    run.conductor.stop("it was asked to", 2.0)
+    run.time.advance(1.9)
+    if answer:
+        run.hosting.says(STORE, HostStatus(0, [answer]))
+    assert caplog.messages == []
+    run.time.advance(0.1)
+    text = f"store.0 has not ended 2 s after it was asked to: {words}; its process is ended"
+    assert caplog.messages == [f"program 'demo': {text}"] and run.conductor.events[-1].endswith(text)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +485,7 @@ def test_threads_that_do_not_end_are_left_alone_and_told_of() -> None:
     run = Run(store_and_actor(), threads=True)
     run.stop(1.0)
     run.time.advance(1)
-    words = "actor.0 did not end when it was asked to, and a thread cannot be killed; it is left alone"
+    words = "actor.0 has not ended 1 s after it was asked to: it was still starting; a thread cannot be killed"
     assert words in run.conductor.events[0]
     run.time.advance(1)
     assert run.num_over == 1
@@ -408,15 +515,19 @@ def test_states_are_kept_here_for_units_that_may_be_elsewhere(tmp_path: Path) ->
     run = Run(store_and_actor(), passport=Passport("launcher"))
     assert not run.hosting.message(STORE).checkpoints
     run.conductor.states.close()
-    answered = threading.Event()
-    run.conductor.states = StateArchive(tmp_path, lambda *_: answered.set())
+    answers: list[StateAnswer] = []
+    run.conductor.states = StateArchive(tmp_path, lambda _name, answer, _parts: answers.append(answer))
     run.hosting.run(STORE)
-    run.conductor.heard(STORE, SaveState(1, name_of("store", 0, 7), "store", {}), [b"of another generation"])
-    run.conductor.heard(STORE, SaveState(2, STORE, "store", {}), [b"pickle"])
-    assert answered.wait(DEADLINE_S)
+    written = io.BytesIO()
+    checkpoints.write(written, checkpoints.Header("store", 0, {}), dumps("state"))
+    run.conductor.heard(STORE, SaveState(1, STORE, "store", "begin"))
+    run.conductor.heard(STORE, SaveState(2, name_of("store", 0, 7), "store", "begin"))  # of another generation
+    run.conductor.heard(STORE, SaveState(3, STORE, "store", "go on"), [written.getvalue()])
+    run.conductor.heard(STORE, SaveState(4, STORE, "store", "keep"))
     run.conductor.states.close()
-    saved = checkpoints.find(tmp_path, "store", 0)
-    assert saved and saved.parts == [b"pickle"]
+    assert [(answer.number, answer.failure) for answer in answers] == [(1, None), (3, None), (4, None)]
+    saved = checkpoints.load(tmp_path, "store", 0)
+    assert saved and saved.state == "state"
     assert not list(tmp_path.glob("*.previous"))
 
 
@@ -553,3 +664,44 @@ def test_whatever_hosts_do_the_program_ends_once_with_nothing_left(data: st.Data
         run.hosting.exits(name, -9)
     run.time.advance(100)
     assert run.num_over == 1 and not run.conductor.units
+
+
+# --- who says what ---
+
+
+def forged_by_actor() -> dict[str, Any]:
+    """What the process of an actor might say in the name of a store."""
+    return {
+        "where the store is": UnitUp(STORE, "unix:/mine"),
+        "that the store is served by it": NodeReady(ACTOR, "store", 1),
+        "that the store is ready": NodeReady(STORE, "store", 1),
+        "that the store has failed": UnitEnded(STORE, "store", as_failure(ValueError("forged"))),
+        "that the store waits for the end": WaitsForStop(STORE),
+        "a state for the store": SaveState(1, ACTOR, "store", "begin"),
+        "a state in the name of the store": SaveState(1, STORE, "store", "begin"),
+        "for the state of the store": FindState(1, STORE, "store"),
+        "for a piece of it": ReadState(1, ACTOR, "store", checkpoints.Kept("", 1, True), 0, 1),
+        "that it is damaged": SetStateAside(1, ACTOR, "store", checkpoints.Kept("", 1, True)),
+        "that calls of the store wait": CallsHeldUp(STORE),
+        "which calls of the store wait": WaitsAre(1, STORE, []),
+        "what the store does": HostStatus(1, [NodeCalls(STORE, "store", 7, 7, [])]),
+        "where ranks of another unit meet": OfferRendezvous(RendezvousAt("store", 0, "", "10.0.0.1", 1)),
+        "where its ranks meet, though it is not the first": OfferRendezvous(
+            RendezvousAt("actor", 9, "", "10.0.0.1", 1)
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", forged_by_actor())
+def test_the_process_of_a_unit_says_nothing_in_the_name_of_another_one(what: str) -> None:
+    """An actor could say that the learner is with it, or have its own pickle loaded as the learner's state."""
+    run = Run(store_and_actor())
+    saved: list[Any] = []
+    run.conductor.states.hear = lambda order, parts: saved.append(order)  # type: ignore[method-assign]
+    run.hosting.up(STORE)
+    told = list(run.hosting.told)
+    run.hosting.says(ACTOR, forged_by_actor()[what])
+    assert any("actor.0 said" in text and "it was not acted on" in text for text in run.conductor.events)
+    assert run.hosting.told == told and saved == [] and run.conductor.calls == {}
+    unit = run.conductor.units.find(STORE)
+    assert unit and unit.address == run.hosting.address(STORE) and unit.missing == {"store"} and unit.ending is None

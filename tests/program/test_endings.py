@@ -9,7 +9,7 @@ import pytest
 
 from ropewalk.program.endings import GRACE_S, Endings
 from ropewalk.program.instructions import End
-from ropewalk.program.messages import StopUnit, UnitName
+from ropewalk.program.messages import AskStatus, StopUnit, UnitName
 from ropewalk.program.units import Unit, Units
 from tests.program.recording import RecordingHosting, name_of, service, worker
 
@@ -23,7 +23,10 @@ class Ending:
         self.units = Units([service("store"), worker("actor")])
         self.abandoned: list[tuple[UnitName, str]] = []
         self.hosting = RecordingHosting(shares_host=threads)
-        self.endings = Endings(self.units, self._abandoned)
+        self.overdue: list[tuple[UnitName, float]] = []
+        self.endings = Endings(
+            self.units, lambda unit, grace_s: self.overdue.append((unit.name, grace_s)), self._abandoned
+        )
         self.endings.begin(self.hosting)
         self.time = self.hosting.time
         for name in (STORE, ACTOR):
@@ -162,3 +165,20 @@ def test_a_unit_that_ended_is_signalled_no_more_though_its_number_is_used_again(
     ending.units.begin(name_of("actor", 0, 1))
     ending.time.advance(100)
     assert signals == []
+
+
+def test_what_does_not_end_is_asked_what_it_is_doing_before_it_is_terminated(ending: Ending) -> None:
+    ending.end(ACTOR)
+    ending.time.advance(GRACE_S - 0.1)
+    assert [name for name, message in ending.hosting.told if isinstance(message, AskStatus)] == [ACTOR]
+    assert ending.overdue == []
+    ending.time.advance(0.1)
+    assert ending.overdue == [(ACTOR, GRACE_S)] and ending.hosting.signals == [(ACTOR, signal.SIGTERM)]
+
+
+def test_what_ends_in_time_is_asked_nothing(ending: Ending) -> None:
+    ending.end(ACTOR, of_program=False)
+    ending.time.advance(1)
+    ending.dies(ACTOR)
+    ending.time.advance(GRACE_S)
+    assert ending.hosting.heard(AskStatus) == [] and ending.overdue == []

@@ -105,6 +105,17 @@ def test_a_handle_travels_by_its_name_and_knows_its_methods(handle: Handle[Store
         assert twin == handle.all and list(twin.methods or ()) == ["push"]
 
 
+def test_a_handle_says_what_becomes_of_calls_that_are_lost_wherever_it_goes(handle: Handle[Store]) -> None:
+    retrying = handle.client(on_lost="retry")
+    assert retrying != handle and len({retrying, handle}) == 2
+    for same in (retrying.all.any, retrying[1].any, pickle.loads(pickle.dumps(retrying)), copy.deepcopy(retrying)):
+        assert same == retrying and same.on_lost == "retry"
+    assert handle.on_lost == retrying.client().on_lost == "raise"
+    assert repr(retrying) == "Handle('store', on_lost='retry')"
+    with pytest.raises(ValueError, match="'raise' or 'retry', not 'repeat'"):
+        handle.client(on_lost="repeat")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "use", [lambda h: h.push(1), lambda h: h.push.future(1), lambda h: h(1), lambda h: list(h), lambda h: len(h)]
 )

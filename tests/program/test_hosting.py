@@ -18,6 +18,7 @@ from ropewalk.program.hosting import Hosting, Launch, ProcessHosting, ThreadHost
 from ropewalk.program.messages import NodeReady, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName, UnitUp
 from ropewalk.program.node import Node
 from ropewalk.program.nodes.worker import Worker
+from ropewalk.program.packing import Bundle
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Received
@@ -56,7 +57,7 @@ class Told:
 def launch_of(hosting: Hosting, name: UnitName, *nodes: Node[Any], **environment: str) -> Launch:
     facts = [NodeStart(name.unit, 1, 0, None, 0) for _ in nodes]
     start = StartUnit(name, "run-1", "demo", hosting.host_id(name), hosting.key_of(name), "", b"", [], facts)
-    return Launch(start, [b"part"], list(nodes), Resources(cpus=2), environment)
+    return Launch(start, [Bundle([b"part"])], list(nodes), Resources(cpus=2), environment)
 
 
 # Processes
@@ -149,7 +150,7 @@ def test_a_process_is_asked_for_and_told_what_to_run_when_it_is_there(
     link: Any = PretendLink()
     processes.on_link("actor.0#1", link)
     assert link.sent == [(launch.start, [b"part"])]
-    processes.on_message("actor.0#1", Received("words", [], []))
+    processes.on_message("actor.0#1", Received("words", []))
     assert told.said.get_nowait() == (ACTOR, "words")
     processes.tell(ACTOR, StopUnit(ACTOR, "over", 1.0))
     assert link.sent[1][0] == StopUnit(ACTOR, "over", 1.0) and session.signals == []
@@ -159,9 +160,9 @@ def test_a_unit_that_has_ended_well_takes_leave_of_the_session_and_one_that_fail
     processes: ProcessHosting, session: PretendSession
 ) -> None:
     processes.start(launch_of(processes, ACTOR))
-    processes.on_message("actor.0#1", Received(UnitEnded(ACTOR, "actor", failure_of(OSError(), __name__)), [], []))
+    processes.on_message("actor.0#1", Received(UnitEnded(ACTOR, "actor", failure_of(OSError(), __name__)), []))
     assert session.leaving == []
-    processes.on_message("actor.0#1", Received(UnitEnded(ACTOR, "", None), [], []))
+    processes.on_message("actor.0#1", Received(UnitEnded(ACTOR, "", None), []))
     assert session.leaving == ["actor.0#1"]
 
 

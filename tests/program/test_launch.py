@@ -38,4 +38,4 @@ def test_the_mode_may_come_from_the_settings(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_same_program_can_be_launched_twice_at_once() -> None:
     program = program_of_one()
     with rw.launch(program, mode="threads") as first, rw.launch(program, mode="threads") as second:
-        assert first.wait(20) and second.wait(20)
+        assert first.wait(120) and second.wait(120)

@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
+from ropewalk.processes.messages import RetiredProcess
 from ropewalk.program import messages
+from ropewalk.program.checkpoints import Kept
 from ropewalk.program.messages import PROGRAM, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName
+from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import Failure
 
 NAME = UnitName("host", 2, 1)
@@ -25,7 +29,16 @@ VALUES: dict[str, Any] = {
     "Failure | None": Failure("builtins.ValueError", "broken", "...", b"pickle", [b"buffer"]),
     "list[NodeStart]": [NodeStart("table", 2, 1, None, 3)],
     "list[tuple[str, int]]": [("Model", 1)],
+    "dict[int, BlobRef]": {1: BlobRef("ab12", (3, 4096))},
     "RendezvousAt": messages.RendezvousAt("rank", 0, "", "::1", 4711),
+    "Kept": Kept("/run/store.0.checkpoint", 1 << 40, True),
+    "list[Kept]": [Kept("/run/store.0.checkpoint", 7, False)],
+    "Literal['begin', 'go on', 'keep', 'drop']": "go on",
+    "list[str]": ["a.step", "b.push"],
+    "list[RetiredProcess]": [RetiredProcess("actor.1#0", "ab12", is_cut=True)],
+    "list[LaneWaits]": [
+        LaneWaits(1, 2, [RunningCall(3, "a.step", [(0, 1)], "unix:/b", 4)], [WaitingCall(5, "a.pull", (6, 7), 0.5)])
+    ],
     "list[NodeCalls]": [messages.NodeCalls(NAME, "table", 1, 2, [messages.CallStatus("table.get", 0.5)])],
 }
 TAGGED = [
@@ -48,7 +61,7 @@ def test_every_message_arrives_as_it_was_sent(kind: type[Any]) -> None:
 
 
 def test_every_message_has_a_tag_of_its_own() -> None:
-    assert len(TAGGED) == 17 == len({kind.__struct_config__.tag for kind in TAGGED})
+    assert len(TAGGED) == 25 == len({kind.__struct_config__.tag for kind in TAGGED})
 
 
 def test_names_of_starts_are_keys() -> None:

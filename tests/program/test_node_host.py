@@ -17,9 +17,10 @@ import pytest
 
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
-from ropewalk.calls.markers import methods_of
+from ropewalk.calls.markers import concurrent, methods_of
 from ropewalk.errors import ProgramStopped, TransportError
-from ropewalk.program import node_context, node_host
+from ropewalk.processes.messages import Retired, RetiredProcess
+from ropewalk.program import checkpoints, node_context, node_host
 from ropewalk.program.directory import View
 from ropewalk.program.handle import Handle, Vertex
 from ropewalk.program.messages import (
@@ -39,6 +40,7 @@ from ropewalk.program.messages import (
     UnitEnded,
     UnitName,
     UnitUp,
+    WaitsForStop,
 )
 from ropewalk.program.node import Node
 from ropewalk.program.node_context import NodeContext, current_node
@@ -46,9 +48,11 @@ from ropewalk.program.node_host import NodeHost
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
 from ropewalk.program.running_unit import RunningUnit
-from ropewalk.transport.credentials import create_run_folder, token_of
+from ropewalk.transport.credentials import create_run_folder
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.tokens import token_of
+from tests.calls.ends import until
 from tests.program.recording import name_of
 from tests.transport.ends import DEADLINE_S
 
@@ -121,6 +125,10 @@ class Launcher:
         self.threads[-1].start()
         return unit
 
+    def unit(self, name: str) -> Any:
+        """The unit that runs under a name."""
+        return self.host._units[name_of(name)]
+
     def _hear(self, message: Any, parts: Sequence[Part] = ()) -> None:
         self.said.put(message)
 
@@ -130,9 +138,9 @@ class Launcher:
         assert isinstance(message, kind), message
         return message
 
-    def comes_up(self) -> tuple[UnitUp, NodeReady]:
-        """A unit is up, and its node ready."""
-        return self.next(UnitUp), self.next(NodeReady)
+    def comes_up(self, num_nodes: int = 1) -> tuple[UnitUp, NodeReady]:
+        """A unit is up, and its nodes are ready."""
+        return self.next(UnitUp), [self.next(NodeReady) for _ in range(num_nodes)][-1]
 
     def tell(self, message: Any) -> None:
         self.host.loop.call_soon(lambda: self.host.hear(message))
@@ -141,7 +149,9 @@ class Launcher:
         self.tell(StopUnit(name, "over", grace_s))
 
     @contextlib.contextmanager
-    def client(self, up: UnitUp, ready: NodeReady, token: str = "", process_id: str = "test") -> Generator[Any]:
+    def client(
+        self, up: UnitUp, ready: NodeReady, token: str = "", process_id: str = "test", kind: type[Any] = Counter
+    ) -> Generator[Any]:
         """A client of a node of this host, as in another process."""
         view = View(lambda _name: None, lambda: None)
         token = token or token_of(KEY, process_id)
@@ -151,7 +161,7 @@ class Launcher:
         loop.start("test-client")
         caller = Caller(loop, view, RUN, process_id)
         try:
-            yield Client(caller, ready.node, "any", methods_of(Counter))
+            yield Client(caller, ready.node, "any", methods_of(kind))
         finally:
             caller.close()
             loop.stop()
@@ -205,6 +215,34 @@ def test_nobody_calls_a_service_without_a_token_of_its_own(launcher: Launcher) -
     launcher.next(UnitEnded)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_process_that_is_gone_is_not_let_in_again_and_one_that_is_lost_is_hung_up_on(
+    launcher: Launcher, is_cut: bool
+) -> None:
+    """S4: what is gone may have calls under way, which are still heard; what was lost with its host says nothing."""
+    launcher.start(name_of("store"), store=Service(Counter))
+    up, ready = launcher.comes_up()
+    with (
+        launcher.client(up, ready, process_id="gone") as store,
+        launcher.client(up, ready, process_id="other") as other,
+    ):
+        assert [store.add(1), other.add(1)] == [1, 2]
+        caller = vars(store)["_caller"]
+        first = caller.known(up.address)
+        launcher.tell(Retired([RetiredProcess("gone", "", is_cut)]))
+        assert other.add(1) == 3
+        if is_cut:
+            until(lambda: bool(first.closed))
+        else:
+            assert store.add(1) == 4
+            first.close("it is gone")
+        with pytest.raises(TransportError, match="retired"):
+            caller.converse("store", caller.directory.find("store", 0))
+        assert other.add(0) > 0
+    launcher.stop(name_of("store"))
+    launcher.next(UnitEnded)
+
+
 def test_a_worker_is_ready_before_it_works_and_the_unit_ends_with_it(launcher: Launcher) -> None:
     go = threading.Event()
     launcher.start(name_of("actor"), actor=Worker(lambda: go.wait(DEADLINE_S)))
@@ -227,7 +265,26 @@ def test_a_node_that_raises_ends_its_unit_with_its_failure(
     launcher.comes_up()
     ended = launcher.next(UnitEnded)
     assert ended.node == "actor" and ended.failure.type_name.endswith(type(error).__qualname__)
-    assert "in work" in ended.failure.traceback and type(error).__name__ in capfd.readouterr().err
+    assert "in work" in ended.failure.traceback and "/node_host.py" not in ended.failure.traceback
+    assert capfd.readouterr().err == "", "the launcher raises it, or prints it"
+
+
+def test_of_several_failures_in_a_unit_those_that_do_not_travel_are_printed(
+    launcher: Launcher, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work(context: NodeContext) -> None:
+        context.wait_for_stop(DEADLINE_S)
+        raise ValueError("after the other one")
+
+    def break_down() -> None:
+        raise ZeroDivisionError("first")
+
+    launcher.start(name_of("both"), actor=Context(work), other=Worker(break_down))
+    launcher.comes_up(2)
+    ended = launcher.next(UnitEnded)
+    assert ended.node == "other" and "first" in ended.failure.traceback
+    text = capfd.readouterr().err
+    assert text.endswith("ValueError: after the other one\n") and "first" not in text
 
 
 @pytest.mark.parametrize("code", [None, 0])
@@ -250,6 +307,78 @@ def test_what_a_node_raises_because_it_is_ended_is_no_failure(launcher: Launcher
     launcher.comes_up()
     launcher.stop(name_of("actor"))
     assert launcher.next(UnitEnded).failure is None
+
+
+class Monitor:
+    def run(self) -> None:
+        while not node_context.wait_for_stop(0.001):
+            pass
+
+    def get(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("node", "waits"),
+    [
+        (Service(Monitor), True),
+        (Worker(lambda: node_context.wait_for_stop()), True),
+        (Worker(lambda: [node_context.wait_for_stop(0.001), node_context.wait_for_stop(0.001)]), False),
+        (Service(Counter), False),
+    ],
+    ids=["monitor", "worker", "pauses", "service"],
+)
+def test_a_node_with_an_end_of_its_own_tells_once_that_it_waits_for_the_stop_instead(
+    launcher: Launcher, node: Node[Any], waits: bool
+) -> None:
+    launcher.start(name_of("node"), node=node)
+    launcher.comes_up()
+    if waits:
+        assert launcher.next(WaitsForStop) == WaitsForStop(name_of("node"))
+    launcher.stop(name_of("node"))
+    assert launcher.next(UnitEnded).failure is None
+
+
+def test_a_monitor_ends_with_the_worker_that_shares_its_process(launcher: Launcher) -> None:
+    go = threading.Event()
+    launcher.start(name_of("both"), monitor=Service(Monitor), actor=Worker(lambda: go.wait(DEADLINE_S)))
+    launcher.comes_up(2)
+    go.set()
+    assert launcher.next(UnitEnded).failure is None
+
+
+class Stuck(Counter):
+    """Waits in a way of its own, which nobody can end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        STUCK.append(self)
+
+    def add(self, number: int) -> int:
+        self.gate.wait(DEADLINE_S)
+        return number
+
+
+STUCK: list[Stuck] = []
+
+
+def test_a_method_that_outlives_its_caller_is_told_of_once(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_host, "_OUTLIVES_S", 0.05)
+    launcher.start(name_of("stuck"), stuck=Service(Stuck))
+    with launcher.client(*launcher.comes_up()) as client:
+        future = client.add.future(1)
+        until(lambda: launcher.unit("stuck").nodes[0].served.running)
+        future.cancel()
+        note = launcher.next(Note)
+        assert note.text.startswith(
+            "stuck.add() still runs 0.05 s after its caller gave it up, and keeps its turn from"
+        )
+        assert "rw.wait_for(" in note.text and caplog.messages == [note.text]
+    STUCK.pop().gate.set()
+    launcher.stop(name_of("stuck"))
+    launcher.next(UnitEnded)
 
 
 def test_a_unit_that_was_told_to_stop_before_it_was_there_stops_when_it_comes(launcher: Launcher) -> None:
@@ -487,6 +616,84 @@ def test_a_service_that_ends_is_started_again_with_its_state(launcher: Launcher)
             assert store.add(5) == total
         launcher.stop(name)
         launcher.next(UnitEnded)
+
+
+class Steps(Counter):
+    """Two numbers that are equal between its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.b = 0
+        self.saved: list[tuple[int, int, bool]] = []
+        self.in_call = False
+
+    def run(self) -> None:
+        while not node_context.stopping():
+            self.a += 1
+            for _ in range(100):
+                pass
+            self.b += 1
+            self.say()
+
+    def say(self) -> None:
+        node_context.checkpoint_here()
+
+    def add(self, number: int) -> int:
+        self.in_call = True
+        value = super().add(number)
+        self.in_call = False
+        return value
+
+    def state_dict(self) -> dict[str, int]:
+        self.saved.append((self.a, self.b, self.in_call))
+        return {"value": self.value, "a": self.a}
+
+    @concurrent(1)
+    def all_saved(self) -> list[tuple[int, int, bool]]:
+        return self.saved
+
+
+class StepsInSilence(Steps):
+    def say(self) -> None: ...
+
+
+def test_a_service_with_work_of_its_own_is_saved_where_it_says_whether_it_is_called_or_not(launcher: Launcher) -> None:
+    # 31 of 31 checkpoints were taken in the middle of a step, and none while nobody called.
+    launcher.start(name_of("steps"), checkpoint_s=0.01, steps=Service(Steps))
+    with launcher.client(*launcher.comes_up(), kind=Steps) as client:
+        num_saved = len(client.all_saved())
+        until(lambda: len(client.all_saved()) > num_saved + 3)  # no call that would count: it takes no turn
+        for _ in range(200):
+            client.add(1)
+        saved = client.all_saved()
+        assert [step for step in saved if step[0] != step[1] or step[2]] == []
+    launcher.stop(name_of("steps"))
+    launcher.next(UnitEnded)
+    kept = checkpoints.load(launcher.folder / "states", "steps", 0)
+    assert kept and kept.state["value"] == 200 and kept.state["a"] >= saved[-1][0]
+
+
+def test_where_a_state_may_be_saved_is_asked_for_if_nobody_says_it(
+    launcher: Launcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher.start(name_of("steps"), checkpoint_s=0.01, steps=Service(StepsInSilence))
+    with launcher.client(*launcher.comes_up(), kind=Steps) as client:
+        note = launcher.next(Note)
+        assert "Call rw.checkpoint_here() in run()" in note.text and caplog.messages == [note.text]
+        assert client.all_saved() == []
+    launcher.stop(name_of("steps"))
+    launcher.next(UnitEnded)
+    assert checkpoints.load(launcher.folder / "states", "steps", 0), "it is saved when run() has ended"
+
+
+def test_only_a_service_with_a_state_can_be_saved(launcher: Launcher) -> None:
+    def ask() -> None:
+        with pytest.raises(RuntimeError, match="worker is a worker, and only services have a state that is saved"):
+            node_context.checkpoint_here()
+
+    launcher.start(name_of("worker"), worker=Worker(ask))
+    launcher.comes_up()
+    assert launcher.next(UnitEnded).failure is None
 
 
 def test_a_state_is_saved_while_the_service_works(launcher: Launcher) -> None:

@@ -178,3 +178,56 @@ def test_a_program_whose_session_is_closed_just_as_it_begins_ends_too(monkeypatc
     running.stop()
     with pytest.raises(rw.ProgramStopped, match="has ended"):
         running.client("store")
+
+
+class Monitor:
+    """Looks on until the program stops."""
+
+    def run(self) -> None:
+        while not rw.wait_for_stop(0.01):
+            pass
+
+    def get(self) -> None: ...
+
+
+def test_a_program_ends_when_its_workers_have_though_a_monitor_looks_on() -> None:
+    running = launched(monitor=rw.Service(Monitor), store=rw.Service(Store), actor=rw.Worker(abs, 1))
+    assert running.wait(DEADLINE_S)
+    assert running.status().state == "completed"
+
+
+class Caller:
+    """Calls another service from inside its own method."""
+
+    def __init__(self, other: Any, meeting: threading.Barrier) -> None:
+        self.other = other
+        self.meeting = meeting
+
+    def cross(self) -> str:
+        self.meeting.wait(DEADLINE_S)
+        return self.other.answer()
+
+    def answer(self) -> str:
+        return "answered"
+
+    def back_and_forth(self, times: int) -> int:
+        return 0 if not times else 1 + self.other.back_and_forth(times - 1)
+
+
+def test_calls_that_wait_for_each_other_are_ended_with_a_drawing_and_one_goes_on() -> None:
+    # w1 called a, which called b; w2 called b, which called a: both waited for ever, in silence.
+    program, meeting = rw.Program("crosswise"), threading.Barrier(2)
+    left, right = program.declare("left"), program.declare("right")
+    program.add(rw.Service(Caller, right, meeting), name="left")
+    program.add(rw.Service(Caller, left, meeting), name="right")
+    with program.launch("threads", copy=False) as running:
+        clients = [running.client(name) for name in ("left", "right")]
+        futures = [client.cross.future() for client in clients]
+        errors = [error for future in futures if (error := future.exception(DEADLINE_S))]
+        (error,) = errors
+        assert isinstance(error, rw.CallCycle) and len(error.chain) == 5 and error.chain[0] == error.chain[-1]
+        assert sorted(set(error.chain)) == ["left.answer", "left.cross", "right.answer", "right.cross"]
+        assert "  left.cross    runs, and waits for its call of right.answer\n" in str(error)
+        assert [future.result() for future in futures if not future.exception()] == ["answered"]
+        assert clients[0].back_and_forth(6) == 6, "a chain that comes back is no circle"
+        assert any("calls waited for each other" in event for event in running.status().events)

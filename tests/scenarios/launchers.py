@@ -64,7 +64,7 @@ class Launcher:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def end(self, timeout_s: float = 20.0) -> tuple[int, str, str]:
+    def end(self, timeout_s: float = 120.0) -> tuple[int, str, str]:
         """Wait for its end: exit code, the rest of its output, its errors."""
         out, errors = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out, errors
@@ -117,7 +117,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until_gone(pids: Iterable[int], timeout_s: float = 5.0) -> float:
+def wait_until_gone(pids: Iterable[int], timeout_s: float = 120.0) -> float:
     """Wait for the ends of processes; returns the seconds it took."""
     pids = list(pids)
     begun = time.monotonic()

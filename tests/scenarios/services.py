@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import ropewalk as rw
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.status import NodeStatus
-from tests.scenarios.tasks import note, wait_until
+from tests.scenarios.tasks import note, wait_for_file, wait_until
 
 MODES = ("processes", "threads")
 
@@ -64,6 +64,9 @@ class Counter:
             note(path, "sleeps")
         time.sleep(seconds)
         return "woke"
+
+    def sleep_until(self, path: str) -> None:
+        wait_for_file(path)
 
     def die(self) -> NoReturn:
         os._exit(7)

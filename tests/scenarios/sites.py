@@ -35,7 +35,7 @@ SITES = """
             return self.sites.begin(self.orders, act, args)
 
         def do(self, act, *args):
-            return self.begin(act, *args).result(30)
+            return self.begin(act, *args).result(120)
 
     class Sites:
         def __init__(self, here, num_hosts):
@@ -51,7 +51,7 @@ SITES = """
                     self.processes.append(process(target=serve, args=(one, self.answers), name=f"site"))
                     self.processes[-1].start()
                 for one in more:
-                    host = self.begin(one, socket.gethostname, ()).result(30)
+                    host = self.begin(one, socket.gethostname, ()).result(120)
                     if of_host.setdefault(host, one) is not one:
                         one.put(None)
             self.by_host = {name: Site(name, one, self) for name, one in sorted(of_host.items())}

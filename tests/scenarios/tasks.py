@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(holds: Callable[[], object], timeout_s: float = 10.0, *, what: str = "") -> None:
+def wait_until(holds: Callable[[], object], timeout_s: float = 120.0, *, what: str = "") -> None:
     """Poll a condition; the test fails when it never holds."""
     deadline = time.monotonic() + timeout_s
     while not holds():

@@ -89,7 +89,7 @@ def test_the_tasks_of_a_host_that_is_taken_away_end_there_or_are_handed_on(lab: 
                     pool.wait_until_ready(10)
                     results = pool.map_async(work, range(100), chunksize=1)
                     say("ready")
-                    assert results.get(20) == list(range(100))
+                    assert results.get(120) == list(range(100))
                     while len([w for w in pool.status().workers if w.state in ("idle", "running")]) < 6:
                         time.sleep(0.01)
                     status = pool.status()
@@ -133,7 +133,7 @@ def test_workers_that_an_engine_signals_with_their_agent_are_no_deaths(lab: Lab,
             with session(hosts=3) as here:
                 with rw.Pool(6, session=here, max_deaths=1) as pool:
                     results = pool.map_async(work, range(60), chunksize=1)
-                    assert results.get(20) == list(range(60))
+                    assert results.get(120) == list(range(60))
                     status = pool.status()
                     say(status.num_deaths, status.failed, status.retried)
             """

@@ -39,7 +39,7 @@ WORK = """
         total = program.add(rw.Service(Total))
         program.add(rw.Worker(Adder, total), replicas=2)
         with program.launch(session=here) as running:
-            assert running.wait(20)
+            assert running.wait(120)
             events = [event for event in running.status().events if "host" in event or "agent" in event]
         say(status.num_deaths, len(status.events), *events)
 """
@@ -103,12 +103,12 @@ def test_the_end_of_a_node_is_told_after_its_last_words_even_if_these_are_lost_o
                 program = rw.Program("speaker")
                 program.add(rw.Worker(Speaker))
                 with program.launch(session=here) as running:
-                    assert running.wait(20)
+                    assert running.wait(120)
                     say("state", running.status().state)
                 sessions._LAST_WORDS_S = 0.4
                 running = program.launch(session=here)
                 try:
-                    running.wait(20)
+                    running.wait(120)
                 except rw.ProgramFailed as error:
                     say(error)
             """

@@ -51,7 +51,7 @@ def test_the_end_of_a_node_on_a_host_is_told_with_exit_code_and_last_words(lab: 
                 program.add(rw.Worker(Worker))
                 running = program.launch(session=here)
                 try:
-                    running.wait(20)
+                    running.wait(120)
                 except rw.ProgramFailed as error:
                     say("failed:", str(error).replace(chr(10), " | "))
                 say("logs:", running.logs("worker").replace(chr(10), " | "))

@@ -11,10 +11,6 @@ import textwrap
 import time
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(30)
-
 #: What is defined in `__main__`; there is no `if __name__ == "__main__"` around what uses it.
 DEFINITIONS = """
 import ropewalk, functools, os
@@ -206,14 +202,14 @@ def typed(cells: list[str]) -> list[str]:
     try:
         for number, cell in enumerate([*cells, "exit()"]):
             os.write(leader, f"{cell}\nprint('end' + 'ed {number}')\n".encode() if cell != "exit()" else b"exit()\n")
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 120
             while f"ended {number}".encode() not in shown and python.poll() is None and time.monotonic() < deadline:
                 if select.select([leader], [], [], 0.05)[0]:
                     try:
                         shown += os.read(leader, 65536)
                     except OSError:  # the other side is closed
                         break
-        python.wait(10)
+        python.wait(120)
     finally:
         python.kill()
         python.wait()
@@ -260,7 +256,7 @@ def test_an_interactive_interpreter_that_reads_from_a_pipe(tmp_path: Path) -> No
         pool.join()
     """)
     done = subprocess.run(
-        [sys.executable, "-i", "-q"], input=lines + uses, capture_output=True, text=True, timeout=20, cwd=tmp_path
+        [sys.executable, "-i", "-q"], input=lines + uses, capture_output=True, text=True, timeout=200, cwd=tmp_path
     )
     assert done.returncode == 0 and done.stdout.splitlines() == ["[10, 20, 30]", "True"], done.stdout + done.stderr
 
@@ -379,20 +375,19 @@ def test_a_global_that_cannot_be_sent_is_named_with_the_way_out(tmp_path: Path) 
     lines = in_notebook(
         tmp_path,
         """
-        import ropewalk, threading
-        lock = threading.Lock()
-        def locked(x):
-            with lock:
-                return x
+        import ropewalk
+        numbers = (number for number in range(3))
+        def counted(x):
+            return next(numbers)
         """,
         """
         with ropewalk.Pool(1) as pool:
             try:
-                pool.map(locked, [1])
+                pool.map(counted, [1])
             except ropewalk.errors.NotPicklable as error:
                 print(error.path, "|", error)
             print(pool.map(abs, [-1]))
         """,
     )
-    assert lines[0].startswith("locked.<globals>['lock'] | ") and "initializer" in lines[0]
+    assert lines[0].startswith("counted.<globals>['numbers'] | ") and "initializer" in lines[0]
     assert lines[1:] == ["[1]"]

@@ -35,7 +35,7 @@ from tests.scenarios.tasks import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(25)
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 
 def slow_square(number: int) -> int:
@@ -56,15 +56,15 @@ def test_callbacks_run_before_the_result_is_there_and_one_of_both_only() -> None
             pool.map_async(square, [], callback=seen.append),
         ]
         for result in results:
-            result.wait(10)
+            result.wait(120)
             assert result.successful()
         assert sorted(seen, key=str) == sorted([9, [1, 4], [(3, 1)], []], key=str)
 
         errors: list[BaseException] = []
         failed = pool.apply_async(raise_own_error, (7,), callback=seen.append, error_callback=errors.append)
         mapped = pool.map_async(raise_value_error, "ab", callback=seen.append, error_callback=errors.append)
-        failed.wait(10)
-        mapped.wait(10)
+        failed.wait(120)
+        mapped.wait(120)
         assert not failed.successful() and not mapped.successful()
         assert len(seen) == 4 and {type(error).__name__ for error in errors} == {"OwnError", "ValueError"}
         assert all("Traceback" in str(error.__cause__) for error in errors)
@@ -78,8 +78,8 @@ def test_callbacks_may_use_the_pool_and_may_raise(caplog: pytest.LogCaptureFixtu
             inner.append(pool.apply_async(square, (value,)))
             raise RuntimeError("of the callback")
 
-        assert pool.apply_async(square, (2,), callback=chain).get(10) == 4
-        assert inner[0].get(10) == 16
+        assert pool.apply_async(square, (2,), callback=chain).get(120) == 4
+        assert inner[0].get(120) == 16
         assert pool.apply(square, (5,)) == 25
     assert "of the callback" in caplog.text
 
@@ -144,7 +144,7 @@ def test_several_threads_wait_for_one_result_and_map_at_once(tmp_path: Path) -> 
         result = pool.apply_async(gated, (5,))
 
         def work(number: int) -> None:
-            answers.append(result.get(10))
+            answers.append(result.get(120))
             values = pool.map(lambda item: (number, item), range(500), chunksize=1 + number)
             assert values == [(number, item) for item in range(500)]
             assert sum(pool.imap_unordered(square, range(100))) == sum(item**2 for item in range(100))
@@ -155,7 +155,7 @@ def test_several_threads_wait_for_one_result_and_map_at_once(tmp_path: Path) -> 
             thread.start()
         Path(gate).touch()
         for thread in threads:
-            thread.join(20)
+            thread.join(120)
     assert Counter(answers) == {5: 6, "done": 6}
 
 
@@ -172,7 +172,7 @@ def test_several_threads_share_one_iterator() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(120)
     assert sorted(seen) == [number**2 for number in range(2000)]
 
 
@@ -220,7 +220,7 @@ def test_a_pool_grows_while_it_works_and_new_workers_have_work_at_once(tmp_path:
         pool.resize(4)
         wait_until(lambda: len(set(noted(started))) == 4, what="the new ones take from the one that had it all")
         Path(gate).touch()
-        result.get(10)
+        result.get(120)
         assert len(noted(started)) == 8, "each began once"
         assert len(pool.status().workers) == 4
 
@@ -239,7 +239,7 @@ def test_a_pool_shrinks_after_the_tasks_it_is_in(tmp_path: Path) -> None:
         pool.resize(1)
         assert pool.status().num_deaths == 0 and not result.ready()
         Path(gate).touch()
-        assert result.get(10) == list(range(40))
+        assert result.get(120) == list(range(40))
         assert sorted(map(int, noted(started))) == list(range(40)), "nothing was cut off and nothing ran twice"
         wait_until(lambda: len(pool.status().workers) == 1)
         assert len(set(pool.map(pid, range(50), chunksize=1))) == 1
@@ -254,7 +254,7 @@ def test_a_pool_of_changing_size_loses_nothing() -> None:
         for size in (5, 1, 4, 2, 6, 1, 3):
             pool.resize(size)
             time.sleep(0.02)
-        assert result.get(20) == [number**2 for number in range(2000)]
+        assert result.get(120) == [number**2 for number in range(2000)]
         assert pool.status().num_deaths == 0
 
 
@@ -379,7 +379,7 @@ def test_large_arguments_and_results_are_writable_and_independent() -> None:
             assert right[0] == 3, "one object stays one object"
             pending = pool.apply_async(add_one, (array,))
             array[:] = 100  # it was copied when it was given
-            assert pending.get(10).sum() == size
+            assert pending.get(120).sum() == size
         assert pool.map(len, [bytes(2_000_000), bytearray(3_000_000)]) == [2_000_000, 3_000_000]
 
 
@@ -419,7 +419,7 @@ def test_seeds_of_tasks_depend_on_the_map_and_the_index_alone(tmp_path: Path) ->
         assert pool.map(plain, range(40), seed=8) != expected
         first, second = pool.map(plain, range(3)), pool.map(plain, range(3))
         assert not set(first) & set(second), "each map has its own"
-        single = pool.apply_async(plain, (0,), seed=7).get(10)
+        single = pool.apply_async(plain, (0,), seed=7).get(120)
         assert single == expected[0]
     with ropewalk.Pool(3) as pool:
         assert pool.map(seed, range(40), chunksize=3, seed=7) == expected
@@ -452,7 +452,7 @@ def test_tasks_behind_a_slow_one_are_taken_over_by_others(tmp_path: Path) -> Non
             result = pool.map_async(run, range(201), chunksize)
             wait_until(lambda: len(noted(ran)) == 200, what=f"200 finish though the first hangs, {chunksize=}")
             Path(gate).touch()
-            assert result.get(10) == list(range(201))
+            assert result.get(120) == list(range(201))
             assert Counter(line.split(":")[0] for line in noted(ran)) == {str(n): 1 for n in range(201)}
 
 
@@ -531,7 +531,7 @@ def test_a_forked_child_cannot_use_the_pool_and_does_it_no_harm() -> None:
             pool.join()
 
         assert in_child(use) == 0
-        assert running.get(10) == [number**2 for number in range(300)]
+        assert running.get(120) == [number**2 for number in range(300)]
         assert list(results) == [number**2 for number in range(300)]
 
         def enter_the_block() -> None:

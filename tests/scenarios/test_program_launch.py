@@ -24,7 +24,7 @@ from tests.scenarios.tasks import note, noted, square, wait_for_file, wait_until
 
 np = pytest.importorskip("numpy")
 
-pytestmark = pytest.mark.timeout(25)
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 Mode = Literal["processes", "threads"]
 each_mode = pytest.mark.parametrize("mode", MODES)
@@ -69,6 +69,29 @@ def test_an_unknown_mode_or_a_copy_that_cannot_be_left_out_is_refused() -> None:
         program.launch("processes", copy=False)
 
 
+def tell_where(array: Any, path: str) -> None:
+    """Note what the file is in which an array lies, and what its sum is when this process has written to it."""
+    address = array.ctypes.data
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, _, _, _, inode, *name = line.split()
+            low, high = (int(end, 16) for end in span.split("-"))
+            if low <= address < high:
+                array[0] += 1
+                note(path, f"{name[:1]}:{inode}:{array.sum():.0f}")
+
+
+def test_replicas_have_one_copy_of_a_large_argument_on_their_host_and_each_may_write_to_it(tmp_path: Path) -> None:
+    # Each had its own: eight replicas with a dataset of 4 GB took 32 GB, and as long to start.
+    path, table = str(tmp_path / "notes"), np.ones(1_000_000)
+    program = rw.Program("tables")
+    program.add(rw.Worker(tell_where, table, path), name="reader", replicas=2)
+    with program.launch() as running:
+        assert running.wait(120)
+    first, second = noted(path)
+    assert first == second and "memfd:ropewalk" in first and first.endswith(":1000001"), (first, second)
+
+
 @each_mode
 def test_five_nodes_are_ready_and_call_each_other(mode: Mode, tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
@@ -79,7 +102,7 @@ def test_five_nodes_are_ready_and_call_each_other(mode: Mode, tmp_path: Path) ->
     with rw.launch(program, mode) as running:
         assert running.wait_ready(10)
         assert running.client("counter").get() <= 60
-        assert running.wait(10)
+        assert running.wait(120)
         assert running.status().state == "completed"
     assert noted(path) == ["60"]
 
@@ -121,7 +144,7 @@ def test_nothing_runs_after_the_end_of_a_program_that_failed_to_start() -> None:
     program.add(rw.Worker(serve_until_stopped), replicas=2, name="idler")
     running = program.launch()
     with pytest.raises(rw.ProgramFailed, match="broken"):
-        running.wait(10)
+        running.wait(120)
     assert all(not node.pid or not is_alive(node.pid) for node in running.status().nodes)
 
 
@@ -158,7 +181,7 @@ def test_a_node_that_has_completed_is_given_time_for_its_exit_handlers(
     program = rw.Program("late")
     program.add(rw.Worker(LateLeaver, path))
     with program.launch() as running:
-        assert running.wait(15)
+        assert running.wait(120)
     assert noted(path) == ["written"]
 
 
@@ -176,7 +199,7 @@ def test_nodes_get_the_environment_that_they_are_given(tmp_path: Path, monkeypat
     monkeypatch.delenv("OF_THE_TEST", raising=False)
     program = rw.Program("environment")
     program.add(rw.Worker(_note_variable, path), environment={"OF_THE_TEST": "yes"})
-    program.launch().wait(10)
+    program.launch().wait(120)
     assert noted(path) == ["yes"] and "OF_THE_TEST" not in os.environ
     with pytest.raises(rw.ProgramInvalid, match="environment"):
         program.launch("threads")
@@ -190,7 +213,7 @@ def test_the_output_of_nodes_can_be_read_by_name() -> None:
     program = rw.Program("talks")
     program.add(rw.Worker(_talk), name="talker", replicas=2)
     with program.launch() as running:
-        assert running.wait(10)
+        assert running.wait(120)
         assert sorted(running.logs("talker").splitlines()) == ["line of 0", "line of 1"]
 
 
@@ -208,7 +231,7 @@ def test_the_stack_of_a_node_that_is_busy_can_be_seen() -> None:
         wait_until(lambda: status_of(running, "counter").calls_running)
         stacks = running.stacks()
         assert "in sleep" in stacks["counter.0"] and "serve_until_stopped" in stacks["idler.0"]
-        assert future.result(5) == "woke"
+        assert future.result(120) == "woke"
         running.stop()
 
 
@@ -228,7 +251,7 @@ def test_arrays_of_every_size_go_there_and_come_back(mode: Mode, size: int) -> N
         counter = running.client("counter")
         for back in (
             counter.echo(sent),
-            counter.echo.future(sent).result(10),
+            counter.echo.future(sent).result(120),
             counter.echo({"deep": [sent]})["deep"][0],
         ):
             assert back.dtype == sent.dtype and np.array_equal(back, sent)
@@ -288,7 +311,7 @@ def test_arrays_travel_between_nodes_while_many_call_at_once(tmp_path: Path) -> 
     counter = program.add(rw.Service(Counter), name="counter")
     program.add(rw.Worker(_exchange, counter, path), replicas=3)
     with program.launch() as running:
-        assert running.wait(15)
+        assert running.wait(120)
     assert sorted(noted(path)) == ["0", "1", "2"]
 
 
@@ -302,7 +325,6 @@ def _exchange(counter: Counter, path: str) -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs torch")
-@pytest.mark.timeout(90)  # torch is imported twice
 @each_mode
 def test_tensors_go_there_and_come_back(mode: Mode) -> None:
     import torch
@@ -424,7 +446,7 @@ def test_colocated_nodes_share_a_process_or_not_and_call_each_other(as_: Any, tm
     handles = program.add(rw.Colocate(nodes, as_=as_), name="host")
     program.add(rw.Worker(_work_in, handles["counter"], path), name="visitor")
     with program.launch() as running:
-        assert running.wait(10)
+        assert running.wait(120)
     pairs = [line.split(":") for line in noted(path)]
     assert len({pid for pid, _ in pairs}) == 1
     assert sum(one == other for one, other in pairs) == (1 if as_ == "threads" else 0)
@@ -450,7 +472,7 @@ def test_callers_of_a_service_that_ended_with_the_workers_beside_it_are_told_so(
     with program.launch() as running:
         wait_until(lambda: noted(path))
         Path(gate).touch()
-        assert running.wait(10)
+        assert running.wait(120)
     words = "it shared the process 'host' with workers, which have completed, and ended with them"
     assert noted(path) == ["called", *words.split()]
 
@@ -495,7 +517,7 @@ def test_a_pool_node_maps_for_all_who_have_its_handle(tmp_path: Path) -> None:
     with program.launch() as running:
         assert running.client("pool").apply(square, (7,)) == 49
         assert list(running.client("pool").imap(square, [1, 2, 3])) == [1, 4, 9]
-        assert running.wait(15)
+        assert running.wait(120)
     assert noted(path) == ["285", "285"]
 
 
@@ -507,7 +529,7 @@ def test_a_node_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("nested")
     program.add(rw.Worker(_map_here, path))
-    program.launch().wait(15)
+    program.launch().wait(120)
     assert noted(path) == ["285"]
 
 
@@ -532,7 +554,7 @@ def test_all_ranks_meet_at_one_port_and_at_a_new_one_after_a_restart(tmp_path: P
     program = rw.Program("ranks")
     program.add(rw.Ranks(_note_rendezvous, 3, path), name="trainer", restart=rw.Restart(backoff_s=0.01))
     with program.launch() as running:
-        assert running.wait(15)
+        assert running.wait(120)
     lines = [line.split(":") for line in noted(path)]
     for generation in ("0", "1"):
         ranks = sorted(line for line in lines if line[0] == generation)
@@ -557,7 +579,7 @@ def test_ranks_reduce_with_torch_without_an_address_in_user_code(tmp_path: Path)
     path = str(tmp_path / "notes")
     program = rw.Program("ranks")
     program.add(rw.Ranks(_all_reduce, 2, path), name="trainer")
-    program.launch().wait(20)
+    program.launch().wait(120)
     assert noted(path) == ["2:3.0", "2:3.0"]
 
 
@@ -596,7 +618,7 @@ def test_handles_inside_of_containers_and_dataclasses_arrive_as_clients(mode: Mo
     program = rw.Program("deep")
     shards: Any = [program.add(rw.Service(Counter, start), name=f"shard-{start}") for start in (10, 20)]
     program.add(rw.Worker(_use_links, Links({"shards": shards}), path))
-    program.launch(mode).wait(10)
+    program.launch(mode).wait(120)
     assert noted(path) == ["32"]
 
 
@@ -631,7 +653,7 @@ def test_streams_and_concurrent_methods_work_across_nodes(mode: Mode) -> None:
         assert list(gate.count_alone(100)) == list(range(100))
         waiting = [gate.pass_through.future() for _ in range(5)]
         gate.open()
-        assert [future.result(20) for future in waiting] == ["passed"] * 5
+        assert [future.result(120) for future in waiting] == ["passed"] * 5
 
 
 class Diary:
@@ -662,6 +684,6 @@ def test_calls_of_one_thread_run_in_their_order_and_take_no_threads(
         made = [write(number) for number in range(2000)]
         assert threading.active_count() < num_threads + 20
         if way == "future":
-            assert [future.result(10) for future in made] == [None] * 2000
+            assert [future.result(120) for future in made] == [None] * 2000
         wait_until(lambda: len(diary.read()) == 2000)
         assert diary.read() == list(range(2000))

@@ -50,10 +50,10 @@ def test_what_hosts_pass_to_each_other_does_not_pass_through_the_launcher(lab: L
         making = [a.begin(produce, items, large, first, 2) for first in (0, 1)]
         using = [site.begin(consume, items, seen) for site in (b, c, b, c)]
         whole = [site.begin(take_large, large) for site in (b, c, b, c)]
-        [made.result(30) for made in making]
+        [made.result(120) for made in making]
         [items.put(None) for _ in using]
-        [used.result(30) for used in using]
-        arrays = sorted(taken.result(30) for taken in whole)
+        [used.result(120) for used in using]
+        arrays = sorted(taken.result(120) for taken in whole)
         say("done")
         assert sys.stdin.readline().strip() == "tell"
         assert arrays == list(range(NUM_LARGE)), arrays
@@ -115,7 +115,7 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
     def step_all(simulators):
         begun = time.monotonic()
         futures = [one.step.future(1) for one in simulators]
-        return [future.result(20) for future in futures], time.monotonic() - begun
+        return [future.result(120) for future in futures], time.monotonic() - begun
 
     def count(table, lock, name):
         for _ in range(50):
@@ -125,13 +125,13 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
 
     def turns(condition, barrier, line, number, num):
         # Each waits for its turn: the sites write their numbers in a ring.
-        barrier.wait(20)
+        barrier.wait(120)
         for turn in range(num):
             with condition:
                 assert condition.wait_for(lambda: line.qsize() == turn * 3 + number, 20)
                 line.put(number)
                 condition.notify_all()
-        return barrier.wait(20)
+        return barrier.wait(120)
 
     def talk(connection, num):
         for number in range(num):
@@ -206,15 +206,15 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         line, condition, barrier, (mine, its) = made
         assert [depot_of(one) for one in (line, condition, barrier, mine, its)] == [b.name] * 5
         ring = [site.begin(turns, condition, barrier, line, number, 5) for number, site in enumerate((a, b, c))]
-        assert sorted(future.result(30) for future in ring) == [0, 1, 2]
+        assert sorted(future.result(120) for future in ring) == [0, 1, 2]
         assert [line.get() for _ in range(15)] == [0, 1, 2] * 5
 
         # A pipe between a and c, which lives on b; its end is heard when the last handle is closed.
         heard, talked = c.begin(hear, its), a.begin(talk, mine, 200)
         mine.close()
         its.close()
-        hosts, ended = heard.result(20)
-        assert talked.result(20) is None and hosts == [a.name], hosts
+        hosts, ended = heard.result(120)
+        assert talked.result(120) is None and hosts == [a.name], hosts
         assert f"on {a.name})" in ended, ended
 
         # One end of a pipe on two hosts, that of its depot among them.
@@ -225,27 +225,27 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         answers = [mine.recv() for _ in range(100)]
         assert sorted(number for number, _ in answers) == list(range(100))
         assert {host for _, host in answers} == {a.name, b.name}
-        assert [one.result(20) for one in answering] == [50, 50]
+        assert [one.result(120) for one in answering] == [50, 50]
 
         # From the host of a pipe to another one, and back: arrays, bytes, and more of them than there is room for.
         for there, here_ in ((b, c), (c, b)):
             summing = here_.begin(answer_sum, its)
             assert there.do(ask_with_array, mine, np.arange(1_000_000.0)) == 500_000_500_000
-            summing.result(20)
+            summing.result(120)
             for size in (0, 10, 100_000, 5_000_000):
                 sending = there.begin(send_bytes, mine, size or 1, 20)
                 assert [here_.do(recv_bytes, its) for _ in range(20)] == [(number, size or 1) for number in range(20)]
-                assert sending.result(20) is None
+                assert sending.result(120) is None
             waiting = here_.begin(wait_for, its)
             there.do(mine.send, "it comes")
-            assert waiting.result(20) == "it comes"
+            assert waiting.result(120) == "it comes"
 
         # What was on its way to a process of another host that is killed goes to the next one.
         pid = c.do(stop_in_recv, its)
         mine.send("once")
         taking = c.begin(its.recv)
         c.do(end_it, pid)
-        assert taking.result(20) == "once"
+        assert taking.result(120) == "once"
 
         # A manager that a has started.
         simulators, table, lock = a.do(start_manager)
@@ -260,7 +260,7 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         except OverflowError as error:
             assert str(error) == "simulator 5 has left its range"
         counting = [site.begin(count, table, lock, site.name) for site in sites]
-        [future.result(30) for future in counting]
+        [future.result(120) for future in counting]
         assert dict(table.items()) == {"all": 150, a.name: 50, b.name: 50, c.name: 50}
         sites.end()
         [process.join() for process in sites.processes]
@@ -376,8 +376,8 @@ LOSING = """
             waiting[site.name, "puts by launcher"] = sites.begin_here(put_until_it_fails, things.items)
         say(json.dumps(list(outcomes(waiting, lost_at))))
         for rest in released:
-            assert rest["item"].result(10) == "once"
-            warned = rest["lock"].result(10) + rest["lock here"].result(10)
+            assert rest["item"].result(120) == "once"
+            warned = rest["lock"].result(120) + rest["lock here"].result(120)
             say(json.dumps([warned, str(rest["barrier"].exception(10)), str(rest["pipe"].exception(10))]))
         # Nobody comes back to them, and nobody dials in vain each time.
         begun = time.monotonic()
@@ -400,9 +400,9 @@ LOSING = """
             assert keeper.do(one.get) == 5
         assert not any(future.done() for future in (*going_on.values(), *many))
         event.set()
-        assert all(future.result(10) for future in many)
+        assert all(future.result(120) for future in many)
         note("over", "")
-        say(json.dumps([(name, future.result(10)) for name, future in going_on.items()]))
+        say(json.dumps([(name, future.result(120)) for name, future in going_on.items()]))
         sites.end(keeper)
         [process.join() for process in sites.processes]
         say(json.dumps(sorted(process.exitcode for process in sites.processes)))

@@ -29,7 +29,6 @@ TRAINING = """
 """
 
 
-@pytest.mark.timeout(120)
 def test_a_training_goes_on_when_the_host_of_a_stage_is_cut_off(lab: Lab, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from tests.training.faulty_training import Job, Learnt, assert_same, undisturbed

@@ -8,12 +8,17 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.pool.pool import Pool
+from tests.shared_session import kept
 
 
 @pytest.fixture
-def session() -> Iterator[rw.Session]:
-    with rw.Session() as session:
-        yield session
+def session(shared_depot: None) -> Iterator[rw.Session]:
+    """That of the module; for a test that is marked `cold`, its own."""
+    if kept.session:
+        yield kept.session
+    else:
+        with rw.Session() as session:
+            yield session
 
 
 @pytest.fixture

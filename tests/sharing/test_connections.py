@@ -8,7 +8,6 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
-import re
 import select
 import signal
 import socket
@@ -27,6 +26,7 @@ from ropewalk.pool.pool import Pool
 from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.queues import Queue
 from tests.scenarios.tasks import wait_until
+from tests.sharing.listeners import listener_pid
 
 wait: Any = multiprocessing.connection.wait  # its stubs know no connections but its own
 
@@ -64,7 +64,7 @@ def test_messages_arrive_in_order_in_both_directions(session: rw.Session, pool: 
     assert [ours.recv() for _ in range(200)] == [(number, "x" * number) for number in range(200)]
     del theirs
     ours.close()
-    assert "the launcher" in echoing.get(20)
+    assert "the launcher" in echoing.get(120)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 100_000, 600_000, 64 << 20])
@@ -76,7 +76,7 @@ def test_bytes_and_arrays_of_any_size(session: rw.Session, pool: Pool, size: int
     assert ours.recv_bytes() == data
     ours.send_bytes(memoryview(data)[size // 2 :])
     assert ours.recv_bytes() == data[size // 2 :]
-    echoing.get(20)
+    echoing.get(120)
     echoing = pool.apply_async(echo, (theirs,))
     ours.send({"array": np.frombuffer(data, np.uint8).copy()})
     back = ours.recv()["array"]
@@ -84,7 +84,7 @@ def test_bytes_and_arrays_of_any_size(session: rw.Session, pool: Pool, size: int
     back += 1  # it is the receiver's own
     del theirs
     ours.close()
-    echoing.get(20)
+    echoing.get(120)
 
 
 def test_a_one_way_pipe_goes_one_way(session: rw.Session) -> None:
@@ -206,7 +206,7 @@ def test_poll_waits_as_long_as_it_is_told(session: rw.Session, pool: Pool) -> No
     ours, theirs = Pipe(session=session)
     began = time.monotonic()
     assert ours.poll(0.2) is False
-    assert 0.2 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.2
     pool.apply_async(echo, (theirs,))
     ours.send(1)
     assert ours.poll(None) is True
@@ -235,7 +235,7 @@ def test_a_sender_waits_while_there_is_no_room(session: rw.Session) -> None:
     assert len(sent) == 15
     for _ in range(40):
         assert other.recv() == message
-    thread.join(10)
+    thread.join(120)
     assert len(sent) == 40
 
 
@@ -253,7 +253,7 @@ def test_processes_that_hold_one_end_get_whole_messages(session: rw.Session, poo
     sending.start()
     answers = [ours.recv() for _ in messages]
     sending.join()
-    assert {pid for pid, _ in answers} == {one.get(20) for one in answering}
+    assert {pid for pid, _ in answers} == {one.get(120) for one in answering}
     assert sorted(message for _, message in answers) == sorted(messages)
 
 
@@ -307,7 +307,7 @@ def test_an_end_is_closed_with_its_last_handle(session: rw.Session) -> None:
     assert not other.poll(0.1)
     del again
     gc.collect()
-    assert other.poll(20)
+    assert other.poll(120)
     with pytest.raises(EOFError):
         other.recv()
 
@@ -321,7 +321,7 @@ def test_the_death_of_who_holds_the_other_end_is_heard_and_names_it(
     del theirs
     pid = ours.recv()
     if doing == "send":
-        assert ours.poll(20)
+        assert ours.poll(120)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(EOFError, match=rf"last held by pool-\S+ \(pid {pid} on .*\), which is gone"):
         repeat(ours.recv)
@@ -397,7 +397,7 @@ def test_ctrl_c_in_recv_loses_no_message(session: rw.Session) -> None:
         other.recv()
     interrupter.join()
     one.send("after")
-    assert other.poll(20)
+    assert other.poll(120)
     assert other.recv() == "after"
 
 
@@ -415,7 +415,7 @@ def test_a_recv_that_waits_in_one_thread_hears_that_another_closed_the_end(sessi
     thread.start()
     thread.join(0.2)
     one.close()
-    thread.join(10)
+    thread.join(120)
     assert "handle is closed" in str(errors)
 
 
@@ -444,7 +444,7 @@ def test_a_handle_is_passed_on_by_a_third_process(session: rw.Session, pool: Poo
     taking = pool.apply_async(take_over, (queue,))
     assert ours.recv() == "second"
     ours.send("third")
-    assert taking.get(20) == "third"
+    assert taking.get(120) == "third"
     with pytest.raises(EOFError, match=r"last held by pool-"):
         ours.recv()
 
@@ -460,7 +460,7 @@ def test_a_connection_travels_through_a_connection(session: rw.Session, pool: Po
     assert inner.recv() == "through"
     del theirs
     ours.close()
-    echoing.get(20)
+    echoing.get(120)
 
 
 def use_in_a_forked_child(connection: Connection) -> int:
@@ -482,7 +482,7 @@ def test_a_forked_child_uses_the_connection_of_its_parent(session: rw.Session, p
     using = pool.apply_async(use_in_a_forked_child, (theirs,))
     ours.send("hello")
     assert [ours.recv() for _ in range(3)] == ["parent", ("child", "hello"), "parent again"]
-    using.get(20)
+    using.get(120)
 
 
 # Descriptors
@@ -622,7 +622,7 @@ def test_the_loss_of_the_depot_is_heard_everywhere(session: rw.Session) -> None:
     thread = threading.Thread(target=receive)
     thread.start()
     os.kill(depot_pid(one), signal.SIGKILL)
-    thread.join(20)
+    thread.join(120)
     assert isinstance(errors[0], rw.PeerLost)
     assert wait([other], 20) == [other]
     for call in (other.recv, other.poll, lambda: one.send(1)):
@@ -631,6 +631,4 @@ def test_the_loss_of_the_depot_is_heard_everywhere(session: rw.Session) -> None:
 
 
 def depot_pid(connection: Connection) -> int:
-    found = re.search(r"depot(\d+)\.sock", connection._reference.address)
-    assert found
-    return int(found[1])
+    return listener_pid(connection._reference.address)

@@ -9,6 +9,8 @@ import sys
 import textwrap
 import threading
 
+import pytest
+
 from ropewalk.calls.messages import CALLS, Call
 from ropewalk.calls.server import CallServer
 from ropewalk.sharing.depot import DEPOT_TARGET, Depot
@@ -75,7 +77,7 @@ def test_words_of_a_process_count_in_the_order_in_which_it_says_them_however_lon
     finally:
         worker.close()
         loop.stop()
-        assert loop.ended.wait(20)
+        assert loop.ended.wait(120)
 
 
 def test_large_items_may_be_more_than_there_are_descriptors() -> None:
@@ -89,6 +91,33 @@ def test_large_items_may_be_more_than_there_are_descriptors() -> None:
         print(items.qsize(), all(items.get()[0] == number % 256 for number in range(300)))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.stdout == "300 True\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("peer", "says", "shown"),
+    [
+        ("pool-1.3#88-4", "pool-1.3 (pid 12 on n2)", "pool-1.3 (pid 12 on n2)"),
+        ("launcher", "the launcher (pid 7 on n1)", "the launcher (pid 7 on n1)"),
+        ("odd#name.0#88-4", "odd#name.0 (pid 12 on n2)", "odd#name.0 (pid 12 on n2)"),
+        ("pool-1.3#88-4", "pool-1.4 (pid 12 on n2)", "pool-1.3"),
+        ("pool-1.3#88-4", "the launcher (pid 7 on n1)", "pool-1.3"),
+        ("pool-1.3#88-4", "pool-1.33 (pid 12 on n2)", "pool-1.3"),
+        ("pool-1.3#88-4", "pool-1.3 (\n[pool-1 4@n2] \x9b2J", "pool-1.3 (\\n[pool-1 4@n2] \\x9b2J"),
+        ("pool-1.3#88-4", "pool-1.3 " + "x" * 1000, "pool-1.3 " + "x" * 191),
+    ],
+)
+def test_a_process_is_shown_under_its_own_name_whatever_it_calls_itself(peer: str, says: str, shown: str) -> None:
+    """S32: errors of others say who held a pipe last, or a lock."""
+    with running_loop() as loop:
+        desk = Depot(loop, CallServer(loop)).desk
+        ours, theirs = socket.socketpair()
+        link = Link(PlainStream(ours), CALLS, peer)
+        caller = on_loop(loop, lambda: desk.caller(link))
+        for name in (says, "pool-1.4 (pid 12 on n2)"):
+            caller.rename(name)
+        assert caller.party.name == shown
+        link.close()
+        theirs.close()

@@ -23,6 +23,8 @@ from ropewalk.pool.pool import Pool
 from tests.scenarios.tasks import wait_until
 from tests.sharing import managed_types as types
 
+pytestmark = pytest.mark.usefixtures("shared_depot")
+
 
 @pytest.fixture
 def manager() -> Iterator[Any]:
@@ -255,7 +257,7 @@ def test_methods_of_proxies_are_values(manager: Any) -> None:
 def test_a_pool_of_a_manager_works_for_all_who_have_its_proxy(manager: Any) -> None:
     with manager.Pool(2) as pool:
         assert pool.map(abs, [-1, -2]) == [1, 2]
-        assert pool.apply_async(divmod, (7, 2)).get(30) == (3, 1)
+        assert pool.apply_async(divmod, (7, 2)).get(120) == (3, 1)
         assert list(pool.imap(abs, range(-3, 0))) == [3, 2, 1]
         seen = manager.list()
         pool.map_async(abs, [-4], callback=seen.append).wait()

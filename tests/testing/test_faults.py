@@ -37,7 +37,7 @@ def test_a_worker_killed_at_any_point_loses_no_task_and_repeats_none_that_was_se
         with rw.Pool(2, session=session, name="victims") as pool:
             assert pool.map(slow_square, range(20), chunksize=2) == [x * x for x in range(20)]
             fault.wait()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 120
             while not pool.status().num_deaths:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -171,7 +171,7 @@ def test_a_process_is_stopped_for_as_long_as_the_block_runs() -> None:
     try:
         with faults.stopped(process.pid):
             assert psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 120
         while psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
             assert time.monotonic() < deadline
         with faults.stopped(process.pid):
@@ -184,10 +184,19 @@ def test_a_process_is_stopped_for_as_long_as_the_block_runs() -> None:
         faults.stopped(process.pid).__enter__()
 
 
+@pytest.mark.timing
 def test_points_cost_nothing_to_speak_of() -> None:
     """The hot loop of a worker has none at all; elsewhere it is one look at a variable."""
-    began = time.thread_time()  # of this thread alone: others may want the processor, too
-    for _ in range(100_000):
-        if injection.visit and injection.visit("link.send", ""):
-            raise AssertionError
-    assert time.thread_time() - began < 0.05
+
+    def loop_s(passes: bool) -> float:
+        began = time.thread_time()  # of this thread alone: others may want the processor, too
+        if passes:
+            for _ in range(100_000):
+                if injection.visit and injection.visit("link.send", ""):
+                    raise AssertionError
+        else:
+            for _ in range(100_000):
+                len("link.send")
+        return time.thread_time() - began
+
+    assert min(loop_s(True) for _ in range(5)) < 2 * min(loop_s(False) for _ in range(5))  # as much as calling nothing

@@ -26,7 +26,7 @@ from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.streams.tls import TlsStream, client_context, server_context
 from ropewalk.transport.tls_server import TlsListener
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 RUN = "run-1"
 
 

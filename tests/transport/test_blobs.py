@@ -61,7 +61,6 @@ def test_writable_views_are_private_to_each_opening() -> None:
         shared[0] = 0
 
 
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux")
 def test_a_blob_is_sealed_and_has_no_name() -> None:
     fd = pack([b"sealed"])
     with pytest.raises(PermissionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, NoReturn
 
@@ -12,7 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ropewalk.errors import RemoteError, ServiceLost
+from ropewalk.errors import RemoteError, ServiceLost, StartFailed
+from ropewalk.escaping import escaped
 from ropewalk.transport.failures import FAILURE_DECODER, Failure, failure_of, not_sendable, rebuild_error
 
 
@@ -66,6 +68,14 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
+def caught(call: Callable[[], None]) -> BaseException:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
 def travel(error: BaseException, where: str = "node store") -> Any:
     """There and back, as bytes on the way."""
     failure = FAILURE_DECODER.decode(msgspec.msgpack.encode(failure_of(raised(error))))
@@ -81,6 +91,36 @@ def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback_as_cause
     assert "in _raise\n    raise error\n" in str(arrived.__cause__)
     assert arrived.__notes__ == ["It was raised in node store; the remote traceback is above."]
     assert "in _raise" in "".join(traceback.format_exception(arrived))
+
+
+def test_an_exception_that_crosses_several_processes_keeps_one_traceback_in_the_order_of_the_calls() -> None:
+    # Each process on the way added a block of its own and repeated all others: 88 lines for one TypeError.
+    def push() -> None:
+        raise travel(TypeError("no such sum"), "store")
+
+    def act() -> None:
+        push()
+
+    text = failure_of(caught(act)).traceback
+    frames = [line.rpartition("in ")[2] for line in text.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert frames == ["caught", "act", "push", "store:", "raised", "_raise"], text
+    assert text.startswith("Traceback (most recent call last):\n") and text.endswith("\nTypeError: no such sum\n")
+    assert text.count("Traceback") == text.count("TypeError: ") == 1
+    again = rebuild_error(failure_of(caught(act)), "node actor")
+    assert again.__notes__ == ["It was raised in node actor; the remote traceback is above."]
+
+
+def test_what_led_to_an_exception_elsewhere_stands_before_it() -> None:
+    def fail() -> None:
+        try:
+            raise travel(KeyError("inner"), "store")
+        except KeyError as error:
+            raise ValueError("outer") from error
+
+    text = failure_of(travel(caught(fail), "relay")).traceback
+    first, second = text.split("The above exception was the direct cause of the following exception:")
+    assert "  in store:\n" in first and first.count("KeyError: 'inner'") == 1
+    assert second.endswith('in fail\n    raise ValueError("outer") from error\nValueError: outer\n')
 
 
 def test_facts_of_our_own_exceptions_arrive() -> None:
@@ -126,8 +166,9 @@ def test_a_value_whose_repr_raises_can_be_refused() -> None:
 def test_outer_frames_of_ours_are_left_out_and_inner_ones_kept() -> None:
     error = raised(ValueError("broken"))
     assert "in raised" in failure_of(error).traceback
-    left = failure_of(error, __name__).traceback
-    assert "in raised" not in left and left.startswith("ValueError: broken"), "all frames are of this module"
+    left = failure_of(raised(StartFailed("in words")), __name__).traceback
+    assert left == "ropewalk.errors.StartFailed: in words\n", "all frames are of this module"
+    assert "in raised" in failure_of(error, __name__).traceback, "nothing else would tell where it was"
 
 
 def test_buffers_of_an_exception_travel_with_it() -> None:
@@ -141,3 +182,13 @@ def test_damaged_bytes_do_not_hide_the_failure() -> None:
     arrived = rebuild_error(failure, "node store")
     assert type(arrived) is RemoteError and "builtins.ValueError: broken" in str(arrived)
     assert "the traceback" in str(arrived.__cause__)
+
+
+def test_what_a_remote_process_writes_as_its_traceback_does_not_act_where_it_is_printed() -> None:  # S19
+    hostile = "\x1b[2J\x9b2J\x85\u2028\u202e\ud800"
+    found = msgspec.structs.replace(failure_of(ValueError("x")), traceback=f"Traceback\n{hostile}\n", message=hostile)
+    error = rebuild_error(found, "actor")
+    assert str(error.__cause__).strip() == f"Traceback\n{escaped(hostile)}"
+    unknown = rebuild_error(msgspec.structs.replace(found, pickle=b"x"), "actor")
+    assert isinstance(unknown, RemoteError) and escaped(hostile) in str(unknown)
+    assert escaped(str(unknown)) == str(unknown)

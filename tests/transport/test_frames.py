@@ -7,6 +7,7 @@ import os
 import struct
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,6 +188,36 @@ def test_an_allowed_size_costs_memory_only_as_it_arrives() -> None:
     assert resident_bytes() - before < 50 << 20
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        PREFIX.pack(b"rw", PROTOCOL, 0, 300, 4) + struct.pack("<300Q", *[(1 << 20) - 1] * 300) + b"head" + b"x" * 1000,
+        PREFIX.pack(b"rw", PROTOCOL, 0, 0, MEMBER.header_bytes) + b"x" * 1000,
+    ],
+    ids=["300 parts of a mebibyte", "a header of 64 MiB"],
+)
+def test_what_is_only_announced_costs_no_memory(data: bytes) -> None:
+    """Each part used to be allocated, and filled with zeros, when the frame began: 3,000 of them cost 3 GiB."""
+
+    def read() -> None:
+        with pytest.raises(BlockingIOError):
+            FrameReader(Pieces([data], ends=False), MEMBER).next(wait=False)
+
+    assert peak_of(read) < 16 << 20
+
+
+def test_a_frame_larger_than_the_memory_of_this_host_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MEMBER.frame_bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sizes = [MEMBER.frame_bytes // 2, MEMBER.frame_bytes // 2 + 2]
+    data = PREFIX.pack(b"rw", PROTOCOL, 0, 2, 4) + struct.pack("<2Q", *sizes) + b"head"
+    with pytest.raises(FrameError, match=f"announces {sum(sizes)} bytes; the limit here is {MEMBER.frame_bytes}"):
+        FrameReader(Pieces([data], ends=False), MEMBER).next(wait=False)
+    monkeypatch.setattr(frames, "MEMBER", replace(MEMBER, frame_bytes=1000))
+    assert encode_head(b"head", [bytes(500), bytes(500)], 0)
+    with pytest.raises(FrameError, match=r"1001 bytes is over the limit of 1000.*send it in pieces"):
+        encode_head(b"head", [bytes(500), bytes(501)], 0)
+
+
 def resident_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -198,7 +229,7 @@ def test_more_than_this_process_can_hold_is_refused_by_name(monkeypatch: pytest.
 
     monkeypatch.setattr(frames, "_room_for", full)
     reader = FrameReader(Pieces([encode(b"head", [bytes(1_000_000)])]), MEMBER)
-    with pytest.raises(FrameError, match="1000000 bytes, which this process cannot hold"):
+    with pytest.raises(FrameError, match="part of 1000000 bytes, which this process cannot hold"):
         reader.next(wait=True)
 
 

@@ -7,16 +7,23 @@ import os
 import random
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
+from ropewalk.calls.messages import CALLS
 from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.pool.messages import POOL
+from ropewalk.processes.messages import CONTROL
+from ropewalk.program.messages import PROGRAM
+from ropewalk.sharing.manager_messages import MANAGER
 from ropewalk.transport.frames import MAX_FDS, encode_head
-from ropewalk.transport.link import HIGH_WATER_BYTES, Link, Received
+from ropewalk.transport.link import HIGH_WATER_BYTES, Codec, Link, Received
 from tests.transport.ends import DEADLINE_S, NOTES, STREAMS, Note, Question, on_loop, running_loop
 
 Pair = tuple[Link, Link]
@@ -249,9 +256,7 @@ def test_close_from_another_thread_ends_a_send_that_waits(pair: Pair) -> None:
     with threads(*pair) as start:
         sending = start(ours.send, Note(1), [bytes(50_000_000)])
         time.sleep(0.1)
-        began = time.monotonic()
         ours.close()
-        assert time.monotonic() - began < 10
         with pytest.raises(LinkClosed, match="closed"):
             sending.result(DEADLINE_S)
 
@@ -370,6 +375,37 @@ def test_two_loops_exchange_large_and_small_messages(kind: str) -> None:
         assert heard == list(enumerate(sizes))
 
 
+DEEP = 100_000
+#: The headers of members: no stranger gets as far as a codec with as much freedom.
+CODECS = {"control": CONTROL, "pool": POOL, "calls": CALLS, "program": PROGRAM, "manager": MANAGER}
+HEADERS = {
+    "nested in what may be anything": b"\x96\x0c\x00\x00\x91" + b"\x91" * DEEP + b"\xc0\x80\x90",
+    "nested from the beginning": b"\x91" * DEEP + b"\xc0",
+    "nested maps": b"\x81\x00" * DEEP + b"\xc0",
+    "an array of 4 billion": b"\x96\x0c\x00\x00\xdd\xff\xff\xff\xff",
+    "4 GiB of bytes": b"\x96\x0c\x00\x00\x91\xc6\xff\xff\xff\xff",
+    "a map of 4 billion": b"\x96\x0c\x00\x00\x90\xdf\xff\xff\xff\xff",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_a_header_that_lies_or_is_nested_deeply_is_a_frame_error_and_costs_nothing(codec: Codec, header: bytes) -> None:
+    """S8, of a member: what a stranger may send is far less."""
+    with made("unix") as (ours, theirs):
+        theirs.codec = codec
+        with ThreadPoolExecutor(1) as executor:
+            sent = executor.submit(ours.send, msgspec.Raw(header))
+            tracemalloc.start()
+            try:
+                with pytest.raises(FrameError, match="no message of this link"):
+                    theirs.receive()
+                assert tracemalloc.get_traced_memory()[1] < 8 << 20
+            finally:
+                tracemalloc.stop()
+            sent.result(DEADLINE_S)
+
+
 # --- descriptors (one host only) --------------------------------------------------------------------------------------
 
 
@@ -389,15 +425,14 @@ def test_descriptors_travel_with_their_own_message_even_when_it_has_to_wait() ->
 
             pumped = start(pump)
             for _ in range(count):
-                assert receive(theirs).fds == []
+                assert not receive(theirs).fds
             for number, (_, writer) in enumerate(pipes):
                 received = receive(theirs)
                 assert received.message.number == number
                 os.write(writer, bytes([number]))
                 os.close(writer)
                 assert os.read(received.fds[0], 10) == bytes([number])
-                os.close(received.fds[0])
-                assert receive(theirs).fds == []
+                assert not receive(theirs).fds
             pumped.result(DEADLINE_S)
 
 
@@ -408,8 +443,6 @@ def test_as_many_descriptors_as_the_kernel_allows_travel_in_one_message() -> Non
             ours.send(Note(1), fds=[fd] * MAX_FDS)
             received = receive(theirs)
             assert len(received.fds) == MAX_FDS
-            for each in received.fds:
-                os.close(each)
             with pytest.raises(FrameError, match="254 file descriptors"):
                 ours.send(Note(1), fds=[fd] * (MAX_FDS + 1))
         finally:
@@ -423,8 +456,6 @@ def test_draining_a_link_reads_past_messages_that_carry_descriptors() -> None:
 
         def hear(received: Received) -> None:
             heard.append(received.message.number)
-            for fd in received.fds:
-                os.close(fd)
 
         def drain() -> bool:
             loop.add_link(theirs, hear, lambda _: None)
@@ -438,6 +469,36 @@ def test_draining_a_link_reads_past_messages_that_carry_descriptors() -> None:
 
         on_loop(loop, drain)
         assert heard == list(range(20))
+
+
+def test_descriptors_that_a_message_brings_and_nobody_takes_are_closed() -> None:
+    """An agent kept those that came with a ping, say, until it could open nothing more."""
+    with made("unix") as (ours, theirs), running_loop() as loop:
+        heard: list[int] = []
+        taken: list[int] = []
+
+        def hear(received: Received) -> None:
+            heard.append(received.message.number)
+            if received.message.number == 3:
+                taken.append(received.fds.take())
+
+        on_loop(loop, lambda: loop.add_link(theirs, hear, lambda _: None) or True)
+        before = psutil.Process().num_fds()
+        for number in range(6):
+            ours.send(Note(number), fds=[0] * MAX_FDS)
+        on_loop(loop, lambda: loop.drain(theirs) or True)
+        assert heard == list(range(6))
+        assert psutil.Process().num_fds() == before + 1
+        os.fstat(taken[0])
+        os.close(taken[0])
+        on_loop(loop, lambda: loop.remove_link(theirs) or True)
+
+
+def test_a_message_without_the_descriptor_that_it_announces_is_a_frame_error() -> None:
+    with made("unix") as (ours, theirs):
+        ours.send(Note(1))
+        with pytest.raises(FrameError, match="without the memory file"):
+            receive(theirs).fds.take()
 
 
 def test_descriptors_cannot_travel_between_hosts() -> None:
@@ -473,7 +534,7 @@ def test_what_waits_is_written_out_before_the_end_and_not_for_longer_than_was_as
     ours.send(Note(1), [bytes(16 << 20)])
     begun = time.monotonic()
     assert not ours.write_out(0.2), "nobody reads"
-    assert 0.15 < time.monotonic() - begun < 10
+    assert time.monotonic() - begun > 0.15
     with threads(ours, theirs) as start:
         reading = start(receive, theirs)
         assert ours.write_out(DEADLINE_S)
@@ -506,8 +567,6 @@ def test_what_is_held_goes_with_the_next_message_in_order_and_with_its_descripto
             assert received.message == Note(number) and len(received.fds) == count
             assert [bytes(part) for part in received.parts] == parts
             assert [os.read(fd, 10) for fd in received.fds] == [bytes([at]) for at in range(3)][number // 2 :][:count]
-            for fd in received.fds:
-                os.close(fd)
         for fd in readers:
             os.close(fd)
 
@@ -521,6 +580,4 @@ def test_no_more_descriptors_are_held_than_the_kernel_passes_at_once() -> None:
         for number in range(200):
             received = receive(theirs)
             assert received.message == Note(number) and len(received.fds) == 2
-            for each in received.fds:
-                os.close(each)
         os.close(fd)

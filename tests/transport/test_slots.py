@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import PeerLost
-from ropewalk.transport.slots import ALIGN, Announced, Bell, BellRope, PeerSlots, Place, SlotMemory, are_possible
+from ropewalk.transport.slots import ALIGN, Announced, Bell, BellRope, PeerSlots, Place, SlotMemory
 from tests.forked_process import ForkedProcess
-
-pytestmark = pytest.mark.skipif(not are_possible(), reason="this system has no memory files that others find in /proc")
 
 
 class Pair:

@@ -16,7 +16,6 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="needs pyright: pip install 'ropewalk[dev]'")
-@pytest.mark.timeout(300)  # pyright starts a node that may have to be unpacked first
 def test_a_type_checker_says_what_the_comments_say() -> None:
     expected: dict[int, str] = {}
     for number, line in enumerate(REVEALED.read_text(encoding="utf-8").splitlines(), 1):

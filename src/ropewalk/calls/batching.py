@@ -12,26 +12,35 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ropewalk.calls.batches import Arguments, BatchQueue, split_compatible, stack, unstack
-from ropewalk.calls.frame import Frame, current
+from ropewalk.calls.batch_queue import BatchQueue
+from ropewalk.calls.concatenating import Concatenating
+from ropewalk.calls.frame import current, forget_watchers
 from ropewalk.calls.incoming import Incoming, Reply, Served, Turn, Way
+from ropewalk.calls.merging import Arguments
 from ropewalk.calls.messages import Answer
+from ropewalk.calls.stacking import Stacking
 from ropewalk.calls.turns import check_depth
+from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop, Timer
+
+_STACKING, _CONCATENATING = Stacking(), Concatenating()
 
 
 class Batch(Turn):
     """Calls that were merged into one; a call out of it belongs to the chains of them all."""
 
-    __slots__ = ("_calls", "_depth", "_way")
+    __slots__ = ("_calls", "_depth", "_merging", "_way", "size_of_call")
 
     def __init__(self, way: Way, calls: Sequence[Incoming]) -> None:
         chain = {origin.key: origin for call in calls for origin in call.chain}
         deadlines = [call.deadline for call in calls]
         latest = None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None)
-        Frame.__init__(self, tuple(chain.values()), latest, way.label)
+        Turn.__init__(self, tuple(chain.values()), latest, way.label)
         self._calls = calls
         self._depth = max(call.depth for call in calls)
+        self._merging = _CONCATENATING if way.facts.concatenates else _STACKING
+        self.size_of_call = 1.0
+        """How much of a batch one of its calls was, on average."""
         self._way = way
         self.served = calls[0].served
         self.lane = way.lane
@@ -42,6 +51,15 @@ class Batch(Turn):
     @property
     def depth(self) -> int:
         return self._depth
+
+    @property
+    def given_up(self) -> str:
+        reasons = [call.cancelled for call in self._calls]
+        return reasons[-1] if all(reasons) else ""
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        return tuple(call.key for call in self._calls)
 
     @property
     def calls(self) -> Sequence[Incoming]:
@@ -64,18 +82,27 @@ class Batch(Turn):
                         calls.append(call)
                     except BaseException as error:
                         replies.append((call, call.failed(error), None))
-            fitting, odd = split_compatible(arguments)
+            fitting, odd = self._merging.split_compatible(arguments)
             replies += [(calls[at], calls[at].failed(error), None) for at, error in odd.items()]
-            calls = [calls[at] for at in fitting]
-            if calls:
-                args, kwargs = stack([arguments[at] for at in fitting])
-                values = unstack(self._way.method(*args, **kwargs), len(calls))
-                replies += [call.reply(value, Answer) for call, value in zip(calls, values, strict=True)]
-        except BaseException as error:
-            replies += [(call, call.failed(error), None) for call in calls]
+            self._run_merged([(calls[at], arguments[at]) for at in fitting], replies)
         finally:
             current.reset(token)
+            forget_watchers(self)
         return replies
+
+    def _run_merged(self, calls: Sequence[tuple[Incoming, Arguments]], replies: list[Reply]) -> None:
+        """Run the method for calls that fit together, once if they are not too many."""
+        merging = self._merging
+        groups = merging.groups([arguments for _, arguments in calls], self._way.facts.batch_size)
+        for group in ([calls[at] for at in each] for each in groups):
+            try:
+                sizes = [merging.size(arguments) for _, arguments in group]
+                args, kwargs = merging.merge([arguments for _, arguments in group])
+                values = merging.divide(self._way.method(*args, **kwargs), sizes)
+                replies += [call.reply(value, Answer) for (call, _), value in zip(group, values, strict=True)]
+                self.size_of_call = sum(sizes) / len(sizes)
+            except BaseException as error:
+                replies += [(call, call.failed(error), None) for call, _ in group]
 
 
 class Gathering:
@@ -88,6 +115,8 @@ class Gathering:
         self._begin = begin
         self._queue: BatchQueue[Incoming] = BatchQueue(way.facts.batch_size, way.facts.batch_wait_s)
         self._timer: Timer | None = None
+        self._looks = False
+        """Whether it will look soon, when all is read that came together."""
 
     def add(self, call: Incoming) -> None:
         """A call has come.
@@ -98,12 +127,27 @@ class Gathering:
         check_depth(call)
         with self._served.lock:
             alone = call.lane.holds_caller_of(call)
-            batch = [] if alone else self._queue.add(call, time.monotonic())
+            more = self._loop.is_reading(call.link)
+            batch = [] if alone else self._queue.add(call, call.link, time.monotonic(), more=more)
         if alone:
             # What runs here waits for it, and it would gather for a batch that waits for what runs here.
             self._begin(Batch(self._way, [call]))
-        else:
+        elif batch or not more:
             self._go_on(batch)
+        elif not self._looks:
+            self._looks = True
+            self._loop.call_soon(self._look)  # after those that came with it
+
+    def gone(self, caller: Link) -> None:
+        """A caller is gone: nobody waits for its next call."""
+        with self._served.lock:
+            batch = self._queue.gone(caller, time.monotonic())
+        self._go_on(batch)
+
+    @property
+    def held_up(self) -> list[Incoming]:
+        """Calls that wait for the batch before theirs, and not only for others to come."""
+        return self._queue.held_up
 
     def discard(self, call: Incoming) -> bool:
         """A call was given up; False if it does not wait here."""
@@ -123,20 +167,24 @@ class Gathering:
         """Begin the batch that the queue gave, or look again when the next one is due."""
         if calls:
             batch = Batch(self._way, calls)
-            batch.when_over = self._over
+            batch.when_over = lambda: self._over(batch)
             self._begin(batch)
         elif self._timer is None and (due := self._queue.next_due) is not None:
             self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
 
     def _look(self) -> None:
         # The call for which the timer was set may have been cancelled, or gone with a full batch: then nothing is due.
+        self._looks = False
+        if self._timer:
+            self._timer.cancel()
         self._timer = None
         with self._served.lock:
             calls = self._queue.due(time.monotonic())
         self._go_on(calls)
 
-    def _over(self) -> None:
+    def _over(self, batch: Batch) -> None:
         with self._served.lock:
+            self._queue.sized(batch.size_of_call)
             calls = self._queue.done(time.monotonic())
         self._go_on(calls)
 

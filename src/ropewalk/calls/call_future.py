@@ -82,7 +82,7 @@ class CallFuture(Pending, Future[Any]):
         cancelled = super().cancel()
         if self._state == _CANCELLED:
             self.set_running_or_notify_cancel()  # as an executor does, and as `concurrent.futures.wait` needs it
-            self.request = None
+            self._let_go()
             if self.connection:
                 self.connection.conversation.cancel(self)
         return cancelled
@@ -119,7 +119,7 @@ class CallFuture(Pending, Future[Any]):
 
     def finish(self, value: Any, error: BaseException | None = None) -> None:
         """Have a result or an exception, unless the future was cancelled meanwhile."""
-        self.request = None
+        self._let_go()
         with _finishing:
             if "_condition" not in self.__dict__:  # nobody waits for it in the ways of `concurrent.futures`
                 self._result, self._exception, self._state = value, error, _FINISHED
@@ -131,6 +131,12 @@ class CallFuture(Pending, Future[Any]):
                 self.set_exception(error)
         except InvalidStateError:
             pass  # it was cancelled
+
+    def _let_go(self) -> None:
+        """The call will not be sent again."""
+        request, self.request = self.request, None
+        if request:
+            request.over()
 
     def _await(self, timeout: float | None) -> None:
         """Wait until it is done.

@@ -13,6 +13,7 @@ from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.directory import Directory, Place
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover
+from ropewalk.calls.sequences import Sequence
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
 from ropewalk.transport.address import parse_address
@@ -37,8 +38,12 @@ class Caller:
         process_id: str,
         handover: Handover | None = None,
         passport: Passport | None = None,
+        stream: str = "",
     ) -> None:
         self.loop = loop
+        self.stream = stream or f"{process_id}#0"
+        """What it calls itself in calls that are to be done once: a name, "#" and which life of it this is."""
+        self._sequences: dict[tuple[str, int], Sequence] = {}
         self.directory = directory
         self.handover = handover
         """By which arguments get to the services as they are, if these are all in this process."""
@@ -62,11 +67,13 @@ class Caller:
             return conversation
         if self.closed:
             raise ProgramStopped(self.closed)
-        credentials = Credentials(self._run_id, self._process_id, place.token)
+        certificate = self._passport.certificate if self._passport else None
+        fingerprint = certificate.fingerprint if certificate else ""
+        credentials = Credentials(self._run_id, self._process_id, place.token, fingerprint)
         link = dial(parse_address(place.address), credentials, CALLS, passport=self._passport, timeout_s=timeout_s)
         if self.handover:
             self.handover.join(link)
-        made = Conversation(link, self.loop, name)
+        made = Conversation(link, self.loop, name, place.address)
         other = self._conversations.setdefault(place.address, made)
         if other is not made and not other.closed:
             made.close("another thread was quicker")
@@ -76,6 +83,10 @@ class Caller:
             self.lose(place.address, self.closed)
             raise ProgramStopped(self.closed)
         return made
+
+    def sequence(self, name: str, index: int) -> Sequence:
+        """Numbers the calls to a replica of a service that are to be done once."""
+        return self._sequences.get((name, index)) or self._sequences.setdefault((name, index), Sequence())
 
     def conversations(self) -> list[tuple[str, Conversation]]:
         """Those that there are, with their addresses."""

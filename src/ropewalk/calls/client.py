@@ -40,8 +40,17 @@ class Client:
         any: one replica, chosen at each call: the one with the fewest calls of ours under way.
     """
 
-    def __init__(self, caller: Caller, name: str, address: int | str, methods: Mapping[str, MethodFacts]) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        name: str,
+        address: int | str,
+        methods: Mapping[str, MethodFacts],
+        *,
+        retries: bool = False,
+    ) -> None:
         self._caller = caller
+        self._retries = retries
         self._name = name
         self._address = address
         self._methods = methods
@@ -100,20 +109,18 @@ class Client:
         return f"<client of {self._name}{address}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            f"a client belongs to its node and cannot be sent; pass the handle of {self._name!r} to the node that "
-            "needs it when the program is built"
-        )
+        raise TypeError(f"{self!r} cannot be sent: {why_not_sent(self)}")
 
     def _at(self, address: int | str) -> Client:
-        client = Client(self._caller, self._name, address, self._methods)
+        client = Client(self._caller, self._name, address, self._methods, retries=self._retries)
         client._replicas, client._turns = self._replicas, self._turns
         return client
 
     def _replica(self, index: int) -> Replica:
         replica = self._replicas.get(index)
         if replica is None:
-            replica = self._replicas.setdefault(index, Replica(self._caller, self._name, index))
+            made = Replica(self._caller, self._name, index, retries=self._retries)
+            replica = self._replicas.setdefault(index, made)
         return replica
 
     def _all_replicas(self) -> list[Replica]:
@@ -128,3 +135,12 @@ class Client:
         # Among equals in turn; a replica that is not up is asked for only if no other is.
         order = replicas[turn:] + replicas[:turn]
         return min(order, key=lambda replica: (not replica.is_up, replica.num_pending))
+
+
+def why_not_sent(client: Client) -> str:
+    """Why a client cannot be an argument, and what can."""
+    name = client._name  # pyright: ignore[reportPrivateUsage]  # public names are those of the user's methods
+    return (
+        f"it belongs to the process that has it. Give the handle of {name!r}, which program.add(...) returned, to the "
+        "node that is to call it when the program is built; there it arrives as a client"
+    )

@@ -30,8 +30,9 @@ import time
 from collections import deque
 from typing import Any, cast
 
+from ropewalk.calls.frame import current
 from ropewalk.calls.messages import Answer, Call, Cancel, End, Item, More, Several, Taken, TakenPageHere
-from ropewalk.calls.payloads import Keep, Packed, own_descriptors
+from ropewalk.calls.payloads import Keep, Packed
 from ropewalk.calls.pending import Busy, Lost, Pending, value_of
 from ropewalk.calls.posting import Posting
 from ropewalk.errors import FrameError, LinkClosed
@@ -60,9 +61,11 @@ _LOOP = 0
 class Conversation:
     """The calls of this process over one link."""
 
-    def __init__(self, link: Link, loop: Loop, where: str) -> None:
+    def __init__(self, link: Link, loop: Loop, where: str, address: str = "") -> None:
         self.where = where
         """The peer, in words, for tracebacks."""
+        self.address = address
+        """The peer's, by which others know it."""
         self.closed = ""
         """Why no more calls can be made; empty while they can."""
         self.link = link
@@ -259,8 +262,16 @@ class Conversation:
         """Wait until a call is answered, or an item of its stream is there; False if `due` comes first."""
         if pending.answered or pending.arrived:
             return True
-        with interrupts_deferred:
-            return self._wait(pending, due)
+        running = current.get()
+        if running is None or due is not None:
+            with interrupts_deferred:
+                return self._wait(pending, due)
+        running.waits_for = self.address, pending
+        try:
+            with interrupts_deferred:
+                return self._wait(pending, due)
+        finally:
+            running.waits_for = None
 
     def _wait(self, pending: Pending, due: float | None) -> bool:
         """As `wait`, with interrupts put off."""
@@ -301,7 +312,7 @@ class Conversation:
     def share_page(self) -> None:
         """Note in shared memory from now on, if the link can carry it, which values that were lent have arrived."""
         if self.link.stream.carries_fds:
-            with contextlib.suppress(OSError, AttributeError):  # then messages say so
+            with contextlib.suppress(OSError):  # then messages say so
                 fd = TakenPage.create()
                 try:
                     self._page = TakenPage(fd)
@@ -439,8 +450,6 @@ class Conversation:
                         self._hear(received)
                 else:
                     found = received
-                    if received.fds:
-                        own_descriptors(received)
                 if not self.link.may_hold_more:  # nobody is told of what the link holds already: leave nothing there
                     return found
         except BlockingIOError:
@@ -455,8 +464,6 @@ class Conversation:
         """Give an answer to its call; with the role."""
         message = received.message
         kind = cast("type[Any]", type(message))  # (of an Any, which a checker has no name for)
-        if received.fds:
-            own_descriptors(received)
         if kind is Item:
             pending = self._pending.get(message.number)
             if pending and pending.arrived is not None:

@@ -13,8 +13,9 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
+from typing import Protocol
 
 from ropewalk.calls.messages import Origin
 
@@ -36,10 +37,21 @@ def new_key() -> int:
     return next(_keys)
 
 
+class Numbered(Protocol):
+    """A call under way."""
+
+    number: int
+
+
 class Frame:
     """What a piece of code inherits from the call that it serves."""
 
-    __slots__ = ("cancelled", "chain", "deadline", "key", "label")
+    __slots__ = ("cancelled", "chain", "deadline", "key", "label", "waits_for")
+    waits_for: tuple[str, Numbered] | None
+    """The address of the process, and the call there, for which the running code waits without a limit.
+
+    Not set before it has waited for the first time.
+    """
 
     def __init__(self, chain: tuple[Origin, ...], deadline: float | None, label: str = "") -> None:
         self.chain = chain
@@ -49,7 +61,8 @@ class Frame:
         self.label = label
         """Service and method; empty if this is not a call but only a deadline."""
         self.key = new_key() if label else 0
-        self.cancelled = False
+        self.cancelled = ""
+        """Why nobody wants the answer any more; empty while somebody does."""
 
     def chain_here(self) -> tuple[Origin, ...]:
         """The chain of a call that is made now."""
@@ -60,8 +73,74 @@ class Frame:
         """How many calls deep it is: 1 if it was made outside of any call."""
         return self.chain[-1].depth + 1 if self.chain else 1
 
+    @property
+    def call(self) -> Frame | None:
+        """The call that this code serves; None if there is none."""
+        return self if self.label else None
+
+    @property
+    def given_up(self) -> str:
+        """Why nobody wants the answer any more, or any of the answers; empty while somebody does."""
+        return self.cancelled
+
+    @property
+    def ending(self) -> str:
+        """Why what serves the call is being ended; empty if it is not."""
+        return ""
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """The keys of the calls whose end is the end of this one."""
+        return (self.key,)
+
+
+class _Block(Frame):
+    """Code with a deadline of its own, inside or outside of a call."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, outer: Frame | None, deadline: float) -> None:
+        super().__init__(outer.chain_here() if outer else (), deadline)
+        self._outer = outer
+
+    @property
+    def call(self) -> Frame | None:
+        return self._outer.call if self._outer else None
+
 
 current: ContextVar[Frame | None] = ContextVar("ropewalk_call", default=None)
+
+#: Who wants to be told when calls that run are over before they have returned, by the keys of the calls. Beside the
+#: calls, because hardly any call is watched, and all would pay for a place for it.
+_watchers: dict[int, list[Callable[[], object]]] = {}
+
+
+def watch(frame: Frame, callback: Callable[[], object]) -> None:
+    """Have a function called, in a thread of its own, when a call is over; perhaps more than once."""
+    for key in frame.watched:
+        _watchers.setdefault(key, []).append(callback)
+
+
+def unwatch(frame: Frame, callback: Callable[[], object]) -> None:
+    """It need not be called any more."""
+    for key in frame.watched:
+        callbacks = _watchers.get(key, [])
+        with contextlib.suppress(ValueError):
+            callbacks.remove(callback)
+        if not callbacks:
+            _watchers.pop(key, None)
+
+
+def forget_watchers(frame: Frame) -> None:
+    """A call has returned."""
+    if _watchers:
+        for key in frame.watched:
+            _watchers.pop(key, None)
+
+
+def watchers(key: int) -> list[Callable[[], object]]:
+    """Who is to be told that a call is over."""
+    return list(_watchers.get(key, ()))
 
 
 @contextlib.contextmanager
@@ -80,7 +159,7 @@ def deadline(seconds: float) -> Generator[None, None, None]:
     outer = current.get()
     if outer is not None and outer.deadline is not None:
         due = min(due, outer.deadline)
-    token = current.set(Frame(outer.chain_here() if outer else (), due))
+    token = current.set(_Block(outer, due))
     try:
         yield
     finally:

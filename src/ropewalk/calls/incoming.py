@@ -4,31 +4,29 @@ Call ──▶ Incoming ──turn──▶ run ──▶ replies: (whose call, 
 
 Turn ─┬─ Incoming ── Stream      one call; a generator has a turn for each item
       ├─ Batch                   many calls that were merged into one
-      └─ Errand                  something of ours, such as a checkpoint
+      └─ Held                    the turn itself, for a thread of ours, such as one that takes a checkpoint
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.calls.frame import Frame, current, new_key
+from ropewalk.calls.frame import Frame, current, forget_watchers, new_key
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Answer, Call, Item, Raised
+from ropewalk.calls.messages import Answer, Call, Gone, Item, OnceCall, Raised
+from ropewalk.calls.once import CallName, Done, OnceTable
 from ropewalk.calls.payloads import Packed, pack_value, unpack
 from ropewalk.calls.turns import FREE, Lane
-from ropewalk.errors import DeadlineExceeded
+from ropewalk.errors import CallCancelled, DeadlineExceeded, ServiceLost
 from ropewalk.transport.failures import failure_of, not_sendable
 from ropewalk.transport.link import Link, Received
 
 if TYPE_CHECKING:
     from ropewalk.calls.batching import Gathering
-
-logger = logging.getLogger(__name__)
 
 #: A call, what is sent for it (None: nothing, it was given up), and the parts of that.
 Reply = tuple["Incoming", Any, Packed | None]
@@ -63,6 +61,11 @@ class Served:
         self.lane: Lane[Turn] = Lane()
         self.num_done = 0
         self.closed = ""
+        self.once = OnceTable()
+        """Which calls were done that are to be done once."""
+        self.once_running: dict[CallName, OnceIncoming] = {}
+        self.before_waiting: Callable[[], object] = lambda: None
+        """Called by a method that is going to wait."""
         self.ways: dict[str, Way] = {}
         for name, facts in methods.items():
             limit = FREE if facts.free else facts.concurrency
@@ -111,6 +114,10 @@ class Turn(Frame):
         return ()
 
     @property
+    def ending(self) -> str:
+        return self.served.closed
+
+    @property
     def num_ended(self) -> int:
         """How many calls ended with this turn."""
         return len(self.calls)
@@ -125,12 +132,15 @@ class Incoming(Turn):
 
     __slots__ = ("link", "number", "received", "way")
 
+    once: CallName | None = None
+    """What it is called among the calls that are done once; None for any other."""
+
     def __init__(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
         self.chain = message.chain
         self.deadline = None if message.timeout_s is None else time.monotonic() + message.timeout_s
         self.label = way.label
         self.key = new_key()
-        self.cancelled = False
+        self.cancelled = ""
         self.served = served
         self.lane = way.lane
         self.in_thread = way.in_thread
@@ -166,6 +176,7 @@ class Incoming(Turn):
             return ((self, self.failed(error), None),)
         finally:
             current.reset(token)
+            forget_watchers(self)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Unpickle them; once."""
@@ -185,9 +196,25 @@ class Incoming(Turn):
             return self, Raised(self.number, not_sendable(error, value)), None
         return self, kind(self.number, packed.shared), packed
 
-    def failed(self, error: BaseException) -> Raised:
+    def failed(self, error: BaseException) -> Raised | Gone:
         """What carries an exception to the caller."""
+        if isinstance(error, CallCancelled) and self.cancelled:
+            return Gone(self.number, self.cancelled)  # which nobody hears
+        if isinstance(error, CallCancelled) and self.served.closed:
+            return self._ended(self.served.closed)
         return Raised(self.number, failure_of(error, *_OUR_FRAMES))
+
+    def _ended(self, reason: str) -> Raised | Gone:
+        """What says that the service was stopped while the call waited: it may be made again, if that does no harm."""
+        if self.way.facts.idempotent or self.once:
+            return Gone(self.number, reason)
+        error = ServiceLost(
+            f"{reason} while {self.label}() waited there, which may or may not have had its effect",
+            service=self.served.label,
+            cause=reason,
+            started=True,
+        )
+        return Raised(self.number, failure_of(error))
 
     def too_late(self) -> Raised:
         """What says that the deadline passed before its turn."""
@@ -195,30 +222,67 @@ class Incoming(Turn):
         return Raised(self.number, failure_of(error))
 
 
-class Errand(Turn):
-    """Something of ours that must not run beside the calls of an object."""
+class OnceIncoming(Incoming):
+    """A call that is done once, though it may come several times."""
 
-    __slots__ = ("action",)
+    __slots__ = ("is_settled", "once", "repeats")
 
-    def __init__(self, served: Served, lane: Lane[Turn], action: Callable[[], object], label: str) -> None:
-        Frame.__init__(self, (), None, label)
+    def __init__(
+        self, served: Served, way: Way, link: Link, message: OnceCall, received: Received, once: CallName
+    ) -> None:
+        Incoming.__init__(self, served, way, link, message, received)
+        self.once = once
+        self.is_settled = False
+        """Whether it was noted what became of it."""
+        self.repeats: list[tuple[Link, OnceCall, Received]] = []
+        """The same call, which has come again meanwhile."""
+
+    def done(self, answer: Any, packed: Packed | None) -> Done | None:
+        """What is kept of an answer to it; None if it was not done."""
+        if type(answer) is Raised and self.received is None:
+            return Done([], answer.failure)
+        if type(answer) is not Answer:
+            return None
+        if packed is None:
+            return Done([])
+        parts = packed.unfolded().parts if packed.fds else packed.parts
+        return Done([bytes(part) for part in parts])
+
+
+class Held(Turn):
+    """A turn that a thread waits for, and keeps for as long as it likes."""
+
+    __slots__ = ("_given", "dropped")
+
+    def __init__(self, served: Served, lane: Lane[Turn]) -> None:
+        Frame.__init__(self, (), None, served.label)
         self.served = served
         self.lane = lane
         self.in_thread = True
         self.since = 0.0
         self.when_over = None
-        self.action = action
+        self.dropped = False
+        """Whether it will never come: the object is served no longer."""
+        self._given = threading.Event()
 
-    def run(self) -> Sequence[Reply]:
-        try:
-            self.action()
-        except Exception:  # an errand is ours, and its failure must not stop the object
-            logger.exception("%s: an errand failed", self.label)
-        return ()
+    def give(self) -> None:
+        """It is its turn."""
+        self.since = time.monotonic()
+        self._given.set()
+
+    def drop(self) -> None:
+        """Its turn will never come."""
+        self.dropped = True
+        self._given.set()
+
+    def wait(self) -> bool:
+        """Wait for the turn; False if it will never come."""
+        self._given.wait()
+        return not self.dropped
 
 
 #: Left out of the tracebacks that callers see.
 _OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching", "ropewalk.sharing.cabinet")
 
 
-__all__ = ["Errand", "Incoming", "Reply", "Served", "Turn", "Way"]
+__all__ = ["Held", "Incoming", "OnceIncoming", "Reply", "Served", "Turn", "Way"]

@@ -47,6 +47,8 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     free: bool = False
     #: Arguments and results go with what of `__main__` they need: the other side may never have heard of it.
     with_code: bool = False
+    #: The calls of a batch bring rows, which are joined; else each is an entry of a new first axis.
+    concatenates: bool = False
 
 
 class BoundMethod(Generic[P, R_co]):
@@ -134,12 +136,25 @@ class method(Generic[P, R]):
         return self.__wrapped__(instance, *args, **kwargs)
 
 
-def batched(max_size: int, max_wait_s: float) -> Callable[[F], F]:
-    """Merge concurrent calls of a method into one call on stacked arguments, such as for central inference.
+def batched(max_size: int, max_wait_s: float, *, concatenate: bool = False) -> Callable[[F], F]:
+    """Merge concurrent calls of a method into one call, such as for central inference.
+
+    A batch goes when it is full, when all callers of the last batch are there again, or when its first call has waited
+    long enough. So a caller that is alone does not wait, and callers that come again and again share a batch.
 
     Args:
-        max_size: how many calls one batch takes at most.
-        max_wait_s: how many seconds the first call of a batch waits for others.
+        max_size: how many calls one batch takes at most; with `concatenate`, how many rows. A call of more rows than
+            that runs alone.
+        max_wait_s: how many seconds the first call of a batch waits at most for callers of the last one.
+        concatenate: calls bring arrays with any number of rows each, which are joined along their first axis, and get
+            as many entries of the result; values that are no arrays must be the same in all calls. Otherwise the
+            arguments of the calls are stacked on a new first axis.
+
+    Example:
+        >>> class Policy:
+        ...     @batched(max_size=256, max_wait_s=0.002, concatenate=True)
+        ...     def act(self, observations):  # of 8 environments here, and of 4 there: of shape (12, ...)
+        ...         return observations.argmax(axis=1)
 
     Raises:
         TypeError: `max_size` is not a whole number, or the method is a generator.
@@ -153,7 +168,7 @@ def batched(max_size: int, max_wait_s: float) -> Callable[[F], F]:
         raise ValueError(f"max_size must be 1 or more, not {max_size}")
     if not 0 <= max_wait_s < float("inf"):
         raise ValueError(f"max_wait_s must be a number of seconds, 0 or more, not {max_wait_s}")
-    return functools.partial(_mark, batch_size=max_size, batch_wait_s=float(max_wait_s))
+    return functools.partial(_mark, batch_size=max_size, batch_wait_s=float(max_wait_s), concatenates=bool(concatenate))
 
 
 def concurrent(n: int) -> Callable[[F], F]:

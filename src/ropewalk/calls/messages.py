@@ -1,6 +1,6 @@
 """What the two ends of a call say to each other.
 
-caller ──▶ server    Call Cancel More Taken TakenPageHere
+caller ──▶ server    Call OnceCall Cancel More Taken TakenPageHere
 server ──▶ caller    Answer Several Raised Item End Gone
 
 The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `Item` the
@@ -46,6 +46,19 @@ class Call(msgspec.Struct, tag=1, array_like=True):
     shared: Lengths
     credit: int
     """Of a stream: so many items may be sent before `More`."""
+
+
+class OnceCall(Call, tag=6, array_like=True, kw_only=True):
+    """A call that is to be done once, though it may be sent several times."""
+
+    stream: str
+    """The caller's name for itself, with its generation, such as "actor.3#1"."""
+    sequence: int
+    """Counts the calls of the stream to this object, from 1."""
+    acked: int
+    """The caller has the answers to all calls of the stream up to this one, or waits for them no longer."""
+    also_acked: list[int] = []
+    """And to these."""
 
 
 class Cancel(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -113,4 +126,4 @@ class Several(msgspec.Struct, tag=15, array_like=True, frozen=True):
     number: int
 
 
-CALLS = Codec(Call | Cancel | More | Taken | TakenPageHere | Answer | Several | Raised | Item | End | Gone)
+CALLS = Codec(Call | OnceCall | Cancel | More | Taken | TakenPageHere | Answer | Several | Raised | Item | End | Gone)

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.serialization import Payload, dumps, loads
@@ -38,23 +39,6 @@ class _Bytes:
 
 #: The pickle of any bytes whose content comes as its only buffer.
 _BYTES_OF_BUFFER = pickle.dumps(_Bytes(b""), 5, buffer_callback=lambda _buffer: None)
-
-
-class Descriptors(list[int]):
-    """Descriptors that are closed with the last reference to them, however a call ends, unless they are taken out."""
-
-    def close(self) -> None:
-        """Close them now; may be called twice."""
-        while self:
-            os.close(self.pop())
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def own_descriptors(received: Received) -> None:
-    """Have the descriptors that came with a message closed with it, unless its value takes them over."""
-    received.fds = Descriptors(received.fds)
 
 
 class Packed:
@@ -202,9 +186,9 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     """
     parts = received.parts
     if shared:
-        parts = open_parts(received.fds.pop(), shared, writable=True)
+        parts = open_parts(received.fds.take(), shared, writable=True)
     if not parts:
-        return received.fds.pop() if received.fds else None
+        return received.fds.take() if received.fds else None
     if len(parts) == 1:
         return loads(parts[0])
     # Small frames come as bytes, and what lies in values may be written to.
@@ -224,11 +208,9 @@ def _packed(link: Link | None, payload: Payload, keep: bool) -> Packed:
 
 
 __all__ = [
-    "Descriptors",
     "Handover",
     "Keep",
     "Packed",
-    "own_descriptors",
     "pack_arguments",
     "pack_item",
     "pack_value",

@@ -16,6 +16,7 @@ from typing import Any
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.replica import Replica
 from ropewalk.errors import ServiceLost
+from ropewalk.transport.one_traceback import without_our_frames
 
 
 class RemoteMethod:
@@ -39,6 +40,8 @@ class RemoteMethod:
                 return replica.call(self._facts, args, kwargs)
             except ServiceLost as error:
                 self._try_another(tried, replica, error)
+            except Exception as error:
+                raise without_our_frames(error)  # noqa: B904  # it is the same exception
 
     def future(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call without waiting; cancelling the future cancels the call, unless it runs already.

@@ -87,9 +87,9 @@ class RemoteStream(Iterator[Any]):
         try:
             pending.value()
         except Lost:
-            raise self._where.what_became(self._connection, self._call) from None
+            raise self._where.what_became(self._connection, self._call)[0] from None
         except NotServed:  # its object was withdrawn, perhaps after some items
-            raise self._where.what_became(self._connection, self._call) from None
+            raise self._where.what_became(self._connection, self._call)[0] from None
 
 
 __all__ = ["STREAM_CREDIT", "RemoteStream"]

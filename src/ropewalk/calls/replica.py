@@ -22,10 +22,11 @@ from ropewalk.calls import frame
 from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Call
+from ropewalk.calls.messages import Call, OnceCall
 from ropewalk.calls.payloads import Handover, pack_arguments
 from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, Pending
 from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
+from ropewalk.calls.sequences import Sequence
 from ropewalk.calls.whereabouts import Connection, Whereabouts
 from ropewalk.errors import CallError, DeadlineExceeded
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -38,7 +39,7 @@ _FUTURE_DIAL_S = 0.2
 class Request:
     """A call that can be sent, and sent again: the arguments are those of the moment in which it was made."""
 
-    __slots__ = ("chain", "due", "facts", "keywords", "packed")
+    __slots__ = ("chain", "due", "facts", "keywords", "number", "packed", "running", "sequence", "stream")
 
     def __init__(
         self,
@@ -48,8 +49,10 @@ class Request:
         kwargs: Mapping[str, Any],
         *,
         keep: bool,
+        stream: str = "",
+        sequence: Sequence | None = None,
     ) -> None:
-        running = frame.current.get()
+        running = self.running = frame.current.get()
         if running is None:
             self.chain, self.due = (), None
         else:
@@ -57,10 +60,33 @@ class Request:
         self.facts = facts
         self.keywords = bool(kwargs)
         self.packed = pack_arguments(link, args, kwargs, keep=keep, with_code=facts.with_code)
+        self.stream, self.sequence = stream, sequence
+        self.number = sequence.next() if sequence else 0
+
+    def over(self) -> None:
+        """Nobody will send it again."""
+        if self.sequence:
+            self.sequence.over(self.number)
 
     def message(self, target: int, credit: int = 0) -> Call:
         """What is sent to an object."""
         timeout_s = None if self.due is None else max(0.0, self.due - time.monotonic())
+        if self.sequence:
+            acked, also_acked = self.sequence.acknowledgement()
+            return OnceCall(
+                number=0,
+                target=target,
+                method=self.facts.name,
+                keywords=self.keywords,
+                timeout_s=timeout_s,
+                chain=self.chain,
+                shared=self.packed.shared,
+                credit=credit,
+                stream=self.stream,
+                sequence=self.number,
+                acked=acked,
+                also_acked=also_acked,
+            )
         return Call(0, target, self.facts.name, self.keywords, timeout_s, self.chain, self.packed.shared, credit)
 
     def begin(self, connection: Connection, pending: Pending, credit: int = 0) -> None:
@@ -81,8 +107,9 @@ class Request:
 class Replica:
     """Calls one replica of a service; from any thread."""
 
-    def __init__(self, caller: Caller, name: str, index: int) -> None:
+    def __init__(self, caller: Caller, name: str, index: int, *, retries: bool = False) -> None:
         self.index = index
+        self._retries = retries
         self._caller = caller
         self.name = name
         self._where = Whereabouts(caller, name, index)
@@ -105,18 +132,19 @@ class Replica:
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call and wait for the answer."""
         connection = self._connection(facts)
-        request = Request(connection.conversation.link, facts, args, kwargs, keep=False)
+        request = self._request(connection.conversation.link, facts, args, kwargs, keep=False)
         try:
             while True:
                 try:
                     return self._ask(request, connection)
                 except Lost as error:
-                    if error.sent and not facts.idempotent:
-                        raise self._where.what_became(connection, facts.name) from None
+                    if error.sent:
+                        self._may_repeat(request, connection)
                 except NotServed as error:
                     self._where.wait_for_move(connection, str(error))
                 connection = self._connection(facts)
         finally:
+            request.over()
             request.packed.close()
 
     def future(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallFuture:
@@ -128,7 +156,7 @@ class Replica:
             except CallError:  # it went in this moment, or is slow to reach: it waits in the backlog
                 connection = None
         link = connection.conversation.link if connection else self._caller.handover
-        request = Request(link, facts, args, kwargs, keep=True)
+        request = self._request(link, facts, args, kwargs, keep=True)
         future = CallFuture(self, request)
         if connection and not self._backlog:
             with contextlib.suppress(Lost):
@@ -201,8 +229,8 @@ class Replica:
         before = future.connection
         if before is not None and isinstance(error, NotServed):
             self._where.wait_for_move(before, str(error))
-        elif before is not None and error is not None and not request.facts.idempotent:
-            raise self._where.what_became(before, request.facts.name)
+        elif before is not None and error is not None:
+            self._may_repeat(request, before)
         while True:
             connection = self._where.connect(request.facts.name, request.due)
             future.answered = False
@@ -211,6 +239,31 @@ class Replica:
                 return
             except Lost:  # it went again in this moment
                 continue
+
+    # Requests
+
+    def _request(
+        self,
+        link: Link | Handover | None,
+        facts: MethodFacts,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        keep: bool,
+    ) -> Request:
+        """A call that is waited for; if it may not run twice and is to be repeated all the same, with a number."""
+        if not self._retries or facts.idempotent:
+            return Request(link, facts, args, kwargs, keep=keep)
+        caller = self._caller
+        sequence = caller.sequence(self.name, self.index)
+        return Request(link, facts, args, kwargs, keep=keep, stream=caller.stream, sequence=sequence)
+
+    def _may_repeat(self, request: Request, connection: Connection) -> None:
+        """A call that may have run was lost with its link: raise what became of it, unless it is sent again."""
+        if not request.facts.idempotent:
+            error, comes_back = self._where.what_became(connection, request.facts.name)
+            if request.sequence is None or not comes_back:
+                raise error from None
 
     # Connections
 
@@ -225,8 +278,16 @@ class Replica:
         """Send a call and wait for its answer, once."""
         conversation = connection.conversation
         if request.due is None and not request.packed.fds:
-            with contextlib.suppress(Busy):
-                return conversation.ask(request.message(connection.place.target), request.packed)
+            message, running = request.message(connection.place.target), request.running
+            if running is not None:
+                running.waits_for = conversation.address, message
+            try:
+                return conversation.ask(message, request.packed)
+            except Busy:
+                pass
+            finally:
+                if running is not None:
+                    running.waits_for = None
         pending = Pending(conversation.where)
         self._begin(request, connection, pending)
         try:

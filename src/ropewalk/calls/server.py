@@ -15,17 +15,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ropewalk.calls.batching import Gathering
-from ropewalk.calls.incoming import Errand, Incoming, Served, Turn, Way
+from ropewalk.calls.frame import current, watchers
+from ropewalk.calls.incoming import Held, Incoming, OnceIncoming, Served, Turn, Way
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Call, Cancel, Gone, Item, More, Raised, Taken, TakenPageHere
-from ropewalk.calls.payloads import Packed, own_descriptors
+from ropewalk.calls.messages import Answer, Call, Cancel, Gone, Item, More, OnceCall, Raised, Taken, TakenPageHere
+from ropewalk.calls.once import CallName, Done, OnceTable, Standing
+from ropewalk.calls.payloads import Packed
 from ropewalk.calls.streams import Stream
 from ropewalk.calls.threads import Threads
 from ropewalk.calls.turns import Lane
+from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
 from ropewalk.errors import CallCycle, LinkClosed
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
@@ -77,9 +80,21 @@ class CallServer:
 
     # Any thread
 
-    def serve(self, obj: object, methods: Mapping[str, MethodFacts], label: str) -> Served:
-        """Let an object be called from now on."""
+    def serve(
+        self, obj: object, methods: Mapping[str, MethodFacts], label: str, once: OnceTable | None = None
+    ) -> Served:
+        """Let an object be called from now on.
+
+        Args:
+            obj: the object.
+            methods: those that can be called.
+            label: its name in messages.
+            once: which calls were done that are to be done once, if there was a predecessor.
+        """
         served = Served(self.next_target(), obj, methods, label)
+        if once is not None:
+            served.once = once
+        served.before_waiting = self._loop.hand_over
         for way in served.ways.values():
             if way.facts.batch_size:
                 way.batch = Gathering(served, way, self._loop, self._begin)
@@ -92,8 +107,11 @@ class CallServer:
         return self._num_served
 
     def refuse(self, served: Served, reason: str) -> None:
-        """Answer no new calls of an object; those that have begun, and those that wait, go on."""
+        """Answer no new calls of an object; those that have begun go on, but for those that wait (`rw.wait_for`)."""
         served.closed = reason
+        for turn in served.running:
+            for call in turn.calls:
+                self._tell_watchers(call)
 
     def withdraw(self, served: Served) -> None:
         """Serve an object no longer: calls that wait for it do not run, and its streams are closed."""
@@ -108,9 +126,34 @@ class CallServer:
                 if way.batch:
                     waiting += way.batch.take()
         for turn in waiting:
+            if isinstance(turn, Held):
+                turn.drop()
             for call in turn.calls:
                 self._finish(call, Gone(call.number, served.closed))
         self._loop.call_soon(lambda: self._end_streams(served, waiting))
+
+    def waits(self) -> list[LaneWaits]:
+        """Which calls run here and wait for others, and which wait for their turns."""
+        found: list[LaneWaits] = []
+        for served in list(self._served.values()):
+            with served.lock:
+                found += _lanes(served)
+        return found
+
+    def fail(self, target: int, key: int, error: Exception) -> bool:
+        """End a call that waits for its turn with an exception; False if it does not wait (any more)."""
+        served = self._served.get(target)
+        if served is None:
+            return False
+        with served.lock:
+            call = next((call for call in _waiting(served) if call.key == key), None)
+            if call is None or not (call.lane.withdraw(call) or _leave_batch(call)):
+                return False
+        self._finish(call, call.failed(error))
+        call.cancelled = "it was ended"  # what is left of it, in a batch or a stream, does not run
+        if isinstance(call, Stream):
+            self._loop.call_soon(lambda: self._stepped(call))
+        return True
 
     def wait_idle(self, served: Served, timeout_s: float) -> bool:
         """Wait until no call of an object runs or waits; False if that takes too long."""
@@ -133,9 +176,36 @@ class CallServer:
             self.withdraw(served)
         self._threads.close()
 
-    def in_turn(self, served: Served, action: Callable[[], object]) -> None:
-        """Run something in a thread of its own when no call of the object's own lane runs."""
-        self._errand(served, served.lane, action, served.label)
+    @contextlib.contextmanager
+    def turn(self, served: Served) -> Generator[bool]:
+        """Have the turn of an object in this thread: none of its calls runs meanwhile, but for concurrent ones.
+
+        False if there is no such moment: the object is served no longer, or a call of it waits for this thread.
+        """
+        lane, running = served.lane, current.get()
+        call = running.call if running else None
+        held = Held(served, lane)
+        with served.lock:
+            has_turn = call is not None and call.key in lane.running
+            never = bool(served.closed) or (call is not None and lane.holds_caller_of(call))
+            begun = not has_turn and not never and lane.arrive(held)
+        if has_turn or never:
+            yield has_turn
+            return
+        if begun:
+            held.give()
+        else:
+            self._loop.hand_over()
+        if not held.wait():
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with served.lock:
+                more = lane.finish(held)
+            if more:
+                self._loop.call_soon(lambda: self._continue(served, lane))
 
     # The loop
 
@@ -149,21 +219,26 @@ class CallServer:
         self._loop.remove_link(link)
         self._gone(link)
 
+    def hang_up_on(self, peers: Container[str]) -> None:
+        """Treat some processes as gone; from the loop's thread."""
+        for link in [link for link in self._calls if link.peer in peers]:
+            self.hang_up(link)
+
     def _hear(self, link: Link, received: Received) -> None:
         message = received.message
         if type(message) is Call:
-            if received.fds:
-                own_descriptors(received)
             if self.desk is None or not self.desk.call(link, message, received):
                 self._call(link, message, received)
+        elif type(message) is OnceCall:
+            self._call_once(link, message, received)
         elif type(message) is Cancel:
-            self._cancel(link, message.number)
+            self._cancel(link, message.number, "its caller gave it up")
             if self.desk:
                 self.desk.cancel(link, message.number)
         elif self.desk and type(message) is Taken:
             self.desk.taken(link, message.number)
         elif self.desk and type(message) is TakenPageHere:
-            self.desk.page(link, received.fds.pop())
+            self.desk.page(link, received.fds.take())
         elif type(message) is More:
             stream = self._calls[link].get(message.number)
             if isinstance(stream, Stream):
@@ -214,6 +289,66 @@ class CallServer:
         else:
             self._begin(call)
 
+    def _call_once(self, link: Link, message: OnceCall, received: Received) -> None:
+        """Take a call that may have come before, over this link or another one."""
+        served = self._served.get(message.target)
+        way = served.ways.get(message.method) if served else None
+        if served is None or served.closed or way is None or way.facts.streams:
+            self._call(link, message, received)  # which says what is wrong
+            return
+        owner, _, generation = message.stream.rpartition("#")
+        # By the name that the link has proved, so that nobody speaks of another one's calls.
+        name = CallName(f"{link.peer.partition('#')[0]} {owner}", int(generation or 0), message.sequence)
+        call = OnceIncoming(served, way, link, message, received, name)
+        with served.lock:
+            standing = served.once.arrive(name, message.acked, message.also_acked)
+            if standing is Standing.NEW:
+                served.once_running[name] = call
+            elif standing is Standing.RUNS:
+                served.once_running[name].repeats.append((link, message, received))
+        if isinstance(standing, Done):
+            self._answer_again(link, message, standing)
+        elif standing is Standing.OLD:
+            _send(link, Gone(message.number, f"{served.label} has answered this call before"))
+        elif standing is Standing.NEW:
+            self._calls[link][message.number] = call
+            if way.batch:
+                try:
+                    way.batch.add(call)
+                except CallCycle as error:
+                    self._finish(call, call.failed(error))
+            else:
+                self._begin(call)
+
+    def _answer_again(self, link: Link, message: OnceCall, done: Done) -> None:
+        """The answer to a call that was done before it came."""
+        with contextlib.suppress(LinkClosed):  # the loop notices by itself
+            if done.failure:
+                link.send(Raised(message.number, done.failure))
+            else:
+                link.send(Answer(message.number, ()), done.parts)
+
+    def _settle(self, call: OnceIncoming, done: Done | None) -> None:
+        """Note what became of a call that is done once; with the object's lock."""
+        if call.is_settled:
+            return
+        call.is_settled = True
+        served, name = call.served, call.once
+        assert name
+        served.once_running.pop(name, None)
+        if done:
+            served.once.done(name, done)
+        else:
+            served.once.undone(name)
+        if call.repeats:  # answered now, or begun anew
+            repeats, call.repeats = call.repeats, []
+            self._loop.call_soon(lambda: self._go_on_with(repeats))
+
+    def _go_on_with(self, repeats: Sequence[tuple[Link, OnceCall, Received]]) -> None:
+        for link, message, received in repeats:
+            if link in self._calls:  # else this caller is gone, too
+                self._call_once(link, message, received)
+
     def _call_free(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
         """Run a method that takes no turns, in this very thread."""
         call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
@@ -227,25 +362,44 @@ class CallServer:
             way.lasts = True
             link.flush()  # the turn of the loop in which its answer was held is over
 
-    def _cancel(self, link: Link, number: int) -> None:
+    def _cancel(self, link: Link, number: int, why: str) -> None:
         call = self._calls.get(link, {}).pop(number, None)
         if call is None:
+            self._forget_repeat(link, number)
             return
-        call.cancelled = True
+        call.cancelled = why
+        self._tell_watchers(call)
         if isinstance(call, Stream):
             self._step(call)  # its next turn closes it
             return
         with call.served.lock:
-            if not call.lane.withdraw(call) and call.way.batch:
-                call.way.batch.discard(call)
+            withdrawn = call.lane.withdraw(call) or bool(call.way.batch and call.way.batch.discard(call))
+            if withdrawn and isinstance(call, OnceIncoming):
+                self._settle(call, None)
+
+    def _forget_repeat(self, link: Link, number: int) -> None:
+        """Nobody wants the answer to a call that came again while it ran."""
+        for served in list(self._served.values()):
+            with served.lock:
+                for call in served.once_running.values():
+                    call.repeats = [each for each in call.repeats if (each[0], each[1].number) != (link, number)]
 
     def _gone(self, link: Link) -> None:
         """A caller is gone: what it asked for and has not begun is not done for nobody."""
         for number in list(self._calls.get(link, {})):
-            self._cancel(link, number)
+            self._cancel(link, number, "its caller is gone")
         self._calls.pop(link, None)
+        for served in list(self._served.values()):
+            for way in served.ways.values():
+                if way.batch:
+                    way.batch.gone(link)
         if self.desk:
             self.desk.gone(link)
+
+    def _tell_watchers(self, call: Incoming) -> None:
+        """A call that runs is over: code of users is told in threads, and never keeps the loop waiting."""
+        for callback in watchers(call.key):
+            self._threads.run(callback)
 
     def _step(self, stream: Stream) -> None:
         """Let a stream have its next turn, if it wants one."""
@@ -259,7 +413,7 @@ class CallServer:
         for stream in dict.fromkeys((*waited, *under_way)):
             if isinstance(stream, Stream) and stream.served is served:
                 self._finish(stream, Gone(stream.number, served.closed))
-                stream.cancelled = True
+                stream.cancelled = served.closed
                 stream.in_turn = stream.in_turn and stream not in waited
                 self._step(stream)
 
@@ -283,13 +437,6 @@ class CallServer:
         if begun:
             self._start(turn)
 
-    def _errand(self, served: Served, lane: Lane[Turn], action: Callable[[], object], label: str) -> None:
-        errand = Errand(served, lane, action, label)
-        with served.lock:
-            begun = lane.arrive(errand)
-        if begun:
-            self._start(errand)
-
     def _continue(self, served: Served, lane: Lane[Turn]) -> None:
         """Begin what waited; on the loop, for a moment."""
         due = time.monotonic() + _TURN_S
@@ -304,6 +451,9 @@ class CallServer:
 
     def _start(self, turn: Turn) -> bool:
         """Run what has its turn; False if the loop was lost over it. Then whoever has it goes on with the lane."""
+        if isinstance(turn, Held):
+            turn.give()
+            return True
         if turn.in_thread:
             self._threads.run(lambda: self._run(turn))
             return True
@@ -322,6 +472,9 @@ class CallServer:
         replies = turn.run()
         with served.lock:
             served.num_done += turn.num_ended
+            for call, answer, packed in replies:
+                if call.once:  # while it is its turn: what is saved next contains both the effect and the answer
+                    self._settle(call, call.done(answer, packed))  # type: ignore[arg-type, attr-defined]
             more = lane.finish(turn)
         if more:
             self._loop.call_soon(lambda: self._continue(served, lane))
@@ -347,6 +500,9 @@ class CallServer:
     def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None) -> None:
         """Send what became of a call, unless nobody wants to know."""
         link = call.link
+        if call.once:
+            with call.served.lock:
+                self._settle(call, None)  # type: ignore[arg-type]  # unless it was before: it has ended without a turn
         if type(answer) is not Item and (calls := self._calls.get(link)):
             calls.pop(call.number, None)
         try:
@@ -365,6 +521,46 @@ class CallServer:
         finally:
             if packed is not None and packed.fds:
                 packed.close()
+
+
+def _lanes(served: Served) -> list[LaneWaits]:
+    """The lanes of an object in which calls wait for others; with its lock."""
+    found: list[LaneWaits] = []
+    for lane in dict.fromkeys(served.lanes):
+        running = [call for turn in lane.running.values() if (call := _running(turn))]
+        if running:
+            waiting = [WaitingCall(call.key, call.label, _asked(call)) for call in _waiting(served, lane)]
+            found.append(LaneWaits(served.target, lane.limit, running, waiting))
+    return found
+
+
+def _running(turn: Turn) -> RunningCall | None:
+    """A turn that runs, if it waits for a call of its own."""
+    waits_for = getattr(turn, "waits_for", None)
+    if waits_for is None:
+        return None
+    address, call = waits_for
+    return RunningCall(turn.key, turn.label, [_asked(each) for each in turn.calls], address, call.number)
+
+
+def _waiting(served: Served, lane: Lane[Turn] | None = None) -> list[Incoming]:
+    """The calls that wait for a turn in a lane, or in any one; with the object's lock."""
+    found = [call for each in served.lanes if lane in (None, each) for turn in each.waiting for call in turn.calls]
+    for way in served.ways.values():
+        if way.batch and lane in (None, way.lane):
+            found += way.batch.held_up
+    return [call for call in found if not call.cancelled]
+
+
+def _leave_batch(call: Incoming) -> bool:
+    """Take a call out of the batch that it waits with; False if it is in none that waits."""
+    if call.way.batch and call.way.batch.discard(call):
+        return True
+    return any(call in turn.calls for turn in call.lane.waiting)  # there it is passed over
+
+
+def _asked(call: Incoming) -> tuple[int, int]:
+    return (call.chain[-1].key if call.chain else 0), call.number
 
 
 def _send(link: Link, message: Any) -> None:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ropewalk.calls.frame import current
+from ropewalk.calls.frame import current, forget_watchers
 from ropewalk.calls.incoming import Incoming, Reply, Served, Way
 from ropewalk.calls.messages import Call, End, Item
 from ropewalk.transport.link import Link, Received
@@ -75,6 +75,7 @@ class Stream(Incoming):
 
     def close(self) -> None:
         items, self.items, self.ended = self.items, None, True
+        forget_watchers(self)
         close = getattr(items, "close", None)
         if close:
             try:

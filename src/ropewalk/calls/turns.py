@@ -76,7 +76,7 @@ class Lane(Generic[W]):
         self.running[call.key] = call
         return True
 
-    def holds_caller_of(self, call: W) -> bool:
+    def holds_caller_of(self, call: Waiting) -> bool:
         """Whether a call that runs here waits for this one."""
         return any(origin.key in self.running for origin in call.chain)
 

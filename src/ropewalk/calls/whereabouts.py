@@ -89,22 +89,25 @@ class Whereabouts:
         if self._news_of(connection) == connection.place:
             raise self.gone(Place("failed", cause=reason))
 
-    def what_became(self, connection: Connection, call: str) -> Exception:
-        """What to raise for a call that may have run."""
+    def what_became(self, connection: Connection, call: str) -> tuple[Exception, bool]:
+        """What to raise for a call that may have run, and whether the service is there again, or will be."""
         if self.connection is connection:
             self.connection = None
         if self._caller.closed:
-            return ProgramStopped(f"{self._caller.closed}, while {self.words} ran {call}()")
+            return ProgramStopped(f"{self._caller.closed}, while {self.words} ran {call}()"), False
         place = self._news_of(connection)
         if place.state == "stopped":
-            return ProgramStopped(f"{self.words} ended with the program while it ran {call}()")
+            return ProgramStopped(f"{self.words} ended with the program while it ran {call}()"), False
         cause = place.cause or connection.conversation.closed or "it is gone, and nobody saw how"
-        again = "it is being restarted" if place.state in ("waiting", "up") else "it is not started again"
+        comes_back = place.state in ("waiting", "up")
+        again = "it is being restarted" if comes_back else "it is not started again"
         message = (
-            f"{self.words} went while it ran {call}(), which may or may not have had its effect: {cause}; "
-            f"{again}. If {call} may safely run twice, mark it @rw.idempotent: then it is repeated by itself"
+            f"{self.words} went while it ran {call}(), which may or may not have had its effect: {cause}; {again}. If "
+            f"{call} may safely run twice, mark it @rw.idempotent: then it is repeated by itself. Calls of a client "
+            'with on_lost="retry" wait until the service is back, and take effect once'
         )
-        return ServiceLost(message, service=self._name, replica=self._index, cause=cause, started=True)
+        lost = ServiceLost(message, service=self._name, replica=self._index, cause=cause, started=True)
+        return lost, comes_back
 
     def gone(self, place: Place) -> ServiceLost:
         """What to raise for a call that did not run."""

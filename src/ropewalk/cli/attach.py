@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.choosing import choose_submission, telling_failures
-from ropewalk.cli.escaping import escaped
 from ropewalk.cli.run_output import show
+from ropewalk.escaping import escaped
 
 
 def attach(

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ropewalk.cli.escaping import escaped, escaped_lines
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.quantities import shown_size
 from ropewalk.training import checkpoint_files
 from ropewalk.training.manifests import Manifest, PartRecord, TensorRecord, check_digest

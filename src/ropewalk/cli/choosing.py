@@ -8,9 +8,9 @@ from collections.abc import Generator, Sequence
 import typer
 
 from ropewalk import settings
-from ropewalk.cli.escaping import escaped, escaped_lines
 from ropewalk.cli.submissions import Submission, has_ended, submissions
 from ropewalk.errors import EngineError, SettingsError, TransportRefused
+from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.program.launchers import (
     Launcher,
     LauncherGone,
@@ -150,7 +150,7 @@ def telling_failures() -> Generator[None]:
 
 def refusal(message: str) -> typer.Exit:
     """Wrong usage: say why; raise what is returned."""
-    typer.echo(f"ropewalk: {message}", err=True)
+    typer.echo(f"ropewalk: {escaped_lines(message)}", err=True)
     return typer.Exit(2)
 
 

@@ -14,15 +14,15 @@ from rich.text import Text
 
 from ropewalk import settings
 from ropewalk.cli import placing
-from ropewalk.cli.escaping import escaped, escaped_lines
 from ropewalk.cli.findings import PROBES, Finding, State, engine_findings, examine
 from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
 from ropewalk.cli.placing import refusal
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import RopewalkError, SettingsError
+from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.processes.launcher_record import Launcher
 
-_STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red"}
+_STYLES = {State.OK: "green", State.ABSENT: "dim", State.WARNING: "yellow", State.FAILED: "bold red"}
 
 
 def doctor(
@@ -116,7 +116,7 @@ def render_line(finding: Finding) -> str:
     """The report for logs: one finding in one line."""
     value = " ".join(finding.value.split())
     advice = f" -- {finding.advice}" if finding.advice else ""
-    return f"{finding.state.value:<8} {finding.subject:<9} {finding.what:<22} {value}{advice}"
+    return escaped(f"{finding.state.value:<8} {finding.subject:<9} {finding.what:<22} {value}{advice}")
 
 
 def render_table(findings: Iterable[Finding]) -> Table:
@@ -130,13 +130,15 @@ def render_table(findings: Iterable[Finding]) -> Table:
     for finding in findings:
         if subject and finding.subject != subject:
             table.add_row()
-        shown = Text(finding.value)
+        shown = Text(escaped_lines(finding.value))
         if finding.advice:
-            shown.append(f"\n→ {finding.advice}", style="yellow" if finding.state is State.WARNING else "red")
+            shown.append(
+                f"\n→ {escaped_lines(finding.advice)}", style="yellow" if finding.state is State.WARNING else "red"
+            )
         table.add_row(
-            finding.subject if finding.subject != subject else "",
+            Text(escaped(finding.subject)) if finding.subject != subject else "",
             Text(finding.state.value, style=_STYLES[finding.state]),
-            finding.what,
+            Text(escaped(finding.what)),
             shown,
         )
         subject = finding.subject

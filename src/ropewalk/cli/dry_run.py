@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import JobSpec, Reach
-from ropewalk.engines.resources import Resources, usable_cpus
+from ropewalk.engines.engine import JobSpec, Places, Reach
+from ropewalk.engines.interpreters import module_command
+from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.project_files import find_project, list_files
-from ropewalk.processes.sizing import Share, shares
+from ropewalk.processes.sizing import Share, described, shares, shares_of_places, too_many
 from ropewalk.settings import Settings
 
 _NUM_SHOWN = 5
@@ -36,20 +37,28 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
         resources = default_resources(chosen)
         count = num_processes or usable_cpus()
         problem: EngineError | None = None
+        places: Places | None = None
         try:
-            largest = engine.per_job(resources)
+            largest, places = engine.per_job(resources), engine.places()
         except EngineError as error:  # what one process needs is worth seeing all the same
             problem, largest = error, 1
-        most = chosen.hosts or engine.most_jobs()
-        wanted = shares([resources] * count, {resources: largest}, [], hosts=chosen.hosts, most=most, now=0)
+        waiting, per_job = [resources] * count, {resources: largest}
+        if places:
+            refusal = too_many(waiting, places, chosen.hosts)
+            problem = EngineError(refusal) if refusal else None
+            wanted = shares_of_places(waiting, per_job, [], hosts=chosen.hosts, free=places.rooms, now=0)
+        else:
+            most = chosen.hosts or engine.most_jobs()
+            wanted = shares(waiting, per_job, [], hosts=chosen.hosts, most=most, now=0)
         spec = JobSpec(
-            command=[engine.python, "-m", "ropewalk.processes.agent"],
+            command=module_command(engine.python, "ropewalk.processes.agent"),
             resources=wanted[0].resources,
             time_limit_s=chosen.time_limit_s,
+            place=wanted[0].place,
         )
         yield f"# engine {chosen.engine} ({chosen.origin('engine')})"
-        yield f"# {_counted(count, 'process', 'es')} of {_shown(resources)}"
-        yield f"# {_counted(len(wanted), 'job')}, the first with {_room(wanted[0])}"
+        yield f"# {_counted(count, 'process', 'es')} of {described(resources)}"
+        yield f"# {_counted(len(wanted), 'job')} {_rooms(wanted)}"
         if engine.reach is not Reach.HERE:
             yield _code(chosen, script)
         yield "# the first job, without the facts and secrets that it reads on its standard input:"
@@ -76,15 +85,16 @@ def _code(chosen: Settings, script: Path | None) -> str:
     )
 
 
-def _room(share: Share) -> str:
-    return "all of them" if share.slots is None else f"room for {share.slots}"
-
-
-def _shown(resources: Resources) -> str:
-    parts = [f"{resources.cpus:g} CPU{'s' * (resources.cpus != 1)}"]
-    parts += [f"{resources.gpus} GPU{'s' * (resources.gpus != 1)}"] * bool(resources.gpus)
-    parts += [f"{resources.memory_bytes:,} bytes of memory"] if resources.memory_bytes else []
-    return ", ".join(parts)
+def _rooms(wanted: Sequence[Share]) -> str:
+    """How many processes each job has room for, and on which host if that is known."""
+    slots = [share.slots for share in wanted]
+    if slots[0] is None:
+        return "with room for all of them"
+    if len(slots) > 1 and len(set(slots)) == 1 and not wanted[0].place:
+        return f"with room for {slots[0]} each"
+    shown = [f"{share.slots} on {share.place}" if share.place else f"{share.slots}" for share in wanted]
+    more = [f"{len(shown) - _NUM_SHOWN} more jobs"] if len(shown) > _NUM_SHOWN else []
+    return f"with room for {', '.join([*shown[:_NUM_SHOWN], *more])}"
 
 
 def _counted(count: int, what: str, plural: str = "s") -> str:

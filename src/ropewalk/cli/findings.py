@@ -1,30 +1,31 @@
 """What `ropewalk doctor` looks at: one function per subject, each yielding findings.
 
-A probe does the real thing where it can (it makes a sealed memfd, it sends a task
+A probe does the real thing where it can (it makes a memory file, it sends a task
 through a pool) instead of reading a version number. "failed" is kept for what
-makes Ropewalk unusable here; "warning" for what will hurt one day. Nothing of
-the environment is copied out, except the settings, which hold no secrets.
+makes Ropewalk unusable here; "warning" for what will hurt one day; "absent" for
+what is not there, or does not answer, and is not needed. "ok" says that it was
+tried. Nothing of the environment is copied out, except the settings, which hold
+no secrets.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import enum
-import fcntl
 import importlib.metadata
 import os
 import platform
 import re
 import resource
+import shlex
 import shutil
-import signal
 import stat
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.quantities import shown_size
+from ropewalk.transport import kernel
 
 MIB = 2**20
 POOL_TIMEOUT_S = 30.0
@@ -47,6 +49,7 @@ class State(enum.Enum):
     """How bad a finding is."""
 
     OK = "ok"
+    ABSENT = "absent"
     WARNING = "warning"
     FAILED = "failed"
 
@@ -82,6 +85,10 @@ def _ok(subject: str, what: str, value: str) -> Finding:
     return Finding(subject, what, State.OK, value)
 
 
+def _absent(subject: str, what: str, value: str) -> Finding:
+    return Finding(subject, what, State.ABSENT, value)
+
+
 def _judge(subject: str, what: str, good: bool, value: str, advice: str, otherwise: State = State.WARNING) -> Finding:
     return Finding(subject, what, State.OK if good else otherwise, value, "" if good else advice)
 
@@ -99,7 +106,8 @@ def versions() -> Iterator[Finding]:
             "versions", package, version is not None, version or "missing", f"pip install {package}", State.FAILED
         )
     for package in ("numpy", "torch", "gymnasium"):
-        yield _ok("versions", package, _version(package) or "not installed (optional)")
+        version = _version(package)
+        yield _ok("versions", package, version) if version else _absent("versions", package, "optional")
 
 
 def _version(package: str) -> str | None:
@@ -111,16 +119,8 @@ def _version(package: str) -> str | None:
 
 def machine() -> Iterator[Finding]:
     """The platform, its CPUs, its memory and its GPUs."""
-    supported = sys.platform == "linux"
-    yield _judge(
-        "machine",
-        "platform",
-        supported,
-        platform.platform(),
-        "Linux is what Ropewalk is made for; macOS should work for one machine" if sys.platform == "darwin" else "",
-        State.WARNING if sys.platform == "darwin" else State.FAILED,
-    )
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield _ok("machine", "platform", platform.platform())
+    affinity = len(os.sched_getaffinity(0))
     yield _ok("machine", "usable CPUs", f"{usable_cpus()} (of {os.cpu_count()}; affinity {affinity})")
     memory = psutil.virtual_memory()
     yield _judge(
@@ -130,16 +130,17 @@ def machine() -> Iterator[Finding]:
         f"{shown_size(memory.available)} of {shown_size(memory.total)} available",
         "less than 512 MiB are left: workers may be ended by the system; stop other programs or use fewer workers",
     )
-    yield _ok("machine", "GPUs", _gpus())
+    yield _gpus()
 
 
-def _gpus() -> str:
+def _gpus() -> Finding:
     """GPUs as nvidia-smi names them; torch is not asked, as importing it takes seconds."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     if shutil.which(command[0]) is None:
-        return "none seen (no nvidia-smi)"
+        return _absent("machine", "GPUs", "none seen (no nvidia-smi)")
     output = _output(command)
-    return "; ".join(output.splitlines()) if output else "nvidia-smi is here but does not answer"
+    names = "; ".join(output.splitlines()) if output else "nvidia-smi is here but does not answer"
+    return _judge("machine", "GPUs", bool(output), names, "nvidia-smi says why: is the driver loaded?")
 
 
 def _output(command: Sequence[str], timeout_s: float = 10.0) -> str | None:
@@ -183,45 +184,22 @@ def _limit(value: int) -> str:
     return "unlimited" if value == resource.RLIM_INFINITY else str(value)
 
 
-def kernel() -> Iterator[Finding]:
-    """System calls that Ropewalk uses, each tried."""
-    yield _tried("memfd_create, sealed", _make_sealed_memfd, "Linux 3.17 or newer has it; /dev/shm is used without it")
-    yield _tried("pidfd_open", _open_pidfd, "Linux 5.3 or newer has it; without it the end of a worker is seen later")
-    yield _tried("membarrier", _query_membarrier, "Linux 4.3 or newer has it; a sandbox (gVisor) may forbid it")
+def features() -> Iterator[Finding]:
+    """What Ropewalk asks of the kernel, each tried."""
+    for feature in kernel.FEATURES:
+        refused = kernel.refusal(feature)
+        if refused is None:
+            yield _ok("kernel", feature.name, "available")
+        elif feature.without:
+            advice = f"without it {feature.without}; {_since(feature)}"
+            yield Finding("kernel", feature.name, State.WARNING, f"refused: {refused.why}", advice)
+        else:
+            advice = f"nothing can run without it; {_since(feature)}"
+            yield Finding("kernel", feature.name, State.FAILED, f"refused: {refused.why}", advice)
 
 
-def _tried(what: str, attempt: Callable[[], None], advice: str) -> Finding:
-    try:
-        attempt()
-    except (OSError, AttributeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "this Python has no such call"
-        return Finding("kernel", what, State.WARNING, f"not available: {reason}", advice)
-    return _ok("kernel", what, "available")
-
-
-def _make_sealed_memfd() -> None:
-    descriptor = os.memfd_create("ropewalk-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
-    finally:
-        os.close(descriptor)
-
-
-def _open_pidfd() -> None:
-    descriptor = os.pidfd_open(os.getpid())
-    try:
-        signal.pidfd_send_signal(descriptor, 0)  # signal 0 only asks whether it could be sent
-    finally:
-        os.close(descriptor)
-
-
-def _query_membarrier() -> None:
-    # The C library has no wrapper; numbers from the kernel's tables, all other architectures share the generic one.
-    number = {"x86_64": 324, "i686": 375, "armv7l": 389, "ppc64le": 365, "s390x": 356}.get(platform.machine(), 283)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if sys.platform != "linux" or libc.syscall(number, 0, 0) < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error) if error else "not Linux")
+def _since(feature: kernel.Feature) -> str:
+    return f"Linux {feature.since} and newer have it: {kernel.ADVICE}"
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
@@ -238,7 +216,7 @@ def folders() -> Iterator[Finding]:
             "folders", "key folder", private, f"{here.key_folder}, mode {mode:04o}", f"chmod 700 {here.key_folder}"
         )
     else:
-        yield _ok("folders", "key folder", f"{here.key_folder}, made when needed")
+        yield _absent("folders", "key folder", f"{here.key_folder}, made when needed")
     shm = Path("/dev/shm")
     if shm.is_dir():
         usage = shutil.disk_usage(shm)
@@ -250,7 +228,7 @@ def folders() -> Iterator[Finding]:
             "Ropewalk does not need it, but a DataLoader of PyTorch does: docker run --shm-size=2g",
         )
     else:
-        yield _ok("folders", str(shm), "not here, and not needed")
+        yield _absent("folders", str(shm), "not needed")
 
 
 def _run_folder(folder: Path) -> Iterator[Finding]:
@@ -308,10 +286,35 @@ def network() -> Iterator[Finding]:
     )
 
 
+#: Cluster managers: the command, and how it is asked whether anybody is behind it.
+_CLUSTERS = {
+    "Slurm": ("scontrol", "ping"),
+    "Kubernetes": ("kubectl", "version", "--request-timeout=5s"),
+    "Docker": ("docker", "version", "--format", "version {{.Server.Version}}"),
+    "Ray": ("ray", "status"),
+}
+_ANSWER_S = 10.0
+
+
 def cluster() -> Iterator[Finding]:
-    """Commands of cluster managers."""
-    for command, meaning in (("sbatch", "Slurm"), ("kubectl", "Kubernetes"), ("docker", "Docker"), ("ray", "Ray")):
-        yield _ok("cluster", meaning, shutil.which(command) or f"no {command} on the path")
+    """Cluster managers that answer here; `--engine` then says whether they can be used."""
+    with ThreadPoolExecutor(len(_CLUSTERS)) as threads:
+        yield from threads.map(_manager, _CLUSTERS, _CLUSTERS.values())
+
+
+def _manager(name: str, question: Sequence[str]) -> Finding:
+    command = shutil.which(question[0])
+    if command is None:
+        return _absent("cluster", name, f"no {question[0]} on the path")
+    try:
+        asked = subprocess.run(question, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
+        code, said = asked.returncode, (asked.stdout if asked.returncode == 0 else asked.stderr or asked.stdout)
+    except (OSError, subprocess.SubprocessError) as error:
+        code, said = 1, str(error)
+    lines = [without_credentials(line.strip())[:200] for line in said.splitlines() if line.strip()] or ["nothing"]
+    if code or (name == "Slurm" and "DOWN" in said):
+        return _absent("cluster", name, f"{command} is here, and nobody answers it: {lines[-1]}")
+    return _ok("cluster", name, f"answers {shlex.join(question[:2])}: {lines[0]}")
 
 
 # --- Ropewalk itself --------------------------------------------------------------------------------------------------
@@ -319,6 +322,9 @@ def cluster() -> Iterator[Finding]:
 
 def configuration() -> Iterator[Finding]:
     """Each setting with its origin, and what the chosen engine says of this place."""
+    for refused in settings.refused_files(os.environ):
+        words, _, advice = str(refused).rpartition("; ")
+        yield Finding("settings", "file not read", State.WARNING, words, advice)
     try:
         here = settings.current()
     except SettingsError as error:
@@ -390,7 +396,7 @@ PROBES: dict[str, Probe] = {
     "versions": versions,
     "machine": machine,
     "limits": limits,
-    "kernel": kernel,
+    "kernel": features,
     "folders": folders,
     "network": network,
     "cluster": cluster,

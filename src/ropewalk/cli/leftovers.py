@@ -1,7 +1,8 @@
-"""What launchers that are gone have left: jobs on clusters, and run folders on this machine.
+"""What launchers that are gone have left: jobs and what belongs to them on clusters, and run folders on this machine.
 
 Agents end by themselves soon after their launcher; what stays are jobs that still wait in a queue, hosts that are cut
-off, and folders of processes that were all killed at once. Only what is certainly left is removed: of a launcher on
+off, containers and pods that have ended with their credentials, networks and files made for them, and folders of
+processes that were all killed at once. Only what is certainly left is removed: of a launcher on
 another host nobody here knows whether it lives, so its run has to be named to `ropewalk stop`.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,30 +29,37 @@ from ropewalk.transport.probe import is_answered
 #: A folder that is younger may belong to a run that is just being opened.
 _YOUNG_S = 60.0
 _CLAIM = "threads.claim"
+#: How many jobs, and how many other things, of a run are told by name.
+_NUM_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class LeftRun:
-    """Jobs of a run whose launcher does not live on this machine."""
+    """Jobs of a run whose launcher does not live on this machine, and what else the engine holds of it."""
 
     engine: str
     run_id: str
     jobs: tuple[str, ...]
     launcher: Launcher
     detail: str
+    remains: tuple[str, ...] = ()
+    """See `Engine.remains`."""
     removed: bool = False
 
     def describe(self) -> str:
         """One line for people, with what to do."""
-        count = f"{len(self.jobs)} job{'s' * (len(self.jobs) != 1)}"
-        done = "ended" if self.removed else f"ropewalk stop {self.run_id} --engine {self.engine} ends it"
-        return f"run {self.run_id} on {self.engine}: {count} ({', '.join(self.jobs[:5])}), {self.detail}; {done}"
+        count = f"{len(self.jobs)} job{'s' * (len(self.jobs) != 1)} ({', '.join(self.jobs[:_NUM_SHOWN])})"
+        more = [f"{len(self.remains) - _NUM_SHOWN} more"] if len(self.remains) > _NUM_SHOWN else []
+        left = ", ".join([*([count] if self.jobs else []), *self.remains[:_NUM_SHOWN], *more])
+        verb = "ends and removes" if self.jobs and self.remains else "removes" if self.remains else "ends"
+        stop = f"ropewalk stop {self.run_id} --engine {self.engine} {verb} it"
+        return f"run {self.run_id} on {self.engine}: {left}; {self.detail}; {'removed' if self.removed else stop}"
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
             "engine": self.engine, "run_id": self.run_id, "jobs": list(self.jobs), "launcher": self.launcher.value,
-            "detail": self.detail, "removed": self.removed,
+            "remains": list(self.remains), "detail": self.detail, "removed": self.removed,
         }  # fmt: skip
 
 
@@ -82,27 +90,35 @@ def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
     engine = engine_of(engine_name)
     try:
         found: list[LeftRun] = []
-        for run_id, jobs in sorted(engine.runs().items()):
+        jobs, remains = engine.runs(), engine.remains()
+        for run_id in sorted(jobs.keys() | remains.keys()):
             launcher, detail = launcher_of(run_id)
-            if run_id in submitted or launcher is Launcher.ALIVE or not jobs:
+            if run_id in submitted or launcher is Launcher.ALIVE:
                 continue
             if alive and launcher is not Launcher.GONE:
                 detail += f", and they may be of {', '.join(alive[-5:])} (submitted here; ropewalk ps says how it is)"
             certain = remove and launcher is Launcher.GONE
             if certain:
-                engine.cancel(jobs)
-                forget_run(run_id)
-            found.append(LeftRun(engine_name, run_id, tuple(jobs), launcher, detail, removed=certain))
+                _end(engine, run_id, jobs.get(run_id, []))
+            of_jobs, others = tuple(jobs.get(run_id, ())), tuple(remains.get(run_id, ()))
+            found.append(LeftRun(engine_name, run_id, of_jobs, launcher, detail, others, removed=certain))
         return found
     finally:
         engine.close()
 
 
-def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str]] | None:
-    """End all jobs of a run, wherever its launcher is.
+def _end(engine: Engine, run_id: str, jobs: Sequence[str]) -> None:
+    if jobs:
+        engine.cancel(jobs)
+    engine.remove_remains(run_id)
+    forget_run(run_id)
+
+
+def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str], list[str]] | None:
+    """End all jobs of a run, wherever its launcher is, and remove what else the engine holds of it.
 
     Returns:
-        The engine that had it and the ids of its jobs; None if no engine knows it.
+        The engine that had it, the ids of its jobs, and what remained besides; None if no engine knows it.
 
     Raises:
         RopewalkError: none knows it, and one could not be asked.
@@ -112,11 +128,10 @@ def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str]] |
         try:
             engine = engine_of(name)
             try:
-                jobs = engine.runs().get(run_id, [])
-                if jobs:
-                    engine.cancel(jobs)
-                    forget_run(run_id)
-                    return name, jobs
+                jobs, remains = engine.runs().get(run_id, []), engine.remains().get(run_id, [])
+                if jobs or remains:
+                    _end(engine, run_id, jobs)
+                    return name, jobs, remains
             finally:
                 engine.close()
         except RopewalkError as error:

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.choosing import choose_run, names_of_node, refusal, telling_failures
-from ropewalk.cli.escaping import escaped, escaped_line
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
+from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.control import LogFiles, LogFilesAre
 from ropewalk.program.launchers import Conversation, LauncherGone
 from ropewalk.program.log_files import LogFile

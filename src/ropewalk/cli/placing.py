@@ -16,6 +16,7 @@ from ropewalk import settings
 from ropewalk.engines import make_engine
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import EngineError, SettingsError
+from ropewalk.escaping import escaped_lines
 
 _PLACE, _SHARE = "Where", "What each process gets"
 
@@ -116,5 +117,5 @@ def place_or_refuse(command: str, **given: Any) -> Placing:
 
 def refusal(command: str, message: str) -> typer.Exit:
     """Wrong usage of a command: say why; raise what is returned."""
-    typer.echo(f"ropewalk {command}: {message}", err=True)
+    typer.echo(f"ropewalk {command}: {escaped_lines(message)}", err=True)
     return typer.Exit(2)

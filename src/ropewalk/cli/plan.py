@@ -22,6 +22,7 @@ from ropewalk import pipeline
 from ropewalk.cli import script
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
+from ropewalk.escaping import escaped_lines
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import parse_memory
@@ -128,7 +129,7 @@ def plan(
         if save:
             save.write_bytes(made.to_json())
     except NoPlanFits as error:
-        typer.echo(f"ropewalk plan: {error}", err=True)
+        typer.echo(f"ropewalk plan: {escaped_lines(str(error))}", err=True)
         raise typer.Exit(1) from None
     except (script.NotAProgram, RopewalkError, OSError) as error:
         raise refusal("plan", str(error)) from None
@@ -136,7 +137,7 @@ def plan(
         if error.name not in pipeline.EXTRAS:
             raise
         raise refusal("plan", str(error)) from None
-    typer.echo(json.dumps(to_json(made), indent=2) if as_json else str(made))
+    typer.echo(json.dumps(to_json(made), indent=2) if as_json else escaped_lines(str(made)))
 
 
 def to_json(made: Plan) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ropewalk.cli.choosing import running_launchers
-from ropewalk.cli.escaping import escaped
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.errors import TransportRefused
+from ropewalk.escaping import escaped
 from ropewalk.program.control import Status, StatusIs
 from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.program.status import ProgramStatus, shown_duration
@@ -136,7 +136,7 @@ def _table(status: ProgramStatus) -> Table:
         table.add_row(
             Text(escaped(node.label)),
             Text(escaped(node.kind)),
-            Text(node.state, style=_STYLES.get(node.state, "")),
+            Text(escaped(node.state), style=_STYLES.get(node.state, "")),
             str(node.generation),
             str(node.pid or ""),
             shown_duration(node.uptime_s) if node.uptime_s else "",

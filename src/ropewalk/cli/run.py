@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 from ropewalk.cli import placing, script
 from ropewalk.cli.dry_run import describe_jobs
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
+from ropewalk.escaping import escaped_lines
 from ropewalk.processes import interrupts
 from ropewalk.settings import Settings
 
@@ -114,7 +115,7 @@ def show_dry_run(command: str, chosen: Settings, file: str | None) -> None:
     try:
         path = None if file is None else Path(script.load_file(file).path)
         for line in describe_jobs(chosen, int(workers) if workers.isdecimal() else None, path):
-            typer.echo(line)
+            typer.echo(escaped_lines(line))
     except (script.NotAProgram, EngineError, SettingsError, CodeRefused) as error:
         raise placing.refusal(command, str(error)) from None
 

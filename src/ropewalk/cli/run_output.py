@@ -12,11 +12,11 @@ from typing import Protocol
 
 import typer
 
-from ropewalk.cli.escaping import escaped_line
 from ropewalk.cli.submissions import RunState, Submission, output_of, state_of
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError
+from ropewalk.escaping import escaped_line
 from ropewalk.program.log_files import LogFile
 
 #: How often new lines are looked for: in a file, and at a cluster manager, which others ask as well.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.choosing import choose_launcher, refusal, telling_failures
-from ropewalk.cli.escaping import escaped, escaped_lines
+from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.program.control import Stacks, StacksAre
 from ropewalk.program.launchers import ANSWER_S
 

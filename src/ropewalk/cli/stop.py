@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.choosing import choose_run, refusal, telling_failures
-from ropewalk.cli.escaping import escaped
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import Submission, end, state_of
+from ropewalk.escaping import escaped
 from ropewalk.program.control import StatusIs, Stop
 from ropewalk.program.launchers import Conversation, Launcher, LauncherGone, LauncherSilent
 from ropewalk.program.status import ProgramStatus
@@ -66,11 +66,13 @@ def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
     if ended is None:
         where = ", ".join(names) or "no engine but the local one was used from here"
         raise refusal(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
-    name, jobs = ended
+    name, jobs, remains = ended
     if as_json:
-        typer.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs}, indent=2))
+        typer.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs, "remains": remains}, indent=2))
     else:
-        typer.echo(f"ended {len(jobs)} job{'s' * (len(jobs) != 1)} of run {escaped(run_id)} on {name}")
+        removed = f", and removed {', '.join(remains)}" if remains else ""
+        what = f"ended {len(jobs)} job{'s' * (len(jobs) != 1)} of run {run_id} on {name}{removed}"
+        typer.echo(escaped(what))
 
 
 def _stop_submission(run: Submission, grace_s: float | None, as_json: bool) -> None:

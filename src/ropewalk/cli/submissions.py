@@ -32,9 +32,9 @@ import psutil
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.errors import RopewalkError
-from ropewalk.program.left_folders import is_ours
 from ropewalk.settings import state_folder
 from ropewalk.transport.credentials import write_secret_file
+from ropewalk.trusted_files import make_private_folder, read_trusted
 
 #: Runs that ended longer ago are forgotten by the next submission.
 _KEEP_S = 30 * 86_400.0
@@ -150,7 +150,7 @@ def output_of(run: Submission) -> Path:
 def make_folder(name: str) -> Path:
     """A new folder for a run that is about to be submitted; its name becomes the run's id."""
     parent = runs_folder()
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(parent)
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24] or "run"
     while True:
         folder = parent / f"{short}-{os.urandom(2).hex()}"
@@ -172,14 +172,14 @@ _Facts = TypeVar("_Facts", bound=msgspec.Struct)
 
 def _read(folder: Path, name: str, kind: type[_Facts]) -> _Facts | None:
     try:
-        return msgspec.json.decode((folder / name).read_bytes(), type=kind)
-    except (OSError, ValueError):  # not there yet, or of another version
+        return msgspec.json.decode(read_trusted(folder / name), type=kind)
+    except (OSError, ValueError, RecursionError):  # not there yet, of another version, or not ours
         return None
 
 
 def submissions() -> list[Submission]:
     """All runs that are remembered, the oldest first."""
-    found = [_read(folder, "run.json", Submission) for folder in runs_folder().glob("*") if is_ours(folder)]
+    found = [_read(folder, "run.json", Submission) for folder in runs_folder().glob("*")]
     return sorted((each for each in found if each), key=lambda each: each.submitted)
 
 

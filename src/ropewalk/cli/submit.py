@@ -26,6 +26,7 @@ from ropewalk.cli.run import show_dry_run
 from ropewalk.cli.submissions import Errand, RunProcess, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec, Reach
+from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import RopewalkError
 from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.settings import PREFIX, Settings
@@ -127,9 +128,9 @@ def _start(errand: Errand, folder: Path) -> None:
     fd = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ropewalk.cli.submitted"],
+            module_command(sys.executable, "ropewalk.cli.submitted"),
             stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **import_environment(), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     write(folder, "process.json", RunProcess(process.pid, psutil.Process(process.pid).create_time()))
     assert process.stdin
@@ -154,9 +155,9 @@ def _submit_job(errand: Errand, run_id: str, folder: Path, chosen: Settings) -> 
             )
             errand, code = msgspec.structs.replace(errand, root=bundle.root), bundle.data
         spec = JobSpec(
-            command=[engine.python, "-m", "ropewalk.cli.submitted"],
+            command=module_command(engine.python, "ropewalk.cli.submitted"),
             name="ropewalk-submit",
-            environment=_environment(chosen, options),
+            environment={**import_environment(), **_environment(chosen, options)},
             stdin=msgspec.json.encode(errand) + b"\n" + code,
             folder=str(folder),
             time_limit_s=chosen.time_limit_s,

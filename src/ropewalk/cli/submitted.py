@@ -25,13 +25,20 @@ from ropewalk.cli.submissions import Errand, RunEnd, write
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.project_files import MARKERS
 
+#: The `ropewalk` command as its script runs it: first on the import path stands the folder of that script, which `run`
+#: replaces by the user's. `-m` would import from the current folder before that, and `-P` would keep the user's away.
+_ROPEWALK = (
+    "import sys; sys.path[:1] = sys.path[:1] if sys.flags.safe_path else [sys.executable.rpartition('/')[0]]; "
+    "from ropewalk.cli import main; main()"
+)
+
 
 def main(stdin: BinaryIO) -> int:
     """Run the errand that stands on standard input; returns its exit code."""
     errand = msgspec.json.decode(stdin.readline(), type=Errand)
     with _code(errand, stdin) as here:
         what = ["-m", here.module] if here.module else [str(here.file)]
-        command = [sys.executable, "-m", "ropewalk", "run", *what, "--", *here.arguments]
+        command = [sys.executable, "-c", _ROPEWALK, "run", *what, "--", *here.arguments]
         code = _run(command, here.working_folder)
     if errand.state_folder:
         write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
@@ -64,13 +71,20 @@ def _code(errand: Errand, stdin: BinaryIO) -> Generator[Errand]:
         shutil.rmtree(parent, ignore_errors=True)
 
 
+def _begin_with(held: set[int]) -> None:
+    """In the script's process: signals as a job has them, and not as the shell of `submit &` or nohup had them."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
 def _run(command: list[str], folder: str) -> int:
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # until there is whom to tell
     child = subprocess.Popen(
         command,
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, held),
+        preexec_fn=lambda: _begin_with(held),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: child.send_signal(number))

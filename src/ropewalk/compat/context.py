@@ -9,6 +9,7 @@ The names at the top level of `ropewalk` are those of the default context, whose
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.context
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.compat.executor import Executor
 from ropewalk.compat.process import Process, Source, active_children, cpu_count, current_process, parent_process
 from ropewalk.pool.pool import Pool
+from ropewalk.processes.messages import IF_THERE
 from ropewalk.processes.session import Session
 from ropewalk.settings import current as current_settings
 from ropewalk.sharing.connections import Connection, Pipe
@@ -32,7 +34,12 @@ if TYPE_CHECKING:
 START_METHODS = ("spawn", "forkserver")
 
 
-class Context:
+#: Libraries look whether a context is one of these. Untyped, because ours return our own classes.
+_StandardContext: Any = multiprocessing.context.BaseContext
+_Process = Process  # which is hidden inside of the class by its attribute of that name
+
+
+class Context(_StandardContext):
     """Everything that `multiprocessing` has, for the processes of one engine.
 
     Args:
@@ -51,6 +58,7 @@ class Context:
     BufferTooShort = multiprocessing.BufferTooShort
     ProcessError = multiprocessing.ProcessError
     TimeoutError = multiprocessing.TimeoutError
+    Process: type[Process] = _Process
     active_children = staticmethod(active_children)
     current_process = staticmethod(current_process)
     parent_process = staticmethod(parent_process)
@@ -74,9 +82,8 @@ class Context:
         self._method = method
         self.engine = session.settings.engine if session else settings.engine if settings else None
         """The name of its engine; None for the one of the settings."""
-        self.Process: type[Process] = type(
-            "Process", (Process,), {"_source": self._source, "__module__": Process.__module__}
-        )
+        if type(self).Process is _Process:  # not one of a subclass, which has said itself what its processes are
+            self.Process = type("Process", (_Process,), {"_source": self._source, "__module__": _Process.__module__})
 
     def __repr__(self) -> str:
         return f"<ropewalk context, engine={self.engine or current_settings().engine!r}>"
@@ -293,12 +300,16 @@ def set_executable(executable: str | bytes | os.PathLike[str]) -> None:
 def set_forkserver_preload(module_names: Sequence[str]) -> None:
     """Have modules imported once, in the fork server, instead of in every process that `Process` starts from now on.
 
+    Those that are not there are left out, as multiprocessing does. Numerical libraries start one thread there, and for
+    some of them (NumPy, but not torch) it stays at that.
+
     Raises:
         TypeError: it is not a list of names.
     """
     if isinstance(module_names, str) or not all(isinstance(name, str) for name in module_names):
         raise TypeError(f"module_names must be a list of strings, names of modules, not {module_names!r}")
-    Process._preload = tuple(name for name in module_names if name != "__main__")  # pyright: ignore[reportPrivateUsage]
+    names = tuple(f"{name}{IF_THERE}" for name in module_names if name != "__main__")
+    Process._preload = names  # pyright: ignore[reportPrivateUsage]
 
 
 def _check_method(method: str | None) -> None:

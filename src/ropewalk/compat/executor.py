@@ -8,13 +8,12 @@ Functions may be lambdas or live in `__main__`.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,8 +34,11 @@ T = TypeVar("T")
 _MOST_AHEAD = 16
 
 
-class Executor(concurrent.futures.Executor):
+class Executor(ProcessPoolExecutor):
     """A `concurrent.futures.Executor` whose workers are processes of an engine.
+
+    It is a `ProcessPoolExecutor`, because libraries (adaptive, for one) ask for the class to find out how many workers
+    there are; of that class nothing is used.
 
     Nothing is started before the first call is submitted. A program that ends without `shutdown` waits for what it
     submitted, as with the standard library.
@@ -61,6 +63,7 @@ class Executor(concurrent.futures.Executor):
         task_timeout_s: a call that runs longer fails with `TaskTimeout`, and its worker is replaced.
         at_most_once: never start a call twice: one whose worker dies fails with `WorkerLost`.
         preload: modules that workers share from the start ("numpy"); they must not start threads.
+        environment: variables for the workers, on top of those that this process has when they are started.
         name: shown in `status`, in output and in errors.
 
     Raises:
@@ -83,6 +86,7 @@ class Executor(concurrent.futures.Executor):
         task_timeout_s: float | None = None,
         at_most_once: bool = False,
         preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
         self._pool: Pool | None = None
@@ -111,6 +115,7 @@ class Executor(concurrent.futures.Executor):
             task_timeout_s=task_timeout_s,
             at_most_once=at_most_once,
             preload=preload,
+            environment=environment,
             name=name,
         )
 
@@ -191,6 +196,9 @@ class Executor(concurrent.futures.Executor):
         if self._pool:
             self._pool.terminate()
 
+    kill_workers = terminate_workers
+    """As `terminate_workers`, which leaves nothing alive either. (The standard library's has both.)"""
+
     def status(self) -> PoolStatus | None:
         """What the executor is doing, as `Pool.status` shows it; None before its first call."""
         return self._pool.status() if self._pool else None
@@ -223,7 +231,7 @@ class Executor(concurrent.futures.Executor):
         return self._wanted or (self._pool.num_workers if self._pool else usable_cpus())
 
     @property
-    def _processes(self) -> dict[int, WorkerHandle]:
+    def _processes(self) -> dict[int, WorkerHandle]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The workers by process id; none before the first call and after the end, as in the standard library."""
         if self._pool is None:
             return {}
@@ -232,6 +240,29 @@ class Executor(concurrent.futures.Executor):
         ending = {id for id, worker in list(workers.items()) if worker.stopping}
         handles = self._pool._pool  # pyright: ignore[reportPrivateUsage]
         return {handle.pid: handle for handle in handles if handle.name not in ending}
+
+    # For those who keep executors
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has workers, which come with its first call."""
+        return self._pool is not None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether calls can be submitted: it was not shut down, and what it runs on is there."""
+        return not self._closed and (self._pool is None or self._pool.is_usable)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call something after so long, if the session in which the executor was started is still there then."""
+        assert self._pool
+        loop = self._pool.session.loop
+        loop.call_soon(lambda: loop.call_later(seconds, call))
+
+    def when_session_closed(self, call: Callable[[], object]) -> None:
+        """Call something when the session has ended in which the executor was started."""
+        assert self._pool
+        self._pool.session.when_closed(call)
 
     # Inside
 

@@ -10,6 +10,10 @@ _QUEUES = "ropewalk.sharing.queues"
 _MEMORY = "ropewalk.sharing.memory"
 _PROCESS = "ropewalk.compat.process"
 _CONTEXT = "ropewalk.compat.context"
+_RESULTS = "ropewalk.pool.results"
+_MANAGERS = "ropewalk.sharing.managers"
+_PROXY_TYPES = "ropewalk.sharing.proxy_types"
+_SYNCHRONIZED = "ropewalk.sharing.synchronized"
 
 #: For each module of the standard library: its public names, and the module that has ours, or its own.
 HOMES: dict[str, dict[str, str]] = {
@@ -56,6 +60,14 @@ HOMES: dict[str, dict[str, str]] = {
     "multiprocessing.pool": {
         "Pool": "ropewalk.pool.pool",
         "ThreadPool": "multiprocessing.pool",
+        "ApplyResult": _RESULTS,
+        "AsyncResult": _RESULTS,
+        "MapResult": _RESULTS,
+        "IMapIterator": _RESULTS,
+        "IMapUnorderedIterator": _RESULTS,
+        "MaybeEncodingError": "multiprocessing.pool",
+        "RemoteTraceback": "multiprocessing.pool",
+        "TimeoutError": "multiprocessing.pool",
     },
     "multiprocessing.connection": {
         "Connection": "ropewalk.sharing.connections",
@@ -65,15 +77,42 @@ HOMES: dict[str, dict[str, str]] = {
         # Between programs that do not know each other: sockets and a key, as there.
         "Client": "multiprocessing.connection",
         "Listener": "multiprocessing.connection",
+        "AuthenticationError": "multiprocessing.connection",
+        "BufferTooShort": "multiprocessing.connection",
     },
     "multiprocessing.managers": {
-        "BaseManager": "ropewalk.sharing.managers",
+        "BaseManager": _MANAGERS,
         "BaseProxy": "ropewalk.sharing.proxies",
-        "SyncManager": "ropewalk.sharing.managers",
-        "SharedMemoryManager": "multiprocessing.managers",
+        "SyncManager": _MANAGERS,
+        "Server": _MANAGERS,
+        "State": _MANAGERS,
         "Token": "ropewalk.sharing.proxies",
+        "AutoProxy": "ropewalk.sharing.proxies",
+        "MakeProxyType": "ropewalk.sharing.proxies",
+        "AcquirerProxy": _PROXY_TYPES,
+        "ArrayProxy": _PROXY_TYPES,
+        "BarrierProxy": _PROXY_TYPES,
+        "BaseListProxy": _PROXY_TYPES,
+        "BasePoolProxy": _PROXY_TYPES,
+        "ConditionProxy": _PROXY_TYPES,
+        "DictProxy": _PROXY_TYPES,
+        "EventProxy": _PROXY_TYPES,
+        "IteratorProxy": _PROXY_TYPES,
+        "ListProxy": _PROXY_TYPES,
+        "NamespaceProxy": _PROXY_TYPES,
+        "PoolProxy": _PROXY_TYPES,
+        "ValueProxy": _PROXY_TYPES,
+        # What a manager keeps of these, or raises, is the same there.
+        "Array": "multiprocessing.managers",
+        "Namespace": "multiprocessing.managers",
+        "ProcessError": "multiprocessing.managers",
+        "RemoteError": "multiprocessing.managers",
+        "SharedMemoryManager": "multiprocessing.managers",
+        "Value": "multiprocessing.managers",
     },
     "multiprocessing.queues": {
+        "Empty": "multiprocessing.queues",
+        "Full": "multiprocessing.queues",
         "JoinableQueue": _QUEUES,
         "Queue": _QUEUES,
         "SimpleQueue": _QUEUES,
@@ -84,7 +123,11 @@ HOMES: dict[str, dict[str, str]] = {
         "RawValue": _MEMORY,
         "Value": _MEMORY,
         "copy": _MEMORY,
-        "synchronized": "ropewalk.sharing.synchronized",
+        "Synchronized": _SYNCHRONIZED,
+        "SynchronizedArray": _SYNCHRONIZED,
+        "SynchronizedBase": _SYNCHRONIZED,
+        "SynchronizedString": _SYNCHRONIZED,
+        "synchronized": _SYNCHRONIZED,
     },
     "multiprocessing.synchronize": {
         "Lock": _SYNCHRONIZE,
@@ -103,6 +146,7 @@ HOMES: dict[str, dict[str, str]] = {
         "parent_process": "multiprocessing.process",
     },
     "multiprocessing.context": {
+        # Also, in `ropewalk.context`, by the names that they have there for the start methods which ours are like.
         "BaseContext": _CONTEXT,
         "Process": _PROCESS,
         "AuthenticationError": "multiprocessing.context",
@@ -110,6 +154,31 @@ HOMES: dict[str, dict[str, str]] = {
         "ProcessError": "multiprocessing.context",
         "TimeoutError": "multiprocessing.context",
     },
+    # Threads with the names of processes: ours would be the same.
+    "multiprocessing.dummy": dict.fromkeys(
+        (
+            "Array",
+            "Barrier",
+            "BoundedSemaphore",
+            "Condition",
+            "Event",
+            "JoinableQueue",
+            "Lock",
+            "Manager",
+            "Namespace",
+            "Pipe",
+            "Pool",
+            "Process",
+            "Queue",
+            "RLock",
+            "Semaphore",
+            "Value",
+            "active_children",
+            "current_process",
+            "freeze_support",
+        ),
+        "multiprocessing.dummy",
+    ),
     "multiprocessing.shared_memory": {
         "ShareableList": "multiprocessing.shared_memory",
         "SharedMemory": "multiprocessing.shared_memory",

@@ -129,6 +129,7 @@ class Process(BaseProcess):
             bounded=resources is not None,
             preload=self._preload,
             plain_output=True,
+            limits_threads=resources is not None,
         )
 
     def join(self, timeout: float | None = None) -> None:

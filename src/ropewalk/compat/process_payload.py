@@ -123,7 +123,7 @@ def unpack(received: Received) -> BaseProcess:
         Exception: what unpickling it raised.
     """
     begin: Begin = received.message
-    shared = open_parts(received.fds[0], begin.shared, writable=True) if begin.shared else []
+    shared = open_parts(received.fds.take(), begin.shared, writable=True) if begin.shared else []
     parts: Iterator[Part] = iter(shared or received.parts)
 
     def take(num_buffers: int) -> tuple[Part, list[Part]]:

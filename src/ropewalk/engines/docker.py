@@ -282,6 +282,27 @@ class DockerEngine(Engine):
         if len(over) == len(found):
             self._remove_network(run)
 
+    def remains(self) -> dict[str, list[str]]:
+        remains: dict[str, list[str]] = {}
+        for each in self._list(**{containers.USER: str(os.getuid())}):
+            if not containers.is_alive(each["State"]) and (run := each["Labels"].get(containers.RUN)):
+                remains.setdefault(run, []).append(f"container {_id(each)} ({each['State']})")
+        busy = self.runs()
+        for each in self._networks():
+            if (run := each["Labels"][containers.RUN]) not in busy:  # else it goes with them
+                remains.setdefault(run, []).append(f"network {each['Name']}")
+        return remains
+
+    def remove_remains(self, run_id: str) -> None:
+        with self._lock:
+            self._tidy(run_id)
+
+    def _networks(self) -> list[dict[str, Any]]:
+        """The networks that were made for runs of this user."""
+        with self.daemon.asked("list networks"):
+            found = self.daemon.api.networks(filters={"label": [f"{containers.USER}={os.getuid()}"]})
+            return [each for each in found if containers.RUN in each["Labels"]]
+
     def _remove(self, ids: Sequence[str]) -> None:
         for id in ids:
             with self.daemon.asked(f"remove container {id}"), self.daemon.forgiving(404, 409):
@@ -313,11 +334,9 @@ class DockerEngine(Engine):
                 inspected = self.daemon.inspect(_id(each))
                 if inspected and time.time() - containers.finished_s(inspected) > _KEPT_S:
                     self._remove([_id(each)])
-        with self.daemon.asked("list networks"):
-            networks = self.daemon.api.networks(filters={"label": [f"{containers.USER}={mine[containers.USER]}"]})
-        for each in networks:
-            run = each["Labels"].get(containers.RUN, "")
-            if run and run not in busy and is_gone(each["Labels"].get(containers.LAUNCHER, "")):
+        for each in self._networks():
+            run, launcher = each["Labels"][containers.RUN], each["Labels"].get(containers.LAUNCHER, "")
+            if run not in busy and is_gone(launcher):
                 self._remove_network(run)
 
     # --- what it says of itself ---------------------------------------------------------------------------------------
@@ -381,7 +400,7 @@ def _place() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:  # macOS
+    except OSError:  # a sandbox without these files
         return platform.node()
 
 

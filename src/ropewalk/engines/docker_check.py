@@ -19,7 +19,10 @@ from ropewalk.version import VERSION
 #: Certificates of a run are valid from a little before it began.
 _MOST_SKEW_S = 60.0
 _TRIAL_S = 60
-_VERSIONS = "import sys; from ropewalk.version import VERSION; print('%d.%d' % sys.version_info[:2], VERSION)"
+#: Without -P, which only the versions know that would do; the folder in which it starts goes off the import path.
+_VERSIONS = (
+    "import sys; del sys.path[0]; from ropewalk.version import VERSION; print('%d.%d' % sys.version_info[:2], VERSION)"
+)
 
 
 def findings(daemon: Daemon, options: DockerOptions, image: str) -> list[Finding]:
@@ -150,5 +153,5 @@ def _left(daemon: Daemon) -> Iterator[Finding]:
         found = daemon.api.containers(all=True, filters=label)
     over = [each["Id"][:12] for each in found if not containers.is_alive(each["State"])]
     detail = f"{len(found) - len(over)} containers run, {len(over)} have ended"
-    hint = f"; `docker rm {' '.join(over[:5])}{' ...' if over[5:] else ''}` removes these" if over else ""
+    hint = "; `ropewalk doctor --leftovers --engine docker` says of whom, and removes them" if over else ""
     yield Finding("containers of runs", True, detail + hint)

@@ -15,7 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import Resources, Room
+
+#: Where a job finds the path of the socket that it should listen at.
+DOOR_VARIABLE = "ROPEWALK_DOOR"
 
 
 class Reach(enum.Enum):
@@ -68,8 +71,25 @@ class JobSpec:
     """What the whole job asks for: the share of a host that its processes divide among themselves."""
     time_limit_s: float | None = None
     """The job is ended by the engine after this long; None leaves it to the engine's own limit."""
-    door: str = ""
-    """For `Reach.CARRIED`: path of the unix socket, on the job's host, that `Engine.door` leads to."""
+    place: str = ""
+    """Of `Engine.places`: where the job has to run; empty leaves that to the engine."""
+    door: bool = False
+    """For `Reach.CARRIED`: whether the job listens at a unix socket that `Engine.door` leads to.
+
+    The engine makes a folder on the job's host that only this user may enter, before anybody else hears of its name,
+    and gives the job the path of the socket to make there in the variable `DOOR_VARIABLE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The hosts on which jobs run, for an engine that has a fixed number of them and gives no others."""
+
+    rooms: Mapping[str, Room]
+    """What each of them has, busy or not, by its name."""
+    words: str
+    """What they are called together, such as "the allocation 8812 (2 nodes with up to 3 CPUs)"."""
+    advice: str
+    """How a user gets more, after "ask for fewer processes,": such as "or for a larger allocation"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +177,17 @@ class Engine(abc.ABC):
         """How many jobs can ever run at the same time, if the engine knows (a list of hosts does)."""
         return None
 
+    def places(self) -> Places | None:
+        """The hosts on which jobs run, if they are fixed; None if the engine finds some for every job.
+
+        Jobs are then made to measure, each with its `JobSpec.place`, and more processes than there is room for are
+        refused before anything is submitted.
+
+        Raises:
+            EngineError: there are none, or no longer.
+        """
+        return None
+
     def hosts(self) -> list[str]:
         """IP addresses of hosts on which jobs may run, as far as known: the launcher is reached from there.
 
@@ -165,7 +196,7 @@ class Engine(abc.ABC):
         return []
 
     def door(self, id: str) -> str:
-        """For `Reach.CARRIED`: the unix socket on this machine whose connections end at `JobSpec.door` of a job.
+        """For `Reach.CARRIED`: the unix socket on this machine whose connections end at the one of a job.
 
         Raises:
             EngineError: the engine's connection to the job is gone.
@@ -178,6 +209,17 @@ class Engine(abc.ABC):
         Also those of launchers that are gone: `ropewalk doctor --leftovers` lists them and `ropewalk stop` ends them.
         """
         return {}
+
+    def remains(self) -> dict[str, list[str]]:
+        """What the engine still holds of this user's runs besides jobs: by run, in words such as "network x".
+
+        Containers and pods that have ended, with their credentials; networks; files of jobs. They belong to launchers
+        that were killed, or to some that live and will remove them. `ropewalk doctor --leftovers` lists them.
+        """
+        return {}
+
+    def remove_remains(self, run_id: str) -> None:  # noqa: B027 - most engines have none
+        """Remove all that `remains` tells of a run. Jobs are not ended by it."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Give back what the engine itself holds; jobs are not ended by it. May be called twice."""

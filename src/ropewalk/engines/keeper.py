@@ -24,12 +24,13 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-RUN, JOB = "ROPEWALK_RUN_ID", "ROPEWALK_JOB"
+RUN, JOB, DOOR = "ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_DOOR"
 #: Begins the value of `JOB`: tells the jobs of this engine from those of others on the same host.
 MARK = "ssh-"
 #: Where agents have their sockets; another place may have paths that are too long for them.
@@ -40,6 +41,8 @@ _CHUNK_BYTES = 64 * 1024
 _ROOM_BYTES = 1 << 20
 #: Killed processes are gone within this time, unless they are stuck in the kernel.
 _END_S = 2.0
+#: Who seems to own the folders of the machine's root inside a user namespace.
+_UNMAPPED_UID = 65534
 _SET_CHILD_SUBREAPER, _SET_PDEATHSIG = 36, 1
 
 
@@ -128,7 +131,8 @@ class Keeper:
 
     # Jobs
 
-    def _start(self, order: dict[str, Any]) -> None:
+    def _start(self, order: dict[str, Any]) -> str:
+        """Start a job; the answer is the path of its door, or nothing if it has none."""
         free = shutil.disk_usage(FOLDER).free
         if free < _ROOM_BYTES:
             raise OSError(f"the disk of {FOLDER} is full ({free >> 10} KiB free); make room there")
@@ -138,6 +142,7 @@ class Keeper:
         self._watch(output, selectors.EVENT_READ, lambda: job.read() or self._watch(output, 0, None))
         stdin = job.process.stdin
         self._watch(stdin.fileno(), selectors.EVENT_WRITE, lambda: job.feed() or self._finish(stdin))
+        return job.door
 
     def _finish(self, stdin: Any) -> None:
         if not stdin.closed:
@@ -197,16 +202,22 @@ class Keeper:
 class _Job:
     def __init__(self, order: dict[str, Any]) -> None:
         command, *arguments = order["command"]
-        self.process = subprocess.Popen(
-            [os.path.expanduser(command), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            env={**os.environ, **order["environment"], RUN: order["run"], JOB: order["job"]},
-            start_new_session=True,
-            preexec_fn=lambda: _prctl(_SET_PDEATHSIG, signal.SIGKILL),  # we have one thread
-        )
+        self.door = f"{_private_folder()}/door.sock" if order.get("door") else ""
+        door = {DOOR: self.door} if self.door else {}
+        try:
+            self.process = subprocess.Popen(
+                [os.path.expanduser(command), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                env={**os.environ, **order["environment"], RUN: order["run"], JOB: order["job"], **door},
+                start_new_session=True,
+                preexec_fn=lambda: _prctl(_SET_PDEATHSIG, signal.SIGKILL),  # we have one thread
+            )
+        except BaseException:
+            self.remove_door()
+            raise
         assert self.process.stdin and self.process.stdout
         os.set_blocking(self.process.stdin.fileno(), False)
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -214,7 +225,6 @@ class _Job:
         self._oom_kills = _oom_kills()
         self.deadline = time.monotonic() + (order["time_limit_s"] or float("inf"))
         self.tail = bytearray()
-        self._door = Path(order.get("door", ""))
         self.why = ""
 
     def read(self) -> bool:
@@ -242,15 +252,9 @@ class _Job:
         _kill(descendants)
 
     def remove_door(self) -> None:
-        """Remove the socket that a killed job leaves, and its folder if that is private and bears our name."""
-        with contextlib.suppress(OSError):
-            if self._door.is_socket():
-                self._door.unlink()
-            folder = self._door.parent
-            facts = folder.lstat()
-            is_private = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
-            if is_private and folder.name.startswith("ropewalk-"):
-                shutil.rmtree(folder, ignore_errors=True)
+        """Remove the folder that was made for it, with what a killed job leaves there."""
+        if self.door:
+            shutil.rmtree(os.path.dirname(self.door), ignore_errors=True)
 
     def who_killed(self, code: int) -> str:
         """What is known of the signal that ended it; nothing if none did."""
@@ -261,12 +265,34 @@ class _Job:
         return f"ended by signal {-code} on its host, which did not come from its launcher"
 
 
+def _private_folder() -> str:
+    """A new folder under a name that nobody can guess; only this user may enter it."""
+    facts = os.stat(FOLDER)
+    trusted = {0, os.geteuid(), *([_UNMAPPED_UID] if _is_in_user_namespace() else [])}
+    if facts.st_uid not in trusted or (facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX):
+        raise PermissionError(
+            f"others may take away what this user makes in {FOLDER} (it belongs to user {facts.st_uid}, mode "
+            f"{stat.S_IMODE(facts.st_mode):04o}); have its administrator make it root's, with mode 1777"
+        )
+    folder = tempfile.mkdtemp(prefix="ropewalk-", dir=FOLDER)
+    os.chmod(folder, 0o700)  # a umask may have taken our own rights away
+    return folder
+
+
+def _is_in_user_namespace() -> bool:
+    """Whether root of this host is another one than root of the machine, and seems to be `_UNMAPPED_UID`."""
+    try:
+        return Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ["0", "0", "4294967295"]
+    except OSError:
+        return False
+
+
 def _facts() -> dict[str, object]:
     """What the engine wants to know of the host."""
     return {
         "name": platform.node(),
         "executable": sys.executable,
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cpus": len(os.sched_getaffinity(0)),
         "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "time": time.time(),

@@ -145,6 +145,20 @@ class KubernetesEngine(Engine):
                 runs.setdefault(pod["metadata"]["labels"][manifests.RUN], []).append(pod["metadata"]["name"])
         return runs
 
+    def remains(self) -> dict[str, list[str]]:
+        # We may not list Secrets, and need not: that of an agent has the name of its pod, and goes with it.
+        remains: dict[str, list[str]] = {}
+        for pod in self._list(manifests.selector(user=self._user)):
+            if is_over(pod):
+                what = f"pod {pod['metadata']['name']} ({pod['status']['phase']}) with its Secret"
+                remains.setdefault(pod["metadata"]["labels"][manifests.RUN], []).append(what)
+        return remains
+
+    def remove_remains(self, run_id: str) -> None:
+        ended = [pod["metadata"]["name"] for pod in self._list(manifests.selector(run_id)) if is_over(pod)]
+        with self._explained("delete pods that have ended"):
+            side_by_side(self._delete_now, ended)
+
     def logs(self, id: str) -> str:
         try:
             return retrying(lambda: self._api.read_log(id, manifests.CONTAINER, _LOG_S), patience_s=_LOG_S)
@@ -189,12 +203,12 @@ class KubernetesEngine(Engine):
                 self._known.update(watch.last_known())
                 watch.close()
             self._watches.clear()
-            if not self.options.keep_pods:
-                ours = {id for ids in self._requests.values() for id in ids}
-                ended = [
-                    id for id in ours if (known := self._known.get(id)) and not known.is_gone and is_over(known.pod)
-                ]
-                with contextlib.suppress(ApiError):  # they are in nobody's way
+            ours = {id for ids in self._requests.values() for id in ids}
+            ended = [id for id in ours if (known := self._known.get(id)) and not known.is_gone and is_over(known.pod)]
+            with contextlib.suppress(ApiError):  # they are in nobody's way
+                if self.options.keep_pods:  # to be looked at; their credentials are of no more use
+                    side_by_side(self._delete_secret, ended)
+                else:
                     for id in side_by_side(self._delete_now, ended):
                         self._known[id].is_gone = True
             if "_api" in self.__dict__:
@@ -237,6 +251,9 @@ class KubernetesEngine(Engine):
 
     def _delete(self, id: str, grace_s: int) -> str:
         retrying(lambda: self._api.delete_pod(id, grace_s))
+        return self._delete_secret(id)
+
+    def _delete_secret(self, id: str) -> str:
         retrying(lambda: self._api.delete_secret(id))
         return id
 

@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,10 +27,13 @@ from pathlib import Path
 
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.host_addresses import resolve
+from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.errors import EngineError
+from ropewalk.trusted_files import create_private, open_own
+from ropewalk.version import VERSION
 
 _ID = re.compile(r"(?P<run>[\w.-]+)\.(?P<request>[0-9a-f]{12})\.(?P<rank>\d+)")
 #: Ranks look for their cancellation every 0.1 s; after this mpiexec itself is ended, and it ends what it can reach.
@@ -37,6 +41,12 @@ _CANCEL_S = 2.0
 #: Batch systems whose allocation mpiexec takes its hosts from.
 _ALLOCATIONS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
 _LAST_WORDS = 600
+#: Ranks that are tried are there within this time, or mpiexec waits for something that does not come.
+_CHECK_S = 30.0
+_VERSIONS = (
+    "import platform, sys; from ropewalk.version import VERSION; "
+    "print('ropewalk-rank', platform.node(), 'Python %d.%d' % sys.version_info[:2], 'with ropewalk', VERSION)"
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ class MpiEngine(Engine):
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env=os.environ | {"ROPEWALK_RUN_ID": run_id},
+                    env=os.environ | import_environment() | {"ROPEWALK_RUN_ID": run_id},
                     start_new_session=True,
                 )
         except FileNotFoundError:
@@ -121,7 +131,7 @@ class MpiEngine(Engine):
 
     def _command(self, count: int, folder: str) -> list[str]:
         hosts = ["-machinefile", f"{folder}/hosts"] if self.options.hosts else []
-        rank = [self.options.python, "-m", "ropewalk.engines.mpi_rank", folder]
+        rank = module_command(self.options.python, "ropewalk.engines.mpi_rank", folder)
         return [self.options.mpiexec, "-n", str(count), *hosts, *self.options.extra, *rank]
 
     def render(self, spec: JobSpec) -> str:
@@ -209,6 +219,13 @@ class MpiEngine(Engine):
                 runs.setdefault(run, []).extend(alive)
         return runs
 
+    def remains(self) -> dict[str, list[str]]:
+        return self._folder.remains(self.runs())
+
+    def remove_remains(self, run_id: str) -> None:
+        if run_id in self.remains():
+            self._folder.remove_run(run_id)
+
     def logs(self, id: str) -> str:
         folder, rank = self._place(id)
         return "" if folder is None else self._folder.log(folder.parent.name.removeprefix(PREFIX), folder.name, rank)
@@ -228,15 +245,37 @@ class MpiEngine(Engine):
         return list(dict.fromkeys(address for host in self.options.hosts for address in resolve(host.split(":")[0])))
 
     def check(self) -> list[Finding]:
-        path = shutil.which(self.options.mpiexec)
-        advice = (
-            "not on the PATH: load the module of an MPI, install one (pip install mpich), or set the option mpiexec"
-        )
-        findings = [Finding(self.options.mpiexec, path is not None, path or advice)]
-        findings.append(
-            Finding("hosts", True, ", ".join(self.options.hosts) or "this machine, or those of the allocation")
-        )
-        return [*findings, self._folder.check()]
+        if shutil.which(self.options.mpiexec) is None:
+            advice = "load the module of an MPI, install one (pip install mpich), or set the option mpiexec"
+            return [Finding(self.options.mpiexec, False, f"not on the PATH: {advice}"), self._folder.check()]
+        return [self._check_ranks(), self._folder.check()]
+
+    def _check_ranks(self) -> Finding:
+        """Start a rank for each host, or one where none is named, and have each say what runs it."""
+        count = len(self.options.hosts) or 1
+        with tempfile.NamedTemporaryFile("w", prefix="ropewalk-hosts-") as machines:
+            machines.write("\n".join(self.options.hosts) + "\n")
+            machines.flush()
+            hosts = ["-machinefile", machines.name] if self.options.hosts else []
+            rank = [self.options.python, "-P", "-c", _VERSIONS]
+            argv = [self.options.mpiexec, "-n", str(count), *hosts, *self.options.extra, *rank]
+            try:
+                done = subprocess.run(
+                    argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CHECK_S, cwd="/",
+                    env=os.environ | import_environment(),
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return Finding("ranks", False, f"{shlex.join(argv)} did not end within {_CHECK_S:g} s")
+        said = (done.stdout + done.stderr).strip()
+        ranks = re.findall(r"^ropewalk-rank (\S+) (.*)$", done.stdout, re.MULTILINE)
+        if done.returncode or len(ranks) != count:
+            words = said[-_LAST_WORDS:] or "it said nothing"
+            return Finding("ranks", False, f"{shlex.join(argv)} ended with exit code {done.returncode}: {words}")
+        ours = f"Python {sys.version_info.major}.{sys.version_info.minor} with ropewalk {VERSION}"
+        other = [f"{host} has {versions}" for host, versions in ranks if versions != ours]
+        where = ", ".join(sorted({host for host, _ in ranks}))
+        words = f"and here it is {ours}: the same is needed" if other else f"started on {where}; {ours}, as here"
+        return Finding("ranks", not other, "; ".join([*other, words]))
 
     def close(self) -> None:
         """Remove the files of requests that are over, of this launcher and of those that are gone."""
@@ -253,15 +292,15 @@ class MpiEngine(Engine):
 def _write(path: Path, text: str) -> None:
     """Write a file whole, readable for this user only."""
     unfinished = path.with_name(f"{path.name}~")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with create_private(unfinished) as file:
+        file.write(text.encode())
     unfinished.rename(path)
 
 
 def _read_facts(folder: Path) -> dict[str, int] | None:
     try:
-        return json.loads((folder / "mpiexec.json").read_text(encoding="utf-8"))
+        with open_own(folder / "mpiexec.json") as file:  # it says which process to kill
+            return json.loads(file.read())
     except (OSError, ValueError):
         return None
 

@@ -117,8 +117,7 @@ def _say_end(folder: Path, rank: int, code: int) -> None:
 def _adopt_orphans() -> None:
     import ctypes
 
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
@@ -272,12 +273,12 @@ class _DriverProcess:
     """The driver, and the pipes on which it is asked and answers."""
 
     def __init__(self, options: RayOptions, popen: Any) -> None:
-        environment = {**os.environ, **_environment(options)}
+        environment = {**os.environ, **import_environment(), **_environment(options)}
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the driver
         self._heard = b""
         # A session of its own: Ctrl-C is for the launcher, which ends the driver when it is time.
         self._process: subprocess.Popen[bytes] = popen(
-            [sys.executable, "-m", "ropewalk.engines.ray_driver"],
+            module_command(sys.executable, "ropewalk.engines.ray_driver"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -37,7 +37,8 @@ class JobActor:
         # `python` is the one that runs here, unless the engine's options name another.
         environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environment.get("PATH", os.defpath)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the keeper
-        keeper = [python or sys.executable, "-m", "ropewalk.engines.keeper", "inf"]
+        # -P as in `interpreters.module_command`, which this version of the package may not have.
+        keeper = [python or sys.executable, "-P", "-m", "ropewalk.engines.keeper", "inf"]
         # As a child of nobody here: Ray kills the children of an actor at its end, and a killed keeper ends nothing.
         shell = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh", *keeper]
         started = subprocess.Popen(

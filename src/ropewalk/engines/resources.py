@@ -1,6 +1,6 @@
 """What a process asks for, and what this machine has: CPUs, GPUs and bytes of memory.
 
-`Resources` is the request. `usable_cpus` is the honest answer to "how many
+`Resources` is the request, `Room` the free part of a host. `usable_cpus` is the honest answer to "how many
 processes at once": a container or a batch job often sees all cores of the host
 and may use two of them; so is `usable_memory`. `blas_threads_environment` keeps the numerical
 libraries of a process inside its share.
@@ -18,6 +18,7 @@ from ropewalk.quantities import parse_memory
 
 #: Reads a limit of a control group, by its folder.
 _Reader = Callable[[Path], float | None]
+_MIB = 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +61,30 @@ class Resources:
         return None if self.memory is None else parse_memory(self.memory)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Room:
+    """The CPUs, GPUs and memory of a host, or those that are left of it."""
+
+    cpus: float
+    gpus: int = 0
+    memory_bytes: int | None = None
+    """None where nobody limits it, or nobody says."""
+
+    def holds(self, each: Resources) -> int:
+        """How many processes that each ask for this it has room for."""
+        most = [math.floor(self.cpus / each.cpus)]
+        if each.gpus:
+            most.append(self.gpus // each.gpus)
+        if each.memory_bytes and self.memory_bytes is not None:
+            most.append(self.memory_bytes // _whole_mib(each.memory_bytes))
+        return max(0, min(most))
+
+    def without(self, job: Resources) -> Room:
+        """What is left beside a job, which clusters give whole CPUs and whole MiB."""
+        memory = None if self.memory_bytes is None else self.memory_bytes - _whole_mib(job.memory_bytes or 0)
+        return Room(self.cpus - math.ceil(job.cpus), self.gpus - job.gpus, memory)
+
+
 def usable_cpus(
     environ: Mapping[str, str] | None = None,
     *,
@@ -78,7 +103,7 @@ def usable_cpus(
     Returns:
         At least 1.
     """
-    limits = [float(_affinity())]
+    limits = [float(len(os.sched_getaffinity(0)))]
     limits += _limits("cpu", cgroup_file, cgroup_root, _quota_v2, _quota_v1)
     limits += _allocation(os.environ if environ is None else environ)
     return max(1, math.floor(min(limits)))
@@ -90,11 +115,8 @@ def usable_memory(*, cgroup_file: Path = Path("/proc/self/cgroup"), cgroup_root:
     return int(min([float(has), *_limits("memory", cgroup_file, cgroup_root, _memory_v2, _memory_v1)]))
 
 
-def _affinity() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
+def _whole_mib(size_bytes: int) -> int:
+    return math.ceil(size_bytes / _MIB) * _MIB
 
 
 def _allocation(environ: Mapping[str, str]) -> Iterator[float]:
@@ -164,23 +186,24 @@ def _ratio(quota_us: int, period_us: int) -> float | None:
     return quota_us / period_us if quota_us > 0 and period_us > 0 else None
 
 
-def blas_threads_environment(cpus: float) -> dict[str, str]:
+#: What numerical libraries read when they are imported; those of the first line fall back to the first of them.
+_THREADS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
+)
+_NUM_THAT_FALL_BACK = 5
+
+
+def blas_threads_environment(cpus: float, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that give a process as many numerical threads as it has CPUs.
 
-    They are read when numpy or torch is imported, so they must be set before. A
-    variable that the user has set already should win; that is for the caller,
-    who knows the user's environment: `{**blas_threads_environment(n), **environ}`.
+    They are read when numpy or torch is imported, so they must be set before.
+
+    Args:
+        cpus: how many it has; there is one thread at least.
+        environ: what the user has set, which wins: with a value for `OMP_NUM_THREADS`, those that fall back to it are
+            left out as well, because their own value would win over it.
     """
-    num_threads = str(max(1, math.floor(cpus)))
-    return dict.fromkeys(
-        (
-            "OMP_NUM_THREADS",
-            "OPENBLAS_NUM_THREADS",
-            "MKL_NUM_THREADS",
-            "BLIS_NUM_THREADS",
-            "VECLIB_MAXIMUM_THREADS",
-            "NUMEXPR_NUM_THREADS",
-            "NUMBA_NUM_THREADS",
-        ),
-        num_threads,
-    )
+    environ = environ or {}
+    names = _THREADS[_NUM_THAT_FALL_BACK:] if _THREADS[0] in environ else _THREADS
+    return dict.fromkeys([name for name in names if name not in environ], str(max(1, math.floor(cpus))))

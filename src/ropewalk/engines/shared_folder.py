@@ -15,12 +15,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from ropewalk.engines.engine import Finding
 from ropewalk.errors import EngineError
+from ropewalk.trusted_files import create_private, make_private_folder
 
 PREFIX = "ropewalk-"
 _LOG_TAIL_BYTES = 64 * 1024
@@ -49,17 +50,15 @@ class SharedFolder:
             EngineError: it cannot be made, or others could change what lies in it.
         """
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _refuse_foreign(self.path)
+            make_private_folder(self.path)
             run = self.path / f"{self._prefix}{run_id}"
-            run.mkdir(mode=0o700, exist_ok=True)
             if run.is_symlink():
                 raise PermissionError(f"{run} is a symbolic link, which we did not make")
-            _refuse_foreign(run)
-            os.chmod(run, 0o700)  # whatever the umask is
+            make_private_folder(run)
             folder = run / request
-            folder.mkdir(mode=0o700)
-            os.chmod(folder, 0o700)
+            if os.path.lexists(folder):
+                raise FileExistsError(f"{folder} is there already")
+            make_private_folder(folder)
             if script:
                 _write_new(folder / "job.sh", script.encode())
             for index in range(count):
@@ -101,15 +100,23 @@ class SharedFolder:
         """Remove all that a run has left; nothing if it left nothing."""
         shutil.rmtree(self.path / f"{self._prefix}{run_id}", ignore_errors=True)
 
-    def old_runs(self) -> list[str]:
-        """The runs whose folders have not changed for a day: of launchers that could not tidy up, or long."""
+    def runs(self, *, older_s: float = 0.0) -> list[str]:
+        """The runs that have files here, whose folders have not changed for so many seconds."""
         runs: list[str] = []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.path):
                 is_ours = entry.name.startswith(self._prefix) and entry.is_dir(follow_symlinks=False)
-                if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD_S:
+                if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime >= older_s:
                     runs.append(entry.name.removeprefix(self._prefix))
         return runs
+
+    def old_runs(self) -> list[str]:
+        """The runs whose folders have not changed for a day: of launchers that could not tidy up, or long."""
+        return self.runs(older_s=_OLD_S)
+
+    def remains(self, busy: Collection[str]) -> dict[str, list[str]]:
+        """The files of runs that are not busy, as `Engine.remains` tells of them."""
+        return {run: [f"folder {self.path / (self._prefix + run)}"] for run in self.runs() if run not in busy}
 
     def check(self) -> Finding:
         """Whether it can be used, for `ropewalk doctor`: a file is made in it, and removed again."""
@@ -146,19 +153,6 @@ class SharedFolder:
         return self.kind() in _LOCAL_KINDS
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Refuse a folder in which somebody else could put other credentials in the place of ours."""
-    facts = folder.stat()
-    if not stat.S_ISDIR(facts.st_mode):
-        raise NotADirectoryError(f"{folder} is not a folder")
-    if facts.st_uid not in (os.getuid(), 0):
-        raise PermissionError(f"{folder} belongs to the user {facts.st_uid}, not to you")
-    if facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX:
-        raise PermissionError(f"others may change what is in {folder} (mode {stat.S_IMODE(facts.st_mode):04o})")
-
-
 def _write_new(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)
+    with create_private(path) as file:
         file.write(content)

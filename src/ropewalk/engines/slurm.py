@@ -293,6 +293,14 @@ class SlurmEngine(Engine):
                     self._names[job.id] = job.name
             return runs
 
+    def remains(self) -> dict[str, list[str]]:
+        with self._lock:
+            return self._folder.remains(self._running(self._queue()))
+
+    def remove_remains(self, run_id: str) -> None:
+        if run_id in self.remains():
+            self._folder.remove_run(run_id)
+
     def logs(self, id: str) -> str:
         with self._lock:
             if id not in self._names:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_jobs import SlurmJob, expand_tasks, read_scontrol
-from ropewalk.engines.slurm_nodes import Node, count_gpus, expand_names, mib_of
+from ropewalk.engines.slurm_nodes import Node, count_gpus, expand_names
 
 #: `--format` of squeue --steps, as `read_steps` expects it.
 STEPS_FORMAT = "%i|%j|%N"
@@ -125,12 +125,6 @@ def last_line(said: str) -> str:
     return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else ""
 
 
-def share_per_node(nodes: Sequence[Node], process: Resources) -> int:
-    """How many processes an agent should host, if each node has one agent; 0 if no node can host even one."""
-    places = [node.holds(process) for node in nodes]
-    return max(places, key=lambda share: (share * sum(place >= share for place in places), share), default=0)
-
-
 def choose_nodes(
     nodes: Sequence[Node], taken: Sequence[tuple[str, Resources]], wanted: Resources, count: int
 ) -> list[str]:
@@ -145,36 +139,23 @@ def choose_nodes(
     Returns:
         The names of nodes, fewer than `count` if there is no room for more.
     """
-    left = {node.name: node for node in nodes}
-    agents = dict.fromkeys(left, 0)
+    rooms = {node.name: node.room for node in nodes}
+    agents = dict.fromkeys(rooms, 0)
     for name, size in taken:
-        if name in left:
-            left[name] = _without(left[name], size)
+        if name in rooms:
+            rooms[name] = rooms[name].without(size)
             agents[name] += 1
+    whole = dataclasses.replace(wanted, cpus=math.ceil(wanted.cpus))  # as a step has them
     chosen: list[str] = []
     while len(chosen) < count:
-        free = [name for name, node in left.items() if node.holds(_whole(wanted)) >= 1]
+        free = [name for name, room in rooms.items() if room.holds(whole)]
         if not free:
             break
         name = min(free, key=lambda name: agents[name])
-        left[name] = _without(left[name], wanted)
+        rooms[name] = rooms[name].without(wanted)
         agents[name] += 1
         chosen.append(name)
     return chosen
-
-
-def _whole(size: Resources) -> Resources:
-    """A step has whole CPUs."""
-    return dataclasses.replace(size, cpus=math.ceil(size.cpus))
-
-
-def _without(node: Node, size: Resources) -> Node:
-    return dataclasses.replace(
-        node,
-        cpus=node.cpus - math.ceil(size.cpus),
-        gpus=node.gpus - size.gpus,
-        memory_mib=None if node.memory_mib is None else node.memory_mib - mib_of(size),
-    )
 
 
 def allocation_of(environ: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import Resources, Room
 
 #: `--format` of sinfo, as `read_sinfo` expects it; a vertical bar stands in none of them.
 SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
@@ -50,14 +50,10 @@ class Node:
         """Whether jobs can start on it today, once it is free."""
         return self.is_open and not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
 
-    def holds(self, each: Resources) -> int:
-        """How many shares of that size it has."""
-        most = [self.cpus // max(1, each.cpus) if each.cpus >= 1 else math.floor(self.cpus / each.cpus)]
-        if each.gpus:
-            most.append(self.gpus // each.gpus)
-        if each.memory_bytes and self.memory_mib is not None:
-            most.append(self.memory_mib // math.ceil(each.memory_bytes / _MIB))
-        return int(min(most))
+    @property
+    def room(self) -> Room:
+        """What it has for processes."""
+        return Room(self.cpus, self.gpus, None if self.memory_mib is None else self.memory_mib * _MIB)
 
 
 def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
@@ -117,7 +113,7 @@ def best_share(nodes: Sequence[Node], process: Resources) -> int:
     Returns:
         0 if no node can host even one.
     """
-    places = Counter(node.holds(process) for node in nodes)
+    places = Counter(node.room.holds(process) for node in nodes)
     at_best = sum(place * count for place, count in places.items())
     for share in range(max(places, default=0), 0, -1):
         if sum(place // share * share * count for place, count in places.items()) >= _GOOD_USE * at_best:
@@ -129,7 +125,7 @@ def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False)
     """How many jobs of that size fit on the nodes at the same time."""
     total = 0
     for node in nodes:
-        place = node.holds(job)
+        place = node.room.holds(job)
         total += min(place, 1) if is_exclusive or not node.jobs_per_cpu else place * node.jobs_per_cpu
     return total
 

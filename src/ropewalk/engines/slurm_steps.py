@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Places
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -43,7 +43,6 @@ from ropewalk.engines.slurm_allocation import (
     read_allocation,
     read_end,
     read_steps,
-    share_per_node,
 )
 from ropewalk.engines.slurm_check import check_cluster
 from ropewalk.engines.slurm_commands import ask, is_passing, start_command, words_of
@@ -56,6 +55,8 @@ _ID = re.compile(r"(?P<run>[\w-][\w.-]*)\.(?P<request>[0-9a-f]{12})\.(?P<number>
 _JOB_ID = re.compile(r"\d+(_\d+)?")
 _IDS_AT_ONCE = 500
 _HOSTS_ASKED = 8
+#: The CPUs of more nodes than these are not told one by one.
+_NUM_SHOWN = 8
 #: How long an srun may take to end with its step, before it is killed.
 _END_S = 5.0
 _PAUSE_S = 0.05
@@ -147,19 +148,25 @@ class SlurmSteps(Engine):
 
     def per_job(self, process: Resources) -> int | None:
         nodes = self._nodes()
-        share = share_per_node(nodes, process)
-        if share == 0:
+        most = max(node.room.holds(process) for node in nodes)
+        if most == 0:
             raise EngineError(
                 f"no node of the allocation {self.allocation} can hold a process of {describe_request(process)}: it "
                 f"has at most {describe(nodes)} on a node; ask for less, or for a larger allocation"
             )
-        return min(share, self.options.processes_per_job or share)
+        return min(most, self.options.processes_per_job or most)
 
-    def most_jobs(self) -> int | None:
-        """One agent for each node; more where `processes_per_job` makes them small."""
+    def places(self) -> Places:
         nodes = self._nodes()
-        limit = self.options.processes_per_job
-        return sum(-(-node.cpus // limit) if limit else 1 for node in nodes)
+        advice = "or for a larger allocation; with the option inside=submit, further jobs are submitted instead"
+        return Places({node.name: node.room for node in nodes}, self._described(nodes), advice)
+
+    def _described(self, nodes: Sequence[Node]) -> str:
+        """The allocation, in words: Slurm may give it more CPUs on one node than on another."""
+        cpus = [str(node.cpus) for node in nodes]
+        uneven = f", {' + '.join(cpus)} CPUs" if len(set(cpus)) > 1 and len(cpus) <= _NUM_SHOWN else ""
+        count = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
+        return f"the allocation {self.allocation} ({count} with up to {describe(nodes)}{uneven})"
 
     def hosts(self) -> list[str]:
         names = [node.name for node in self._nodes()][:_HOSTS_ASKED]
@@ -207,18 +214,23 @@ class SlurmSteps(Engine):
     def _places(self, spec: JobSpec, count: int) -> list[Node]:
         """A node for each agent; raises if the allocation is too small for all that run and these."""
         nodes = self._nodes()
+        by_name = {node.name: node for node in nodes}
         agents = [agent for agent in self._agents.values() if agent.is_alive and not agent.is_cancelled]
         taken = [(agent.node, agent.resources) for agent in agents]
+        if spec.place:  # by somebody who knows what is taken; what only ends now makes a step wait for a moment
+            nodes = [by_name[spec.place]] if spec.place in by_name else []
+            taken = []
+            if not nodes:
+                raise EngineError(f"the allocation {self.allocation} has no node {spec.place}, or no longer")
         chosen = choose_nodes(nodes, taken, spec.resources, count)
         if len(chosen) < count:
             have = f"{len(taken)} run there already, and " if taken else ""
             raise EngineError(
-                f"the allocation {self.allocation} ({len(nodes)} nodes with up to {describe(nodes)}) is too small: "
+                f"{self._described(nodes)} is too small: "
                 f"{have}it has room for {len(chosen)} agents of {describe_request(spec.resources)}, and {count} were "
                 "asked for. Ask for fewer processes or less for each, for a larger allocation, or for further jobs "
                 "with the option inside=submit"
             )
-        by_name = {node.name: node for node in nodes}
         return [by_name[name] for name in chosen]
 
     def _command(self, spec: JobSpec, id: str, node: Node | None, folder: str) -> list[str]:
@@ -231,7 +243,8 @@ class SlurmSteps(Engine):
     def render(self, spec: JobSpec) -> str:
         folder = str(self._folder.place("RUN", "REQUEST"))
         try:
-            command = shlex.join(self._command(spec, "RUN.REQUEST.0", None, folder))
+            node = next((node for node in self._nodes() if node.name == spec.place), None) if spec.place else None
+            command = shlex.join(self._command(spec, "RUN.REQUEST.0", node, folder))
             return f"{command}\n# {folder}/job.sh\n{step_script(self.options, spec, 'RUN', folder)}"
         except ValueError as error:
             raise EngineError(f"this job cannot be written down for Slurm: {error}") from error
@@ -303,6 +316,19 @@ class SlurmSteps(Engine):
             for id in sorted(self._alive(), key=_place):
                 runs.setdefault(_place(id)[0], []).append(id)
             return runs
+
+    def remains(self) -> dict[str, list[str]]:
+        remains = self._jobs.remains()
+        with self._lock:
+            for run, those in self._folder.remains({_place(id)[0] for id in self._alive()}).items():
+                remains.setdefault(run, []).extend(those)
+            return remains
+
+    def remove_remains(self, run_id: str) -> None:
+        self._jobs.remove_remains(run_id)
+        with self._lock:
+            if run_id not in {_place(id)[0] for id in self._alive()}:
+                self._folder.remove_run(run_id)
 
     def _alive(self) -> set[str]:
         """The ids of all steps that run, and of those of ours that wait."""

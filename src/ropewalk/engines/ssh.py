@@ -1,6 +1,6 @@
 """The ssh engine: a list of hosts, on which jobs are started over OpenSSH. Only port 22 is needed.
 
-    launcher ── unix socket = door(id) ──┐                              ┌── unix socket = JobSpec.door ── agent
+    launcher ── unix socket = door(id) ──┐                              ┌── unix socket = DOOR_VARIABLE ── agent
     engine ──── orders, news ────────────┴── ssh ══ port 22 ══ sshd ────┴── keeper ── starts and ends ──┘
 
 There is one `ssh` for each host, however many jobs and doors it has, and one keeper behind it (`keeper`), which
@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import math
-import re
+import os
 import secrets
 import shlex
 import time
@@ -29,7 +29,8 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.engines.ssh_connection import SshConnection
-from ropewalk.errors import EngineError
+from ropewalk.errors import EngineError, FileNotTrusted
+from ropewalk.trusted_files import check_trusted
 
 #: A killed job is reported within this time, unless its host is out of reach; then `poll` tells later.
 _END_S = 5.0
@@ -37,8 +38,6 @@ _END_S = 5.0
 _AVOIDED_S = 30.0
 #: So many hosts are connected to at the same time.
 _AT_ONCE = 32
-#: ssh reads `:`, `%`, `$` and spaces in the path of a socket in its own way.
-_DOOR = re.compile(r"/[A-Za-z0-9_./-]{1,106}")
 
 
 @dataclass(slots=True)
@@ -47,6 +46,8 @@ class _Job:
     name: str
     run_id: str
     spec: JobSpec
+    socket: str = ""
+    """The path on its host at which it listens; told by the keeper, which has made the folder."""
     door: str = ""
     log: str = ""
 
@@ -56,7 +57,7 @@ class _Job:
 
     def shut_door(self) -> None:
         if self.door:
-            self.connection.shut_door(self.name, self.spec.door)
+            self.connection.shut_door(self.name, self.socket)
             self.door = ""
 
 
@@ -68,6 +69,8 @@ class SshEngine(Engine):
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self._options = read_options(self.name, SshOptions, options or {})
+        if self._options.config_file:
+            _check_config(self._options.config_file)
         self.python = self._options.interpreter
         self._hosts = {entry: Host.parse(entry) for entry in self._options.hosts}
         self._connections: dict[str, SshConnection] = {}
@@ -80,10 +83,6 @@ class SshEngine(Engine):
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         if (known := self._requests.get((run_id, request_id))) is not None:
             return list(known)
-        if spec.door and not _DOOR.fullmatch(spec.door):
-            raise EngineError(
-                f"ssh cannot lead to the socket {spec.door!r}; use letters, digits, and the signs _ . / -"
-            )
         self._closed = False
         ids: list[str] = []
         try:
@@ -153,7 +152,7 @@ class SshEngine(Engine):
                 "# One connection to each host that gets a job; their standard input brings the keeper, which starts:",
                 *lines,
                 " ".join([*settings, shlex.join(spec.command)]),
-                *([f"# Carried to it: connections to {spec.door}"] if spec.door else []),
+                *(["# Carried to it: connections to a socket in a folder that the keeper makes"] if spec.door else []),
             ]
         )
 
@@ -190,7 +189,7 @@ class SshEngine(Engine):
         with job.connection.doors:
             if not job.door:
                 ssh_checks.require_forwarding(job.connection)
-                job.door = job.connection.open_door(job.name, job.spec.door)
+                job.door = job.connection.open_door(job.name, job.socket)
             return job.door
 
     def close(self) -> None:
@@ -269,14 +268,15 @@ class SshEngine(Engine):
         for id, number in started:
             connection = self._jobs[id].connection
             try:
-                connection.answer(number)
+                answer = connection.answer(number)
+                self._jobs[id].socket = connection.socket_of(answer) if spec.door else ""
                 ids.append(id)
             except EngineError as error:
                 del self._jobs[id]
+                connection.tell("end", job=id.rpartition("/")[2])  # if it gets through after all, nobody wants that job
                 if not self._is_doubtful(connection):
                     refusal = error
-                else:  # if it gets through after all, nobody wants that job any more
-                    connection.tell("end", job=id.rpartition("/")[2])
+                else:
                     self._lost_at[connection.host.entry] = time.monotonic()
         if refusal:
             self.cancel(ids)
@@ -377,3 +377,15 @@ def _marked(connection: SshConnection) -> dict[str, str]:
 def _describe(connection: SshConnection) -> str:
     facts = connection.facts
     return f"{connection.host.entry} with {facts['cpus']} CPUs, {facts['gpus']} GPUs and {facts['memory'] >> 20} MiB"
+
+
+def _check_config(file: str) -> None:
+    """Refuse a configuration that others could have written: it may name commands to run here.
+
+    OpenSSH looks at the owner of ~/.ssh/config, and not of one that it is given.
+    """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # ssh says so
+        try:
+            check_trusted(os.path.expanduser(file))
+        except FileNotTrusted as error:
+            raise EngineError(f"the option config_file: {error}") from error

@@ -21,8 +21,8 @@ _ROOM_BYTES = 64 << 20
 _TRIAL_S = 10.0
 #: Runs on the host: answers one connection to a socket, then ends. Its parent ends it when nobody comes.
 _ANSWERER = (
-    "import sys; from multiprocessing.connection import Listener\n"
-    "with Listener(sys.argv[1], 'AF_UNIX') as listener:\n"
+    "import os; from multiprocessing.connection import Listener\n"
+    "with Listener(os.environ['ROPEWALK_DOOR'], 'AF_UNIX') as listener:\n"
     "    print('listens', flush=True)\n"
     "    with listener.accept() as connection:\n"
     "        connection.send_bytes(b'carried')\n"
@@ -90,21 +90,21 @@ def _version(connection: SshConnection) -> Finding:
 def _forwarding(connection: SshConnection) -> Finding:
     what = f"doors of {connection.host.entry}"
     name = keeper.MARK + secrets.token_hex(8)
-    path = f"{keeper.FOLDER}/{name}"
     said_before = connection.said
     try:
-        connection.ask(
+        path = connection.ask(
             "start",
             job=name,
             run="",
-            command=[connection.facts["executable"], "-c", _ANSWERER, path],
+            command=[connection.facts["executable"], "-I", "-c", _ANSWERER],
             environment={},
-            door=path,
+            door=True,
             stdin="",
             time_limit_s=_TRIAL_S,
         )
         while "listens" not in connection.ask("log", job=name) and name not in connection.endings:
             connection.wait_for_end(name, 0.01)
+        path = connection.socket_of(path)
         door = connection.open_door(name, path)
         try:
             connection.carries = _arrives(door)

@@ -35,6 +35,8 @@ from ropewalk.errors import EngineError
 _SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
 #: A path of a socket has 107 bytes, of which ssh and the names of doors need some, and ssh replaces `%` in it.
 _SOCKET_FOLDER = re.compile(r"/[A-Za-z0-9_./-]{0,50}")
+#: What a host may say is the path of a socket there: ssh reads `:`, `%`, `$` and spaces in its own way.
+_SOCKET = re.compile(r"/[A-Za-z0-9_./-]{1,106}")
 _CHUNK_BYTES = 64 * 1024
 #: A host is not trusted with our memory: a line of it is never longer.
 _LINE_BYTES = 16 << 20
@@ -147,8 +149,21 @@ class SshConnection:
         with self._lock:
             self._changed.wait_for(lambda: job in self.endings or self.gone, timeout_s)
 
+    def socket_of(self, answer: object) -> str:
+        """The path of a job's socket on the host, as the keeper answered to the order to start it.
+
+        Raises:
+            EngineError: it cannot be a word of a command line of ours.
+        """
+        if not isinstance(answer, str) or not _SOCKET.fullmatch(answer):
+            raise EngineError(f"{self.host.entry} sends what no keeper sends as the path of a socket: {answer!r}")
+        return answer
+
     def open_door(self, name: str, remote: str) -> str:
         """A unix socket here whose connections come out at one on the host; `name` is unique to this connection.
+
+        The path on the host becomes visible to all users of this machine, so whoever listens there has made it before,
+        in a folder that nobody else may enter.
 
         Raises:
             EngineError: ssh refused.

@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -55,6 +55,7 @@ from ropewalk.pool.messages import Constant as ConstantHere
 from ropewalk.pool.results import Batch, Job, Raised, rebuild_error
 from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
 from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, Unit
+from ropewalk.pool.worker_identity import next_identity
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, Report
@@ -114,6 +115,8 @@ class Worker:
     id: str
     rank: int
     name: str
+    identity: tuple[int, ...]
+    """Its numbers for multiprocessing."""
     link: Link | None = None
     ready: bool = False
     stopping: bool = False
@@ -138,6 +141,7 @@ class WorkerOptions:
     name: str
     resources: Resources
     preload: tuple[str, ...]
+    environment: Mapping[str, str]
     initializer: Constant | None
     arguments: Constant | None
     units_per_worker: int | None
@@ -169,8 +173,9 @@ class Dispatcher:
         self._session = session
         self._options = options
         self._jobs: dict[Job, int] = {}
-        authkey = bytes(multiprocessing.current_process().authkey)
-        self._begin = Begin(msgspec.msgpack.encode(main_facts()), authkey)
+        parent = multiprocessing.current_process()
+        main = msgspec.msgpack.encode(main_facts())
+        self._begin = Begin(main, bytes(parent.authkey), (), parent.name, os.getpid())
         self._setup = Setup(
             options.initializer.id if options.initializer else "",
             options.arguments.id if options.arguments else "",
@@ -312,7 +317,7 @@ class Dispatcher:
             if worker.stopping and self._shutdown:  # it was given up before it was here
                 self._send(worker, Stop())
                 return
-            self._send(worker, self._begin)
+            self._send(worker, msgspec.structs.replace(self._begin, identity=worker.identity))
             for constant in (self._options.initializer, self._options.arguments):
                 if constant:
                     self._provide(worker, constant, writable=constant is self._options.arguments)
@@ -327,8 +332,6 @@ class Dispatcher:
         with self.lock:
             worker = self.workers.get(id)
             if worker is None:
-                for fd in received.fds:
-                    os.close(fd)
                 return
             match received.message:
                 case Done() as done:
@@ -385,7 +388,10 @@ class Dispatcher:
                 return
             if failure.limit:
                 self.scaling.gone(worker.rank)
-                self._break(ProcessLimit(failure.reason))
+                if self.elasticity and self.scaling.wanted > self.elasticity.least:
+                    self._grow_no_further(failure.reason)
+                else:
+                    self._break(ProcessLimit(failure.reason))
             else:
                 self._replace(worker, failure.reason, StartFailed)
             self.changed.notify_all()
@@ -495,7 +501,7 @@ class Dispatcher:
     def _done(self, worker: Worker, done: Done, received: Received) -> None:
         parts: Sequence[Part] = received.parts
         if done.shared:
-            parts = open_parts(received.fds[0], done.shared, writable=True)
+            parts = open_parts(received.fds.take(), done.shared, writable=True)
         count = len(done.values)
         batch = Batch(done.values, done.nested, parts, worker.where)
         worker.num_done += count
@@ -591,6 +597,13 @@ class Dispatcher:
             self._drain(worker)
             self._session.withdraw(worker.id)
 
+    def _grow_no_further(self, why: str) -> None:
+        """There is no place for a worker that an elastic pool would like to have beside those that it needs."""
+        assert self.elasticity
+        self.scaling.wanted -= 1
+        self.elasticity.most = self.scaling.wanted
+        self.events.append(f"{self._options.name} stays at {self.scaling.wanted} workers: {why}")
+
     def _look_soon(self) -> None:
         if self.elasticity and not self._looking:
             self._looking = True
@@ -631,10 +644,11 @@ class Dispatcher:
                 codec=POOL,
                 resources=self._options.resources,
                 preload=self._options.preload,
+                environment=self._options.environment,
                 task_limit_s=self._options.task_timeout_s,
             )
             id = self._session.start(spec, self)
-            self.workers[id] = Worker(id, rank, spec.name)
+            self.workers[id] = Worker(id, rank, spec.name, next_identity())
 
     def _ready(self, worker: Worker) -> None:
         now = time.monotonic()
@@ -646,6 +660,7 @@ class Dispatcher:
         self.changed.notify_all()
 
     def _drain(self, worker: Worker) -> None:
+        self._session.leaves(worker.id)
         self.table.drain(worker.id)
         if self.table.num_items(worker.id) > 1:
             self._session.recall(worker.id, self.table.next_seq(worker.id), everything=True)
@@ -657,6 +672,7 @@ class Dispatcher:
         if worker.stopping:
             return
         worker.stopping = True
+        self._session.leaves(worker.id)
         self.table.drain(worker.id)
         self._send(worker, Stop())
         if self._options.initializer is None or self._session.passport:

@@ -37,6 +37,11 @@ class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """The facts of the sender's `__main__`."""
     authkey: bytes
     """multiprocessing's key of the sender, so that its managers' proxies work in the worker."""
+    identity: tuple[int, ...]
+    """Of the worker, as multiprocessing numbers processes."""
+    parent_name: str
+    """What multiprocessing calls the sender."""
+    parent_pid: int
 
 
 class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):

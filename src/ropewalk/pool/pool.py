@@ -39,7 +39,7 @@ from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session
-from ropewalk.processes.shared_sessions import leased
+from ropewalk.processes.shared_sessions import leased, session_of
 from ropewalk.transport.serialization import dumps_code
 
 T = TypeVar("T")
@@ -71,9 +71,12 @@ class Pool:
         initializer: called in each worker before its first task.
         initargs: its arguments.
         maxtasksperchild: a worker is replaced after so many chunks of tasks.
+        context: one of `ropewalk.get_context`, whose session it is in; one of multiprocessing's changes nothing, as the
+            engine decides how processes start.
         engine: where workers run, such as "local"; the setting `engine` by default.
         session: a session to share; by default all pools of an engine share one.
-        resources: what each worker needs; sets its number of BLAS threads. A function that needs more, by its
+        resources: what each worker needs; also the number of threads of numerical libraries in it, unless a variable
+            such as OMP_NUM_THREADS says another one. A function that needs more, by its
             `ropewalk.meta`, is refused.
         max_deaths: a task that has killed so many workers in a row fails with `TaskPoisoned`.
         task_timeout_s: a task that runs longer fails with `TaskTimeout`, and its worker is replaced.
@@ -85,6 +88,7 @@ class Pool:
             and gives them back when none of their workers is needed.
         idle_s: how long there has to be less to do before such a pool shrinks.
         preload: modules that workers share from the start ("numpy"); they must not start threads.
+        environment: variables for the workers, on top of those that this process has when they are started.
         name: shown in `status`, in output and in errors.
 
     Raises:
@@ -99,6 +103,7 @@ class Pool:
         initializer: Callable[..., object] | None = None,
         initargs: Iterable[Any] = (),
         maxtasksperchild: int | None = None,
+        context: Any = None,
         *,
         engine: str | None = None,
         session: Session | None = None,
@@ -110,6 +115,7 @@ class Pool:
         max_processes: int | None = None,
         idle_s: float = 10.0,
         preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
         self._state = TERMINATE  # until it runs
@@ -126,7 +132,7 @@ class Pool:
         if not idle_s >= 0:
             raise ValueError(f"idle_s must be a number of seconds, 0 or more, not {idle_s}")
         bounds = _bounds(processes, min_processes, max_processes)
-        self._session = leased(session, engine=engine)
+        self._session = leased(session or (None if engine else session_of(context)), engine=engine)
         outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
         self.name = name or f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
@@ -140,6 +146,7 @@ class Pool:
                 name=self.name,
                 resources=resources or default_resources(self._session.settings),
                 preload=tuple(preload),
+                environment=dict(environment or {}),
                 initializer=first_constant(dumps_code(initializer, what="initializer")) if initializer else None,
                 arguments=first_constant(dumps_code(tuple(initargs), what="initargs")) if initializer else None,
                 units_per_worker=maxtasksperchild,
@@ -466,6 +473,16 @@ class Pool:
         """Run the user's code, such as a callback, in the thread that the pool has for that; from any thread."""
         self._callbacks.put(call)
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it takes tasks, as far as is known."""
+        return self._state == RUN and self._pid == os.getpid() and not (self._session.closed or self._dispatcher.broken)
+
+    @property
+    def session(self) -> Session:
+        """The session that its workers are in."""
+        return self._session
+
     # What code written for multiprocessing looks at
 
     @property
@@ -477,6 +494,11 @@ class Pool:
             if all(handle.pid for handle in handles) or time.monotonic() > deadline:
                 return handles
             time.sleep(0.001)
+
+    @property
+    def _processes(self) -> int:
+        """How many workers there are to be; many libraries cut their work by it."""
+        return self.num_workers
 
     def _repopulate_pool(self) -> None:
         """Nothing to do: dead workers are replaced when they die."""

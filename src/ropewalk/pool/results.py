@@ -298,6 +298,10 @@ class AsyncResult(Job, Generic[T]):
             self._release()
 
 
+ApplyResult = AsyncResult
+"""What `multiprocessing.pool` calls it as well."""
+
+
 class MapResult(AsyncResult[list[T]]):
     """The results of `map_async`: a list, in the order of the arguments."""
 
@@ -503,3 +507,7 @@ class IMapIterator(Generic[T]):
 
     def __del__(self) -> None:
         self._on_dropped()
+
+
+IMapUnorderedIterator = IMapIterator
+"""The same class: which result comes next, its job decides."""

@@ -11,8 +11,6 @@ agent does from outside.
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -39,8 +37,10 @@ from ropewalk.pool.messages import (
     Tasks,
     UnitHeader,
 )
+from ropewalk.pool.worker_identity import take_identity
 from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.processes.messages import CONTROL, BlobHere, GetBlob
+from ropewalk.processes.host_memory import end_with_agent, fetch_blob
+from ropewalk.processes.messages import CONTROL
 from ropewalk.processes.page import (
     BOOL,
     COUNT,
@@ -107,8 +107,7 @@ class Worker:
         if received is None or not isinstance(received.message, Begin):
             return  # the pool was terminated before this worker was there
         begin = received.message
-        multiprocessing.current_process().authkey = begin.authkey
-        multiprocessing.current_process().name = self._context.name
+        take_identity(begin.identity, begin.parent_name, begin.parent_pid, begin.authkey)
         self._namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
         while True:
             received = self._next()
@@ -159,8 +158,9 @@ class Worker:
         constant: Constant = received.message
         self._ids[constant.number] = constant.id
         try:
+            parts: Sequence[Part]
             if constant.blob and received.fds:
-                parts: Sequence[Part] = open_parts(received.fds[0], constant.blob.lengths, writable=constant.writable)
+                parts = open_parts(received.fds.take(), constant.blob.lengths, writable=constant.writable)
             elif constant.blob:
                 parts = self._fetch(constant.id, constant.writable)
             else:
@@ -171,20 +171,14 @@ class Worker:
             self._broken[constant.id] = error  # the tasks that need it fail with this
 
     def _fetch(self, id: str, writable: bool) -> Sequence[Part]:
-        received: Received | None = None
-        with contextlib.suppress(LinkClosed):
-            if self._agent is None:
-                self._agent = dial(parse_address(self._context.agent_address), self._context.credentials, CONTROL)
-                os.register_at_fork(after_in_child=self._agent.close_copy)
-            self._agent.send(GetBlob(id))
-            received = self._agent.receive()
-        if received is None:
-            # The agent is gone and the kernel ends us with it, in a moment. An error would become the result of tasks
-            # that are about to run again elsewhere.
-            raise SystemExit(f"the agent of {self._context.name} is gone")
-        if not isinstance(received.message, BlobHere):
-            raise RuntimeError(f"the agent did not hand over the blob {id[:12]}")
-        return open_parts(received.fds[0], received.message.ref.lengths, writable=writable)
+        context = self._context
+        if self._agent is None:
+            try:
+                self._agent = dial(parse_address(context.agent_address), context.credentials, CONTROL)
+            except LinkClosed:
+                end_with_agent(context.name)
+            os.register_at_fork(after_in_child=self._agent.close_copy)
+        return fetch_blob(self._agent, id, context.name, writable=writable)
 
     def _value(self, id: str) -> Any:
         if id in self._broken:
@@ -194,13 +188,12 @@ class Worker:
     # Tasks
 
     def _run_units(self, units: Sequence[UnitHeader], received: Received) -> None:
-        at = fd_at = 0
+        at = 0
         if not self._results:
             self._flushed_ns = time.monotonic_ns()
         for unit in units:
             if unit.shared:
-                parts: Sequence[Part] = open_parts(received.fds[fd_at], unit.shared, writable=True)
-                fd_at += 1
+                parts: Sequence[Part] = open_parts(received.fds.take(), unit.shared, writable=True)
             else:
                 parts = received.parts[at : at + unit.num_parts]
                 at += unit.num_parts

@@ -25,22 +25,25 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import msgspec
 import psutil
 
 from ropewalk import injection
+from ropewalk.engines.engine import DOOR_VARIABLE
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
-from ropewalk.processes import bootstrap
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.bounds import Bounds
 from ropewalk.processes.code_shelf import CodeShelf
+from ropewalk.processes.environment import snapshot
 from ropewalk.processes.fork_channel import ForkChannel
 from ropewalk.processes.hosted_process import HostedProcess
-from ropewalk.processes.meeting import Meeting, make_folder
+from ropewalk.processes.meeting import Meeting
 from ropewalk.processes.memory_limit import overuse
 from ropewalk.processes.messages import (
     CONTROL,
@@ -56,6 +59,7 @@ from ropewalk.processes.messages import (
     GetMade,
     HostEvent,
     NeedService,
+    NeedToken,
     NotStarted,
     Output,
     OutputSeen,
@@ -66,6 +70,8 @@ from ropewalk.processes.messages import (
     PutCode,
     Recall,
     Report,
+    Retired,
+    RetiredProcess,
     Sample,
     Samples,
     ServiceAt,
@@ -73,16 +79,20 @@ from ropewalk.processes.messages import (
     SignalProcess,
     Started,
     StartProcess,
+    TokenIs,
 )
 from ropewalk.processes.out_of_memory import count_kills, evidence
 from ropewalk.processes.page import CURRENT
+from ropewalk.processes.rights import TO_AGENT, may_say
 from ropewalk.supervision.liveness import Lease, Liveness
+from ropewalk.transport import kernel
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
-from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.credentials import AllowList, Credentials, create_run_folder
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
+from ropewalk.transport.tokens import host_of, key_of_socket, socket_of, token_for
 
 _SAMPLE_S = 1.0
 _LIMIT_CHECK_S = 0.05
@@ -107,16 +117,19 @@ class Agent:
     def __init__(self, boot: AgentBoot) -> None:
         self._boot = boot
         self._host = platform.node()
-        self._folder = boot.folder or make_folder(boot.door)
+        self._door = os.environ.pop(DOOR_VARIABLE) if boot.door else ""
+        self._folder = boot.folder or os.path.dirname(self._door) or str(create_run_folder())
         self._loop = Loop()
         self._members = AllowList()
         self._processes: dict[str, HostedProcess] = {}
         self._by_pid: dict[int, HostedProcess] = {}
         self._early_exits: dict[int, int] = {}
-        self._fork_channels: dict[tuple[str, ...], ForkChannel] = {}
+        self._fork_channels: dict[tuple[tuple[str, ...], tuple[str, ...]], ForkChannel] = {}
         self._blobs = BlobShelf(self._loop.call_later)
         self._output_under_way: dict[Link, int] = {}
         self._output_problem = ""
+        self._overbearing: WeakSet[Link] = WeakSet()
+        """Those that have said what they may not."""
         self._asking: dict[str, Link] = {}
         self._orphans_wait = False
         self._last_sample = time.monotonic()
@@ -151,19 +164,22 @@ class Agent:
             PutCode: lambda link, received: self._put_code(received),
             Shutdown: self._shut_down,
             NeedService: self._need_service,
-            ServiceAt: self._service_at,
+            ServiceAt: self._answered,
+            NeedToken: self._need_token,
+            TokenIs: self._answered,
+            Retired: self._retired,
         }
 
     def run(self) -> None:
         """Serve until the launcher is gone."""
-        bootstrap.adopt_orphans()
-        bootstrap.name_thread("rw-agent")
+        kernel.adopt_orphans()
+        kernel.name_thread("rw-agent")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, lambda number, _frame: self._loop.call_soon(lambda: self._asked_to_leave(number)))
         signal.signal(signal.SIGCHLD, lambda _number, _frame: self._loop.call_soon(self._reap))
         try:
-            self._fork_channel(())
+            self._fork_channel((), ())
             self._join_launcher()
             self._loop.call_later(_SAMPLE_S, self._sample)
             self._loop.run()
@@ -177,7 +193,7 @@ class Agent:
             credentials = Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret)
             self._met(dial(parse_address(self._boot.address), credentials, CONTROL))
             return
-        self._meeting = Meeting(self._boot, self._loop, self._folder, self._met)
+        self._meeting = Meeting(self._boot, self._loop, self._folder, self._door, self._met)
         self._actions |= self._meeting.actions
         self._meeting.begin()
 
@@ -190,6 +206,8 @@ class Agent:
         self._serve("launcher", launcher)
         meeting = self._meeting
         up = AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus())
+        if self._boot.launcher_pid:
+            up = msgspec.structs.replace(up, environment=snapshot())
         if meeting:
             meeting.launcher = launcher
             up = msgspec.structs.replace(up, ip=meeting.ip, dialled=meeting.dialled)
@@ -204,7 +222,16 @@ class Agent:
     def _act(self, link: Link, received: Received) -> None:
         if self._lease and link is self._launcher:
             self._lease.heard(time.monotonic())
-        self._actions[type(received.message)](link, received)
+        message = received.message
+        if may_say(TO_AGENT, message, is_launcher=link is self._launcher, concerns=partial(self._is_owned_by, link)):
+            self._actions[type(message)](link, received)
+        elif link not in self._overbearing:
+            self._overbearing.add(link)
+            self._host_event(f"{link.peer} said {type(message).__name__}, which it may not; it was not acted on")
+
+    def _is_owned_by(self, link: Link, id: str) -> bool:
+        process = self._processes.get(id)
+        return process is None or process.owner is link
 
     def _owner_gone(self, link: Link) -> None:
         if link is self._launcher:
@@ -236,16 +263,31 @@ class Agent:
         else:
             self._shut_down(self._launcher, None)  # type: ignore[arg-type]
 
+    @property
+    def _own_name(self) -> str:
+        """What addresses here call this host; empty in a run of one host."""
+        return self._boot.agent_id if self._meeting else ""
+
     def _watch_launcher(self) -> None:
         """End with the launcher even if a forked child of it keeps our link open."""
-        if not self._boot.launcher_pid or not hasattr(os, "pidfd_open"):
+        if not self._boot.launcher_pid:
             return
         try:
-            fd = os.pidfd_open(self._boot.launcher_pid)
-        except ProcessLookupError:
+            fd = kernel.open_process(self._boot.launcher_pid)
+            if fd is None:
+                self._look_at_launcher(psutil.Process(self._boot.launcher_pid))
+            else:
+                self._loop.watch(fd, self._loop.stop)
+        except (ProcessLookupError, psutil.NoSuchProcess):
             self._loop.stop()
-            return
-        self._loop.watch(fd, self._loop.stop)
+
+    def _look_at_launcher(self, launcher: psutil.Process) -> None:
+        """Ask again and again whether it is there, as this kernel does not say when it ends."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
+                self._loop.call_later(_SAMPLE_S, lambda: self._look_at_launcher(launcher))
+                return
+        self._loop.stop()
 
     def _tell(self, link: Link | None, message: msgspec.Struct) -> None:
         if link:
@@ -256,6 +298,9 @@ class Agent:
 
     def _start_process(self, link: Link, received: Received) -> None:
         start: StartProcess = received.message
+        if start.id in self._processes:
+            self._host_event(f"{link.peer} wanted to start {start.id}, which runs already; it was not acted on")
+            return
         if len(self._processes) >= self._boot.max_processes:
             self._tell(link, NotStarted(start.id, self._crowded(start), limit=True))
             return
@@ -269,16 +314,19 @@ class Agent:
             return
         self._processes[start.id] = process
         self._members.admit(start.id, start.secret)
+        at_home = self._at_home(start)
         request = ForkRequest(
-            self._at_home(start),
+            at_home,
             self._boot.run_id,
             str(self._listener.address),
             os.getpid(),
             self._host,
-            host_id=self._boot.agent_id if self._meeting else "",
+            service_key=key_of_socket(self._boot.service_key, socket_of(start.id)),
+            host_id=self._own_name,
             ip=self._meeting.ip if self._meeting else "",
         )
-        self._fork_channel(start.preload).request(request, process.child_fds())
+        path = at_home.path if start.preload else ()
+        self._fork_channel(start.preload, path).request(request, process.child_fds())
 
     def _at_home(self, start: StartProcess) -> StartProcess:
         """The request in terms of this host: its CPUs and GPUs, and where the project's files are here."""
@@ -293,11 +341,35 @@ class Agent:
 
     def _need_service(self, link: Link, received: Received) -> None:
         self._asking = {ticket: asks for ticket, asks in self._asking.items() if not asks.closed}
-        self._asking[received.message.ticket] = link
+        if self._asking.setdefault(received.message.ticket, link) is not link:
+            return  # somebody else's ticket
         self._tell(self._launcher, received.message)
 
-    def _service_at(self, _link: Link, received: Received) -> None:
+    def _need_token(self, link: Link, received: Received) -> None:
+        """A process wants to call a service: of this host, or of another one, whose key the launcher has."""
+        need: NeedToken = received.message
+        process = self._processes.get(link.peer)
+        if process is None:
+            return  # it has ended
+        certificate = process.start.certificate
+        try:
+            if host_of(need.address) == self._own_name:
+                fingerprint = certificate.fingerprint if certificate else ""
+                token = token_for(self._boot.service_key, need.address, link.peer, fingerprint)
+                self._tell(link, TokenIs(need.ticket, token))
+            elif self._asking.setdefault(need.ticket, link) is link:
+                self._tell(self._launcher, msgspec.structs.replace(need, id=link.peer))
+        except ValueError as error:
+            self._tell(link, TokenIs(need.ticket, "", str(error)))
+
+    def _answered(self, _link: Link, received: Received) -> None:
+        """The launcher answers a question of a process of ours."""
         self._tell(self._asking.pop(received.message.ticket, None), received.message)
+
+    def _retired(self, launcher: Link, received: Received) -> None:
+        """Sessions inside of processes have services that must know."""
+        for owner in {process.owner for process in self._processes.values()} - {launcher}:
+            self._tell(owner, received.message)
 
     def _crowded(self, start: StartProcess) -> str:
         counts: dict[str, int] = {}
@@ -319,11 +391,11 @@ class Agent:
             return None
         return folder
 
-    def _fork_channel(self, preload: tuple[str, ...]) -> ForkChannel:
-        channel = self._fork_channels.get(preload)
+    def _fork_channel(self, preload: tuple[str, ...], path: tuple[str, ...]) -> ForkChannel:
+        channel = self._fork_channels.get((preload, path))
         if channel is None:
-            channel = ForkChannel(preload, self._loop, self._forked, self._host_event)
-            self._fork_channels[preload] = channel
+            channel = ForkChannel(preload, path, self._loop, self._forked, self._host_event)
+            self._fork_channels[preload, path] = channel
         return channel
 
     def _host_event(self, text: str) -> None:
@@ -351,7 +423,7 @@ class Agent:
         if process.ended_by:
             self._kill(process, process.ended_by)  # the wish came before the pid was known
         if reply.pid in self._early_exits:
-            self._ended(process, self._early_exits.pop(reply.pid))
+            self._ended([(process, self._early_exits.pop(reply.pid))])
         if all(other.pid is not None for other in self._processes.values()):
             self._early_exits.clear()  # these were orphans; their numbers may be given out again
             if self._orphans_wait:
@@ -362,7 +434,7 @@ class Agent:
 
     def _signal_process(self, link: Link, received: Received) -> None:
         process = self._processes.get(received.message.id)
-        if process is None or process.owner is not link:
+        if process is None:
             return
         if received.message.signal == signal.SIGKILL:
             self._kill(process, "its owner ended it")
@@ -374,32 +446,40 @@ class Agent:
 
     def _kill(self, process: HostedProcess, why: str) -> None:
         process.ended_by = process.ended_by or why
-        if process.pid:
+        if process.pid in self._by_pid:  # else it is dead, and its number may be another's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
+        ended: list[tuple[HostedProcess, int]] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
             code = os.waitstatus_to_exitcode(status)
             process = self._by_pid.get(pid)
             if process:
-                self._ended(process, code)
+                ended.append((process, code))
                 continue
             was_fork_server = any(channel.ended(pid, code) for channel in self._fork_channels.values())
             # An orphan of a process of ours, or a process whose fork reply is still under way.
             if not was_fork_server and any(other.pid is None for other in self._processes.values()):
                 self._early_exits[pid] = code
+        self._ended(ended)
 
-    def _ended(self, process: HostedProcess, exit_code: int) -> None:
+    def _ended(self, ended: Sequence[tuple[HostedProcess, int]]) -> None:
+        """Processes are dead, with their exit codes: end what they left behind, and tell their owners."""
+        if ended:
+            # First, because it may go on printing for ever. All in one look: it goes through the processes of the host.
+            self._end_groups([process for process, _ in ended])
+        for process, code in ended:
+            self._report_end(process, code)
+
+    def _report_end(self, process: HostedProcess, exit_code: int) -> None:
         assert process.pid is not None
-        self._by_pid.pop(process.pid, None)
-        self._end_group(process.pid)  # first: what it started may go on printing for ever
         for fd in process.pipes:
             self._loop.unwatch(fd)
             self._relay(process, fd, reads=_LAST_READS)
@@ -410,7 +490,7 @@ class Agent:
         self._memory_kills = kills
         for is_error, text in process.finish_output():
             self._send_output(process, is_error, text)
-        page = process.page.report()
+        page = process.page.report(ended=True)
         exited = Exited(
             id=process.start.id,
             pid=process.pid,
@@ -433,16 +513,23 @@ class Agent:
         if process.pid:
             self._by_pid.pop(process.pid, None)
         self._members.retire(process.start.id)
+        if process.owner is not self._launcher:
+            self._tell(self._launcher, Retired([RetiredProcess(process.start.id)]))
         process.close()
 
-    def _end_group(self, pid: int) -> None:
-        """End what a dead process left: its group, and orphans that came to us from it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+    def _end_groups(self, dead: Iterable[HostedProcess]) -> None:
+        """End what dead processes left: their groups, and orphans that came to us from them."""
+        for process in dead:
+            assert process.pid is not None
+            self._by_pid.pop(process.pid, None)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
         self._orphans_wait = any(process.pid is None for process in self._processes.values())
         self._end_orphans()
 
     def _end_orphans(self) -> None:
+        if injection.visit:
+            injection.visit("agent.before_looking", "")
         names = {process.start.name for process in self._by_pid.values()}
         for orphan in psutil.Process().children():
             if not self._is_expected(orphan.pid, names):
@@ -630,6 +717,8 @@ def main() -> None:
     boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
     injection.load("agent")
     try:
+        if problem := kernel.what_keeps_processes_from_running():
+            raise TransportRefused(problem)
         Agent(boot).run()
     except TransportRefused as error:
         print(f"this agent on {platform.node()} cannot run: {error}", file=sys.stderr)

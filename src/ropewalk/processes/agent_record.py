@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,10 @@ class Agent:
     pid: int = 0
     host: str = ""
     ip: str = ""
+    launcher_secret: str = field(default="", repr=False)
+    """What the launcher proves that it knows when it dials this agent, and no other one."""
+    launcher_ticket: str = field(default="", repr=False)
+    """What it shows at the agent's switchboard then."""
     dialled: bool = False
     """Whether it waits for the launcher instead of dialling it."""
     board: tuple[str, int] | None = None
@@ -52,12 +56,18 @@ class Agent:
     draining: str = ""
     """Why it takes nothing new; empty while it does."""
     idle_since: float | None = None
+    is_crowded: bool = False
+    """Whether people were told that it hosts more than it has room for."""
     blobs: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
     """Blobs that were sent there, with those who need them."""
     codes: set[str] = field(default_factory=set[str])
     """Project files that were sent there."""
     processes: dict[str, Resources] = field(default_factory=dict[str, Resources])
     """What it hosts, and what each asked for."""
+    environment: Mapping[str, str] | None = None
+    """What its processes inherit; None if it is on another host, whose variables are its own affair."""
+    guests: set[str] = field(default_factory=set[str])
+    """Processes that sessions inside of its processes have started, as far as they have asked for tokens."""
     services: set[str] = field(default_factory=set[str])
     """Processes of ours that serve this host; they take no room."""
 
@@ -83,3 +93,5 @@ class Home:
     passport: Passport | None
     issue: Callable[[str], ProcessCertificate] | None
     """Makes certificates; None if no host speaks TLS."""
+    run_key: str = field(default="", repr=False)
+    """From which the keys of all services of the run follow; see `transport/tokens.py`."""

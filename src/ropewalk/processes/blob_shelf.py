@@ -54,11 +54,9 @@ class BlobShelf:
         held = self._blobs.get(id)
         if held:
             held.owners.add(owner)
-            for fd in received.fds:
-                os.close(fd)
             return
         makers = self._making.pop(id, [])
-        fd = received.fds[0] if received.fds else pack(received.parts, id[:16])
+        fd = received.fds.take() if received.fds else pack(received.parts, id[:16])
         self._blobs[id] = _Blob(message.ref, fd, {owner, *makers}, bool(makers))
         for link in [*makers[1:], *self._waiting.pop(id, ())]:
             self.get(link, id)

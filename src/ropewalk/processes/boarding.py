@@ -11,14 +11,13 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import EngineError, TransportError
 from ropewalk.processes.agent_record import LAUNCHER, Agent, Home
 from ropewalk.processes.engine_desk import EngineDesk
@@ -31,6 +30,7 @@ from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.switchboard import Socket, join, new_ticket
+from ropewalk.transport.tokens import key_of_host
 
 #: An agent ends when it has heard nothing of its launcher for so long. Patient, because a launcher that stands still
 #: for a moment must not lose all its agents by it; results that come too late are refused anyway.
@@ -49,6 +49,7 @@ LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:;
 
 #: How an agent ends that was refused, or whose Python is not there or cannot be run: the next one would, too.
 _FATAL = (REFUSED_EXIT_CODE, 126, 127)
+_FATAL_WORDS = ("No module named", "Unknown option: -P")
 
 
 class Port(Protocol):
@@ -87,9 +88,6 @@ class Boarding:
         self._port = port
         self._numbers = itertools.count(1)
         self._here = desk.reach is Reach.HERE
-        self._launcher_secret = os.urandom(32).hex()
-        self._ticket = new_ticket()
-        """What the launcher shows at the switchboard of an agent that it dials."""
 
     def prepare(self, share: Share) -> tuple[Agent, JobSpec]:
         """A new agent with the job that starts it; admits it to the run. From any thread."""
@@ -99,8 +97,16 @@ class Boarding:
         certificate = home.issue(id) if home.issue else None
         self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
         lease = Lease(settings.lease_s, time.monotonic())
-        agent = Agent(id, share, lease, credentials, certificate, dialled=self._desk.reach is Reach.CARRIED)
-        door = f"/tmp/ropewalk-{os.urandom(8).hex()}/door.sock" if agent.dialled else ""
+        agent = Agent(
+            id,
+            share,
+            lease,
+            credentials,
+            certificate,
+            launcher_secret=os.urandom(32).hex(),
+            launcher_ticket=new_ticket(),
+            dialled=self._desk.reach is Reach.CARRIED,
+        )
         boot = AgentBoot(
             run_id=home.run_id,
             agent_id=id,
@@ -111,23 +117,25 @@ class Boarding:
             max_processes=settings.max_processes,
             log_folder=str(settings.logs or "") if self._here else "",
             certificate=Certificate.of(certificate) if certificate else None,
-            launcher_secret=self._launcher_secret,
-            launcher_ticket=self._ticket,
+            launcher_secret=agent.launcher_secret,
+            launcher_ticket=agent.launcher_ticket,
             launcher_fingerprint=home.passport.certificate.fingerprint
             if home.passport and home.passport.certificate
             else "",
-            door=door,
+            door=agent.dialled,
+            service_key=key_of_host(home.run_key, "" if self._here else id),
             lease_s=0.0 if self._here else max(settings.lease_s, _LAUNCHER_LEASE_S),
         )
         spec = JobSpec(
-            command=[self._desk.python, "-m", "ropewalk.processes.agent"],
+            command=module_command(self._desk.python, "ropewalk.processes.agent"),
             name="ropewalk-agent",
             environment=import_environment(),
             stdin=msgspec.json.encode(boot),
             folder=str(home.folder),
             resources=share.resources,
             time_limit_s=settings.time_limit_s,
-            door=door,
+            place=share.place,
+            door=agent.dialled,
         )
         return agent, spec
 
@@ -169,7 +177,7 @@ class Boarding:
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
         words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}"
-        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or "No module named" in said)
+        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or any(each in said for each in _FATAL_WORDS))
 
     def _runs(self, agent: Agent, said: str, now: float) -> None:
         waits = LISTENS.search(said)
@@ -199,10 +207,10 @@ class Boarding:
         why = ""
         while time.monotonic() < deadline and self._port.expects(agent):
             try:
-                sock = self.reach_board(agent, self._ticket, _TRY_S if agent.board else 5.0)
+                sock = self.reach_board(agent, agent.launcher_ticket, _TRY_S if agent.board else 5.0)
                 certificate = agent.certificate if agent.board else None
                 tls = TlsAddress(*agent.board, certificate.fingerprint) if agent.board and certificate else None
-                shown = Credentials(self._home.run_id, LAUNCHER, self._launcher_secret)
+                shown = Credentials(self._home.run_id, LAUNCHER, agent.launcher_secret)
                 link = dial_over(sock, tls, shown, CONTROL, passport=self._home.passport)
             except (TransportError, EngineError, OSError) as error:
                 if not why and agent.board:
@@ -242,12 +250,3 @@ class Boarding:
             self._loop.call_soon(lambda: self._port.lost(agent, words, hopeless=agent.board is not None))
 
         self._desk.in_thread(ask)
-
-
-def import_environment() -> Mapping[str, str]:
-    """What a fresh interpreter needs to find this package, where it is not installed for it."""
-    root = str(Path(__file__).resolve().parents[2])
-    if root.endswith("site-packages"):
-        return {}
-    inherited = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{root}{os.pathsep}{inherited}" if inherited else root}

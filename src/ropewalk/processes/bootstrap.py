@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import faulthandler
 import importlib
 import os
@@ -20,25 +19,25 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from ropewalk import injection
-from ropewalk.engines.resources import blas_threads_environment
+from ropewalk.engines.resources import blas_threads_environment, usable_cpus
 from ropewalk.errors import TransportError
+from ropewalk.processes import environment
 from ropewalk.processes.detour import detour_through
 from ropewalk.processes.memory_limit import limit_this_process
-from ropewalk.processes.messages import ForkRequest
+from ropewalk.processes.messages import ForkRequest, StartProcess
 from ropewalk.processes.page import TaskPage
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.barriers import join_barriers
 from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.kernel import die_with_parent, name_thread
 from ropewalk.transport.passport import Passport
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 #: A process that is not the agent's child by then never will be.
 _JOIN_S = 60.0
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +54,16 @@ class ProcessContext:
     page: TaskPage
     passport: Passport | None = None
     """Where this process is, in a run of several hosts."""
-    member_key: str = ""
-    """By which processes of the run know each other."""
+    service_key: str = field(default="", repr=False)
+    """By which this process, if it serves others, knows them; see `transport/tokens.py`."""
 
 
 #: The context of this process if an agent started it; None in a launcher.
 current: ProcessContext | None = None
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends; only from a process's first thread."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def name_thread(name: str) -> None:
-    """The name that `ps` and `top` show."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+#: In a process that an agent started: the environment variables of that agent, which all of its processes begin with.
+inherited: dict[str, str] = {}
+#: The numbers of threads among its variables that nobody has asked for.
+default_threads: dict[str, str] = {}
 
 
 def run(request: ForkRequest, fds: list[int]) -> NoReturn:
@@ -150,12 +135,8 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.enable(sys.__stderr__ or 2)  # a segfault leaves a stack in the last output
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR2, all_threads=True)  # the agent asks for stacks before it ends a hung task
-    threads = blas_threads_environment(start.cpus)
-    os.environ.update({name: value for name, value in threads.items() if name not in os.environ})
-    os.environ.update(start.environment)
-    os.environ["ROPEWALK_PROCESS"] = start.name
+    faulthandler.register(signal.SIGUSR2, all_threads=True)  # the agent asks for stacks before it ends a hung task
+    _set_environment(start)
     injection.load(start.name)
     with contextlib.suppress(OSError):
         os.chdir(start.folder)
@@ -166,7 +147,18 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
         limit_this_process(start.memory_limit_bytes)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # forked children would draw the same numbers
-    join_barriers()
+    with contextlib.suppress(OSError):  # then nobody takes back what this process was given
+        join_barriers()
+
+
+def _set_environment(start: StartProcess) -> None:
+    global default_threads
+    asked = environment.changed(inherited, start.changes) | start.environment
+    default_threads = blas_threads_environment(start.cpus, asked) if start.limits_threads else {}
+    environment.become(default_threads | asked | {"ROPEWALK_PROCESS": start.name})
+    torch: Any = sys.modules.get("torch")
+    if torch:  # it was imported beforehand, where it was held to one thread
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or usable_cpus()))
 
 
 def _passport(request: ForkRequest) -> Passport | None:
@@ -193,7 +185,7 @@ def _call_entry(request: ForkRequest, page_fd: int) -> int:
         folder=os.path.dirname(parse_address(request.agent_address).path),  # type: ignore[union-attr]
         page=page,
         passport=_passport(request),
-        member_key=start.member_key,
+        service_key=request.service_key,
     )
     module, _, function = start.entry.partition(":")
     try:

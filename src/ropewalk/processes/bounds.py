@@ -43,8 +43,7 @@ class Bounds:
     @classmethod
     def here(cls, host: str) -> Bounds:
         """Those of this process, by its affinity, its control groups and its environment."""
-        numbers = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-        return cls(host, Cpus(numbers), Gpus(os.environ), usable_cpus(), usable_memory())
+        return cls(host, Cpus(os.sched_getaffinity(0)), Gpus(os.environ), usable_cpus(), usable_memory())
 
     def refusal(self, start: StartProcess) -> str:
         """Why a process cannot have what it asks for here; "" if it can, or is not bound to it."""

@@ -141,8 +141,8 @@ def _pack(root: Path, entries: Iterable[Entry]) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    # Not followed: a file may have been replaced by a link since it was listed.
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    # Not followed and not waited for: a link or a pipe may have come in the place of a file since it was listed.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         return file.read()
 
 

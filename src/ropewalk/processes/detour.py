@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 
 from ropewalk.errors import LinkClosed
-from ropewalk.processes.messages import CONTROL, MeetAt, NeedWay, NoWay
+from ropewalk.processes.messages import MeetAt, NeedWay, NoWay
+from ropewalk.processes.questions import ask_agent
 from ropewalk.transport.address import HostAddress, UnixAddress, parse_address
-from ropewalk.transport.client import dial, receive_in_time
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.switchboard import Socket, join, new_ticket
 
@@ -29,23 +28,10 @@ def detour_through(agent_address: str, credentials: Credentials) -> Callable[[Ho
         agent = parse_address(agent_address)
         assert isinstance(agent, UnixAddress)
         ticket = new_ticket()
-        deadline = time.monotonic() + timeout_s
-        link = dial(agent, credentials, CONTROL, timeout_s=timeout_s)
-        try:
-            link.send(NeedWay(ticket, str(to)))
-            while True:
-                received = receive_in_time(link, deadline)
-                if received is None:
-                    raise LinkClosed("the agent of this host is gone")
-                match received.message:
-                    case MeetAt(_, ip, port):
-                        board = (ip, port) if ip else UnixAddress(os.path.join(os.path.dirname(agent.path), BOARD))
-                        return join(board, ticket, timeout_s)
-                    case NoWay(_, why):
-                        raise LinkClosed(why)
-                    case _:
-                        pass  # nothing else is for us
-        finally:
-            link.close()
+        place = ask_agent(agent_address, credentials, NeedWay(ticket, str(to)), (MeetAt, NoWay), timeout_s)
+        if isinstance(place, NoWay):
+            raise LinkClosed(place.why)
+        board = (place.ip, place.port) if place.ip else UnixAddress(os.path.join(os.path.dirname(agent.path), BOARD))
+        return join(board, ticket, timeout_s)
 
     return detour

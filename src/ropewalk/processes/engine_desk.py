@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus, Places, Reach
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from ropewalk.transport.loop import Loop
@@ -39,6 +39,8 @@ class EngineDesk:
         self.most_jobs = engine.most_jobs()
         self.per_job: dict[Resources, int | None] = {}
         """How many processes of a kind fit into one job, as far as the engine was asked."""
+        self.places: Places | None = None
+        """The engine's hosts, if it has a fixed number of them and was asked about any kind of processes."""
         self.closed = False
         self._lock = threading.Lock()
         self._asking: dict[Resources, list[Callable[[EngineError | None], object]]] = {}
@@ -66,15 +68,16 @@ class EngineDesk:
                 return  # they hear of it together, and so are placed together
 
         def ask() -> None:
-            num, problem = None, None
+            num, places, problem = None, None, None
             try:
                 with self._lock:
-                    num = None if self.closed else self._engine.per_job(resources)
+                    if not self.closed:
+                        num, places = self._engine.per_job(resources), self._engine.places()
             except EngineError as error:
                 problem = error
             with self._asking_lock:
                 if problem is None:
-                    self.per_job[resources] = num
+                    self.per_job[resources], self.places = num, places
                 told = self._asking.pop(resources)
             self._loop.call_soon(lambda: [then(problem) for then in told])
 
@@ -118,8 +121,11 @@ class EngineDesk:
         """
         return self._engine.door(job)
 
-    def end(self, job: str) -> None:
-        """End a job, whatever it is in."""
+    def end(self, job: str, *, was_told: bool) -> None:
+        """End a job, whatever it is in; one that was told to end gets time to do so, and to tidy up."""
+        deadline = time.monotonic() + _END_S * was_told
+        while time.monotonic() < deadline and not self.closed and not self.has_ended(job):
+            time.sleep(_POLL_S)
         with self._lock, contextlib.suppress(EngineError):
             if job and not self.closed:
                 self._engine.cancel([job])

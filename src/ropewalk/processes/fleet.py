@@ -16,18 +16,19 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from ropewalk.engines.engine import Engine, Reach
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.engine import Engine, Places, Reach
+from ropewalk.engines.resources import Resources, Room
 from ropewalk.errors import EngineError, LinkClosed, StartFailed
+from ropewalk.escaping import escaped
 from ropewalk.processes.agent_record import Agent, Home
 from ropewalk.processes.boarding import Boarding
 from ropewalk.processes.engine_desk import EngineDesk
 from ropewalk.processes.messages import AgentUp, Ping, Pong, Shutdown
-from ropewalk.processes.sizing import Share, fits, shares
+from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, too_many
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget
@@ -47,8 +48,14 @@ _IDLE_S = 30.0
 _SPREAD_S = 5.0
 #: Losses within this time count as one event.
 _ONE_EVENT_S = 1.0
+#: Processes are placed one by one; what is said of too many on one host is said when all are.
+_CROWD_S = 0.2
 #: No agent is submitted for this long when too many did not stay up, or were refused by the engine.
 _PAUSE_S, _REFUSED_S = 60.0, 5.0
+
+
+#: The longest name of a host (RFC 1035) that is shown.
+_MAX_HOST_NAME = 255
 
 
 class Crew(Protocol):
@@ -132,21 +139,38 @@ class Fleet:
             beside: the agent that has to host it, because others of its kind are there; crowded or not.
         """
         ready = [agent for agent in list(self.agents.values()) if agent.up]
-        fitting = [agent for agent in ready if fits(agent.share, agent.processes.values(), resources, self._per_job)]
+        fitting = [agent for agent in ready if self._fits(agent, resources)]
         coming = 0
         if time.monotonic() - self._last_news < _SPREAD_S:
             coming = len(self._submitting) + sum(not agent.pid for agent in list(self.agents.values()))
         if coming:
             even = math.ceil(total / (len(ready) + coming))
             fitting = [agent for agent in fitting if len(agent.processes) < even]
-        if not fitting and not coming and not self._may_come():
+        if not fitting and not coming and not self._may_come(resources):
             fitting = ready  # crowded is better than never
         if not fitting and beside is None:
             return None
         agent = beside or min(fitting, key=lambda agent: len(agent.processes))
+        if not self._fits(agent, resources):
+            self._loop.call_later(_CROWD_S, lambda: self._tell_if_crowded(agent))
         agent.processes[id] = resources
         agent.idle_since = None
         return agent
+
+    def _fits(self, agent: Agent, resources: Resources) -> bool:
+        return fits(agent.share, agent.processes.values(), resources, self._per_job)
+
+    def _tell_if_crowded(self, agent: Agent) -> None:
+        """Say that more runs somewhere than there is room for; once for each time that it becomes too much."""
+        *others, last = agent.processes.values() or (None,)
+        is_crowded = last is not None and not fits(agent.share, others, last, self._per_job)
+        if is_crowded and not agent.is_crowded and agent.id in self.agents:
+            room = f"room for {agent.share.slots} of {described(agent.share.kind)}"
+            self._crew.on_happened(
+                f"{len(agent.processes)} processes run on {agent.host}, where {agent.id} has {room}, because no other "
+                "host can be had: they share its CPUs"
+            )
+        agent.is_crowded = is_crowded
 
     def per_agent(self, resources: Resources) -> int:
         """How many processes fill a whole agent; 1 where it takes any number, or that is not known yet."""
@@ -157,17 +181,50 @@ class Fleet:
         hosts = self._home.settings.hosts
         if self._closed or time.monotonic() < self._paused_until or not (waiting or hosts):
             return
-        if not waiting and self._default not in self._per_job:
-            self.prepare(self._default, lambda _problem: None)  # and ask again with the next tick
+        kinds = set(waiting or [self._default])
+        if unknown := next((kind for kind in kinds if kind not in self._per_job), None):
+            self.prepare(unknown, lambda problem: self._want_again(waiting, problem))
             return
-        coming = [agent.share for agent in list(self.agents.values()) if not agent.pid and not agent.draining]
-        coming += self._submitting
-        leaving = sum(bool(agent.draining) for agent in list(self.agents.values()))
-        now = len(self.agents) + len(self._submitting) - leaving
-        wanted = shares(waiting or [self._default], self._per_job, coming, hosts=hosts, most=self._most, now=now)
+        waiting = waiting or [self._default]
+        agents = list(self.agents.values())
+        coming = [agent.share for agent in agents if not agent.pid and not agent.draining] + self._submitting
+        now = len(agents) + len(self._submitting) - sum(bool(agent.draining) for agent in agents)
+        if self._desk.places:
+            free = self._free(self._desk.places)
+            wanted = shares_of_places(waiting, self._per_job, coming, hosts=hosts, free=free, now=now)
+            if not (wanted or coming or hosts):
+                self._make_room()
+        else:
+            wanted = shares(waiting, self._per_job, coming, hosts=hosts, most=self._most, now=now)
         if wanted:
             self._submitting += wanted
             self._desk.in_thread(lambda: self._submit_all(wanted))
+
+    def _want_again(self, waiting: list[Resources], problem: EngineError | None) -> None:
+        """The engine has been asked about a kind of processes; with `hosts` and none that wait, the next tick wants."""
+        if waiting and problem is None:
+            self.want(waiting)
+        elif waiting and not self.agents:
+            self._crew.on_no_agents(StartFailed(str(problem)))
+
+    def refusal(self, processes: Sequence[Resources]) -> str:
+        """Why so many processes can never run at the same time, whatever is submitted; empty if that is not known."""
+        places = self._desk.places
+        return too_many(processes, places, self._home.settings.hosts) if places else ""
+
+    def _free(self, places: Places) -> dict[str, Room]:
+        """What no agent has of each place."""
+        free = dict(places.rooms)
+        for share in [*(agent.share for agent in list(self.agents.values())), *self._submitting]:
+            if share.place in free:
+                free[share.place] = free[share.place].without(share.resources)
+        return free
+
+    def _make_room(self) -> None:
+        """Give back the agents that idle: what they have may be what others wait for."""
+        for agent in list(self.agents.values()):
+            if agent.up and not agent.processes and not agent.services:
+                self.dismiss(agent)
 
     def release(self, agent: Agent, id: str) -> None:
         """A process is gone from an agent."""
@@ -176,13 +233,17 @@ class Fleet:
         if not agent.processes and not agent.services:
             agent.idle_since = time.monotonic()
 
-    def _may_come(self) -> bool:
-        """Whether agents may come that are not up yet."""
-        if self._submitting or any(not agent.pid for agent in list(self.agents.values())):
+    def _may_come(self, resources: Resources) -> bool:
+        """Whether agents may come that are not up yet, with room for a process of this kind."""
+        agents = list(self.agents.values())
+        if self._submitting or any(not agent.pid for agent in agents):
             return True
-        staying = sum(not agent.draining for agent in list(self.agents.values()))
-        room = self._most is None or staying < self._most
-        return room and not self._here and time.monotonic() >= self._paused_until
+        if self._here or time.monotonic() < self._paused_until:
+            return False
+        if self._desk.places:  # also where an agent goes away that idles, or was lost and has not ended yet
+            idle = any(agent.draining or not (agent.processes or agent.services) for agent in agents)
+            return idle or any(room.holds(resources) for room in self._free(self._desk.places).values())
+        return self._most is None or sum(not agent.draining for agent in agents) < self._most
 
     # Submission
 
@@ -250,7 +311,11 @@ class Fleet:
         agent.lease.heard(time.monotonic())
         message = received.message
         if isinstance(message, AgentUp):
-            agent.pid, agent.host, agent.ip = message.pid, message.host, message.ip
+            if agent.pid:
+                return  # it says that once
+            agent.pid, agent.host, agent.ip = message.pid, escaped(message.host[:_MAX_HOST_NAME]), message.ip
+            if self._here:  # another host would be told all that this one has beyond what it claims
+                agent.environment = message.environment
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())
             self._crew.on_agent_up(agent)
@@ -350,7 +415,7 @@ class Fleet:
             where = f" (pid {agent.pid})" if agent.pid else ""
             what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
             self._crew.on_agent_lost(agent, f"{what}{where} is gone: {why}")
-        self._desk.in_thread(lambda: self._desk.end(agent.job))
+        self._desk.in_thread(lambda: self._desk.end(agent.job, was_told=planned))
         if planned:
             return
         now = time.monotonic()

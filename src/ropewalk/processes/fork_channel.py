@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import msgspec
 
-from ropewalk.engines.resources import blas_threads_environment
 from ropewalk.errors import LinkClosed
 from ropewalk.processes import fork_server
 from ropewalk.processes.messages import ForkReply, ForkRequest
@@ -27,17 +26,18 @@ _LAST_WORDS_S = 0.5
 
 
 class ForkChannel:
-    """One fork server (for one set of preloaded modules) and the requests it has not answered."""
+    """One fork server (for one set of modules, preloaded from one import path) and the requests it has not answered."""
 
     def __init__(
         self,
         preload: tuple[str, ...],
+        path: tuple[str, ...],
         loop: Loop,
         on_reply: Callable[[ForkReply], None],
         on_event: Callable[[str], None],
     ) -> None:
         self.pid = 0
-        self._preload = preload
+        self._preload, self._path = preload, path
         self._loop = loop
         self._on_reply = on_reply
         self._on_event = on_event
@@ -88,7 +88,7 @@ class ForkChannel:
             self._fail_all(f"the agent cannot start a fork server: {error}")
             return
         if pid == 0:
-            _become_fork_server(theirs, self._preload)
+            _become_fork_server(theirs, self._preload, self._path)
         theirs.close()
         ours.wait_at_most(0)
         self.pid, self._channel, self._ready = pid, ours, False
@@ -143,7 +143,7 @@ class ForkChannel:
         self._channel.close()
 
 
-def _become_fork_server(channel: Channel, preload: tuple[str, ...]) -> None:
+def _become_fork_server(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> NoReturn:
     """In the forked child of the agent: keep the channel, close everything else, serve, and end."""
     code = 1
     try:
@@ -151,10 +151,7 @@ def _become_fork_server(channel: Channel, preload: tuple[str, ...]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.closerange(3, channel.fileno())
         os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-        for name, value in blas_threads_environment(1).items():
-            os.environ.setdefault(name, value)
-        fork_server.serve(channel, preload)
+        fork_server.serve(channel, preload, path)
         code = 0
     finally:
-        with contextlib.suppress(Exception):
-            os._exit(code)
+        os._exit(code)

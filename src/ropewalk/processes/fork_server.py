@@ -26,22 +26,33 @@ import traceback
 
 import msgspec
 
+from ropewalk.engines.resources import blas_threads_environment
 from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
-from ropewalk.processes.messages import ForkReply, ForkRequest
+from ropewalk.processes.messages import IF_THERE, ForkReply, ForkRequest
+from ropewalk.transport import kernel
 from ropewalk.transport.channel import Channel
 
 _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
 
 
-def serve(channel: Channel, preload: tuple[str, ...]) -> None:
-    """Import what is asked for, say so, then fork until the agent closes the channel."""
+def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> None:
+    """Import what is asked for, say so, then fork until the agent closes the channel.
+
+    Args:
+        channel: to the agent.
+        preload: modules that all processes share from the start.
+        path: the import path of those who asked for them.
+    """
+    kernel.die_with_parent()
+    bootstrap.inherited = dict(os.environ)
     os.environ["ROPEWALK_PROCESS"] = "fork server"
-    bootstrap.die_with_parent()
-    bootstrap.name_thread("rw-forkserver")
+    # What is imported here must not start threads.
+    os.environ.update(blas_threads_environment(1, os.environ))
+    kernel.name_thread("rw-forkserver")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit._clear()  # type: ignore[attr-defined]  # what the agent registered is not ours to run
-    problem = _import_all(preload)
+    problem = _import_all(preload, path)
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
     if problem:
         return
@@ -89,15 +100,26 @@ def _reply(channel: Channel, reply: ForkReply) -> None:
         channel.send(msgspec.msgpack.encode(reply))
 
 
-def _import_all(modules: tuple[str, ...]) -> str:
+def _import_all(modules: tuple[str, ...], path: tuple[str, ...]) -> str:
     """Import modules; returns what is wrong, or nothing."""
-    sys.path[:0] = [""] if "" not in sys.path else []
-    for module in modules:
+    own = sys.path[:]
+    sys.path[:] = path
+    try:
+        return _import_each(modules)
+    finally:
+        sys.path[:] = own  # for the modules of ours that the first of each kind of process needs
+
+
+def _import_each(modules: tuple[str, ...]) -> str:
+    for name in modules:
+        module = name.removesuffix(IF_THERE)
         try:
             importlib.import_module(module)
-        except BaseException:  # whatever a user's module raises ends up as the reason
+        except BaseException as error:  # whatever a user's module raises ends up as the reason
+            if isinstance(error, ImportError) and name != module:
+                continue
             return f"preload={module!r} cannot be imported:\n{traceback.format_exc()}"
-        num_threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+        num_threads = len(os.listdir("/proc/self/task"))
         if num_threads > 1:
             return (
                 f"preload={module!r} started {num_threads - 1} thread(s) when it was imported; a process with threads "

@@ -1,4 +1,6 @@
-"""Memory that the processes of a host make together, once: read-only, known by the name of its recipe.
+"""Memory that the processes of a host have in common: what was sent to it once, and what they make together, once.
+
+    launcher ─ PutBlob ─▶ agent      each process ─ GetBlob ─▶ agent ─ BlobHere ─▶ maps the file
 
     first process ─ GetMade ─▶ agent ─ Make ────▶ fills a memory file ─ PutBlob ─▶ agent
     the others    ─ GetMade ─▶ agent ─ … waits until it is there, or its maker dead … ─ BlobHere ─▶ map the same file
@@ -8,6 +10,7 @@ In the launcher, and in processes that no agent has started, it is memory of the
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -15,13 +18,14 @@ import weakref
 from collections.abc import Callable
 from typing import NoReturn
 
+from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.processes.messages import CONTROL, BlobHere, GetMade, Make, PutBlob
+from ropewalk.processes.messages import CONTROL, BlobHere, GetBlob, GetMade, Make, PutBlob
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.blobs import BlobRef, open_parts, write_in_place
 from ropewalk.transport.client import PATIENCE_S, dial
-from ropewalk.transport.link import Link
+from ropewalk.transport.link import Link, Received
 
 #: Writes the content into memory that is all zeros; keeps no view of it.
 Fill = Callable[[memoryview], object]
@@ -58,6 +62,41 @@ def made_once(name: str, size_bytes: int, fill: Fill) -> memoryview:
         return memoryview(mapping)[:size_bytes].toreadonly()
 
 
+def parts_of_host(context: ProcessContext, ref: BlobRef) -> list[memoryview]:
+    """The parts of a blob that the launcher sends to this host; waits until it is there.
+
+    They are this process's own: all processes share the memory that none of them writes to.
+
+    Raises:
+        TransportError: the agent of this host cannot be reached.
+    """
+    link = dial(parse_address(context.agent_address), context.credentials, CONTROL, timeout_s=PATIENCE_S)
+    try:
+        return fetch_blob(link, ref.id, context.name, writable=True)
+    finally:
+        link.close()
+
+
+def fetch_blob(link: Link, id: str, process: str, *, writable: bool) -> list[memoryview]:
+    """The parts of a blob of this host, over a link to its agent; waits until it is there.
+
+    Args:
+        link: to the agent.
+        id: of the blob.
+        process: the name of this process.
+        writable: whether this process may write to what it gets, without others seeing it.
+    """
+    received: Received | None = None
+    with contextlib.suppress(LinkClosed):
+        link.send(GetBlob(id))
+        received = link.receive()
+    if received is None:
+        end_with_agent(process)
+    if not isinstance(received.message, BlobHere):
+        raise RuntimeError(f"the agent did not hand over the blob {id[:12]}")
+    return open_parts(received.fds.take(), received.message.ref.lengths, writable=writable)
+
+
 def _of_process(size_bytes: int, fill: Fill) -> mmap.mmap:
     mapping = mmap.mmap(-1, size_bytes)
     with memoryview(mapping) as view:
@@ -83,11 +122,11 @@ def _of_host(here: ProcessContext, name: str, size_bytes: int, fill: Fill) -> mm
 def _ask(link: Link, name: str, size_bytes: int, fill: Fill, process: str) -> int:
     link.send(GetMade(name))
     received = link.receive()
-    message = received.message if received else _end(process)
+    message = received.message if received else end_with_agent(process)
     match message:
         case BlobHere():
             assert received
-            return received.fds[0]
+            return received.fds.take()
         case Make():
             fd = write_in_place(size_bytes, fill, "ropewalk-made")
             link.send(PutBlob(BlobRef(name, (size_bytes,))), fds=[fd])
@@ -96,8 +135,11 @@ def _ask(link: Link, name: str, size_bytes: int, fill: Fill, process: str) -> in
             raise RuntimeError(f"the agent answered {name!r} with {message!r}")
 
 
-def _end(process: str) -> NoReturn:
-    """The agent is gone, and the kernel ends us with it; an error would become the result of a task meanwhile."""
+def end_with_agent(process: str) -> NoReturn:
+    """The agent is gone, and the kernel ends us with it, in a moment.
+
+    An error would become the result of tasks that are about to run again elsewhere.
+    """
     raise SystemExit(f"the agent of {process} is gone")
 
 
@@ -113,4 +155,4 @@ def _forget_links() -> None:
 os.register_at_fork(after_in_child=_forget_links)
 
 
-__all__ = ["Fill", "made_once"]
+__all__ = ["Fill", "end_with_agent", "fetch_blob", "made_once", "parts_of_host"]

@@ -5,7 +5,8 @@
        └──────ServiceAt──────── agent ◀──────────── its address ◀──ServiceUp── the service
 
 They belong to the launcher, so that they outlive whoever asked for them first; they take no room that other processes
-could have, and end by themselves when nobody needs them.
+could have, and end by themselves when nobody needs them. A process may need one in the moment in which it ends, before
+the launcher has heard of that: it says which address does not answer, and hears of the next service.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,10 +23,9 @@ from ropewalk.errors import LinkClosed, StartFailed
 from ropewalk.processes.agent_record import Agent
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.deaths import record_of
-from ropewalk.processes.messages import CONTROL, Exited, NeedService, NotStarted, Report, ServiceAt
+from ropewalk.processes.messages import Exited, NeedService, NotStarted, Report, Retired, ServiceAt
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.transport.address import parse_address
-from ropewalk.transport.client import dial
+from ropewalk.processes.questions import ask_agent
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.switchboard import new_ticket
 
@@ -39,28 +39,34 @@ class ServiceUp(msgspec.Struct, tag=1, array_like=True, frozen=True):
     address: str
 
 
-class Retired(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """What the launcher tells services of a process that is gone, or struck off: it may not speak any more."""
-
-    id: str
-
-
 #: The protocol between such a service and the launcher.
 SERVICE = Codec(ServiceUp | Retired)
 
 #: Told the address of a service, or why there is none.
 Then = Callable[[str, str], object]
+#: The launcher hears this soon, in seconds, of the end of a service that does not answer, or it has not ended.
+_NEWS_S = 20.0
 
 
 @dataclass(slots=True)
 class _Service:
-    """One service of one host."""
+    """One service of one host.
+
+    Attributes:
+        entry: what it runs.
+        agent: of its host.
+        address: where it is reached; "" until it is up.
+        link: to its process.
+        asking: told when it is up.
+        doubting: to whom it does not answer, with the host that they ask for: told of the next one.
+    """
 
     entry: str
     agent: Agent
     address: str = ""
     link: Link | None = None
     asking: list[Then] = field(default_factory=list[Then])
+    doubting: list[tuple[Agent | None, Then]] = field(default_factory=list[tuple["Agent | None", Then]])
 
 
 class HostServices:
@@ -72,22 +78,31 @@ class HostServices:
         self._anywhere: list[tuple[str, Then]] = []
         self._numbers = itertools.count(1)
 
-    def ask(self, entry: str, agent: Agent | None, then: Then) -> None:
+    def ask(self, entry: str, agent: Agent | None, then: Then, unanswered: str = "") -> None:
         """Find a service, and start it if it is not there.
 
         Args:
             entry: what it runs, as in a `ProcessSpec`.
             agent: of its host; None: any host, rather one where it runs already.
             then: called with its address and "", or "" and why it cannot be had.
+            unanswered: where a service does not answer the caller: as soon as it has ended, `then` gets the address of
+                the next one; the same address if it does not end.
         """
+        doubted: _Service | None = None
         for service in self._services.values():
             fits = service.agent is agent if agent else not service.agent.draining  # who is there has no other host
             if service.entry == entry and fits:
-                if service.address:
-                    then(service.address, "")
-                else:
+                if not service.address:
                     service.asking.append(then)
+                elif service.address == unanswered:
+                    doubted = service
+                    continue
+                else:
+                    then(service.address, "")
                 return
+        if doubted:
+            self._doubt(doubted, agent, then)
+            return
         host = agent or self._session.any_agent()
         if host is None:
             self._anywhere.append((entry, then))
@@ -101,12 +116,23 @@ class HostServices:
             return
         self._services[id] = _Service(entry, host, asking=[then])
 
-    def retired(self, id: str) -> None:
-        """A process is gone, or struck off."""
+    def _doubt(self, service: _Service, agent: Agent | None, then: Then) -> None:
+        doubt = agent, then
+        service.doubting.append(doubt)
+
+        def still_there() -> None:
+            if doubt in service.doubting:
+                service.doubting.remove(doubt)
+                then(service.address, "")
+
+        self._session.loop.call_later(_NEWS_S, still_there)
+
+    def retired(self, news: Retired) -> None:
+        """Some processes are gone, or struck off."""
         for service in self._services.values():
             if service.address and service.link:
                 with contextlib.suppress(LinkClosed):
-                    service.link.send(Retired(id))
+                    service.link.send(news)
 
     def agent_is_up(self) -> None:
         """An agent came up: who takes any can have it."""
@@ -162,30 +188,28 @@ class HostServices:
         if service:
             for then in service.asking:
                 then("", f"the {_group(service.entry)} on {service.agent.host} could not be started: {why}")
+            doubting, service.doubting = service.doubting, []
+            for agent, then in doubting:
+                self.ask(service.entry, agent, then)
 
 
-def find_through_agent(context: ProcessContext, entry: str) -> str:
+def find_through_agent(context: ProcessContext, entry: str, unanswered: str = "") -> str:
     """The address of a service of this host, from inside a process; waits until it is up.
+
+    Args:
+        context: of this process.
+        entry: what the service runs.
+        unanswered: see `HostServices.ask`.
 
     Raises:
         StartFailed: it could not be started.
         TransportError: the agent of this host is gone.
     """
-    link = dial(parse_address(context.agent_address), context.credentials, CONTROL)
-    try:
-        link.send(NeedService(new_ticket(), entry))
-        while True:
-            received = link.receive()
-            if received is None:
-                raise LinkClosed("the agent of this host is gone")
-            if isinstance(received.message, ServiceAt):
-                return received.message.address or _refuse(received.message.problem)
-    finally:
-        link.close()
-
-
-def _refuse(problem: str) -> NoReturn:
-    raise StartFailed(problem)
+    question = NeedService(new_ticket(), entry, unanswered)
+    found = ask_agent(context.agent_address, context.credentials, question, ServiceAt, timeout_s=None)
+    if not found.address:
+        raise StartFailed(found.problem)
+    return found.address
 
 
 def _group(entry: str) -> str:
@@ -193,4 +217,4 @@ def _group(entry: str) -> str:
     return entry.partition(":")[0].rpartition(".")[2].removesuffix("_process")
 
 
-__all__ = ["SERVICE", "HostServices", "Retired", "ServiceUp", "find_through_agent"]
+__all__ = ["SERVICE", "HostServices", "ServiceUp", "find_through_agent"]

@@ -55,22 +55,25 @@ class _Deferral:
             before, self._before = self._before, None
             _signal.signal(_SIGINT, before)
             if self._came:
-                self._came, frame = False, self._frame
-                self._frame = None
-                before(_SIGINT, frame)
+                self._tell(before)
 
     def suspend(self) -> None:
         """Inside the deferral: let interrupts come for a while; one that is noted comes now."""
         if self._depth == 1 and threading.get_ident() == _main_thread:
             _signal.signal(_SIGINT, self._before)
             if self._came:
-                self._came = False
-                self._before(_SIGINT, self._frame)
+                self._tell(self._before)
 
     def resume(self) -> None:
         """End a `suspend`."""
         if self._depth == 1 and threading.get_ident() == _main_thread:
             _signal.signal(_SIGINT, self._handler)
+
+    def _tell(self, handler: Any) -> None:
+        # Kept, the frame would keep all that is in it, such as handles of shared objects, until the next interrupt.
+        self._came, frame = False, self._frame
+        self._frame = None
+        handler(_SIGINT, frame)
 
     def _note(self, _number: int, frame: FrameType | None) -> None:
         self._came, self._frame = True, frame

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed
+from ropewalk.processes import bootstrap
 from ropewalk.processes.agent_record import Agent
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.fleet import Crew
@@ -44,6 +45,7 @@ class JoinedAgent:
             Lease(_FOR_EVER_S, time.monotonic()),
             parent.credentials,
             host=parent.host,
+            environment=bootstrap.inherited,
         )
         self.agents: dict[str, Agent] = {}
 
@@ -77,6 +79,10 @@ class JoinedAgent:
     def per_agent(self, resources: Resources) -> int:
         """Its size is not ours to change."""
         return 1
+
+    def refusal(self, processes: Sequence[Resources]) -> str:
+        """What the host has room for is known to the launcher alone."""
+        return ""
 
     def want(self, waiting: list[Resources]) -> None:
         """No other agent can be had from here."""

@@ -13,11 +13,13 @@ import enum
 import fcntl
 import os
 import platform
+import urllib.parse
 from pathlib import Path
 
 import msgspec
 
 from ropewalk.settings import state_folder
+from ropewalk.trusted_files import make_private_folder, read_trusted
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -44,11 +46,11 @@ class LauncherRecord:
 
     def __init__(self, run_id: str, engine: str) -> None:
         self._fd = -1
-        self._file = _folder() / f"{run_id}.json"
+        self._file = _file(run_id)
         fresh = self._file.with_suffix(".new")
         facts = _Facts(run_id, engine, platform.node(), _boot_id(), os.getpid())
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._file.parent)
             fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 os.write(fd, msgspec.json.encode(facts))
@@ -75,12 +77,12 @@ class LauncherRecord:
 
 def launcher_of(run_id: str) -> tuple[Launcher, str]:
     """What is known of the launcher of a run, and in words for people."""
-    facts = _read(_folder() / f"{run_id}.json")
+    facts = _read(_file(run_id))
     if facts is None:
         return Launcher.UNKNOWN, "no record of its launcher on this machine"
     who = f"pid {facts.pid} on {facts.host}"
     if facts.boot_id == _boot_id():
-        if _is_locked(_folder() / f"{run_id}.json"):
+        if _is_locked(_file(run_id)):
             return Launcher.ALIVE, f"its launcher runs: {who}"
         return Launcher.GONE, f"its launcher is gone: {who}"
     if facts.host == platform.node():
@@ -96,16 +98,21 @@ def recorded_engines() -> set[str]:
 
 def forget_run(run_id: str) -> None:
     """The jobs of a launcher that is gone have ended."""
-    (_folder() / f"{run_id}.json").unlink(missing_ok=True)
+    _file(run_id).unlink(missing_ok=True)
 
 
 def _folder() -> Path:
     return state_folder(os.environ) / "launchers"
 
 
+def _file(run_id: str) -> Path:
+    # A run is named by whatever a cluster says: a label or a job's name that somebody else may have chosen.
+    return _folder() / f"{urllib.parse.quote(run_id, safe='', errors='replace')}.json"
+
+
 def _read(file: Path) -> _Facts | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Facts)
+        return msgspec.json.decode(read_trusted(file), type=_Facts)
     except (OSError, ValueError):
         return None
 

@@ -14,7 +14,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -23,7 +22,7 @@ from ropewalk.processes.detour import BOARD
 from ropewalk.processes.messages import CONTROL, AgentBoot, MeetAt, Met, NeedWay, NoWay, OpenRelay, RelayAt
 from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.client import connect_to_neighbour, dial
-from ropewalk.transport.credentials import AllowList, Credentials, create_run_folder
+from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
@@ -39,20 +38,6 @@ _MEET_S = 15.0
 _LAUNCHER = "launcher"
 
 
-def make_folder(door: str) -> str:
-    """A folder for the sockets of an agent away from its launcher: where its door shall be, or anywhere.
-
-    Raises:
-        OSError: the door's folder cannot be made.
-        SettingsError: no folder can be made.
-    """
-    if not door:
-        return str(create_run_folder())
-    folder = Path(door).parent
-    folder.mkdir(mode=0o700)
-    return str(folder)
-
-
 class Meeting:
     """The agent's side of meeting its launcher, and of bringing processes of this host together with others.
 
@@ -60,13 +45,15 @@ class Meeting:
         boot: what the agent was told.
         loop: of the agent; its thread calls everything here.
         folder: for sockets.
+        door: where to listen for the launcher, in a folder that the engine has made; "" if it carries no connections.
         on_met: gets the control link.
     """
 
-    def __init__(self, boot: AgentBoot, loop: Loop, folder: str, on_met: Callable[[Link], None]) -> None:
+    def __init__(self, boot: AgentBoot, loop: Loop, folder: str, door: str, on_met: Callable[[Link], None]) -> None:
         self._boot = boot
         self._loop = loop
         self._folder = folder
+        self._door = door
         self._on_met = on_met
         self._certificate = boot.certificate.unpacked() if boot.certificate else None
         self._board: Switchboard | None = None
@@ -92,7 +79,7 @@ class Meeting:
         """
         launcher = parse_address(self._boot.address)
         assert isinstance(launcher, HostAddress)
-        if self._boot.door:
+        if self._door:
             self._wait_to_be_dialled("")
             return
         from ropewalk.transport.interfaces import local_ips, source_ip_towards  # only a run of several hosts loads it
@@ -121,7 +108,7 @@ class Meeting:
         members = AllowList()
         members.admit(_LAUNCHER, self._boot.launcher_secret, self._boot.launcher_fingerprint or None)
         board = self._open_board()
-        if self._boot.door:
+        if self._door:
             self._listener = UnixListener(
                 self._loop, os.path.join(self._folder, "adopt.sock"), self._boot.run_id, members, CONTROL, self._linked
             )
@@ -133,7 +120,7 @@ class Meeting:
                 self._loop, self.ip, None, self._certificate, self._boot.run_id, members, CONTROL, self._linked
             )
         board.claim(self._boot.launcher_ticket, self._listener.adopt)
-        if not self._boot.door:
+        if not self._door:
             ip, port = self._board_at()
             shown = f"[{ip}]" if ":" in ip else ip
             print(f"ropewalk-agent listens at {shown}:{port}; {why}", flush=True)
@@ -153,8 +140,8 @@ class Meeting:
         if self._board is None:
             self._board = Switchboard(self._loop, lambda ticket: self._tell(Met(ticket)))
             self._board.listen_unix(os.path.join(self._folder, BOARD))
-            if self._boot.door:
-                self._board.listen_unix(self._boot.door)
+            if self._door:
+                self._board.listen_unix(self._door)
         return self._board
 
     def _board_at(self) -> tuple[str, int]:
@@ -166,7 +153,8 @@ class Meeting:
 
     def _need_way(self, link: Link, wish: NeedWay) -> None:
         """A process of ours cannot reach another host: the launcher knows the ways."""
-        self._asked[wish.ticket] = link
+        if self._asked.setdefault(wish.ticket, link) is not link:
+            return  # somebody else's ticket
         if self.dialled:
             self._open_board().expect(wish.ticket, _MEET_S)
         self._tell(wish)
@@ -186,13 +174,17 @@ class Meeting:
         if not place.target:
             self._answer(place)
             return
+        target = parse_address(place.target)
+        if not isinstance(target, HostAddress) or not self._is_ours(target):
+            print(
+                f"another host asked to be brought to {place.target!r}, which is no process of the run here", flush=True
+            )
+            return
         board = self._open_board()
         board.expect(place.ticket, _MEET_S)
 
         def fetch() -> None:
             """In a thread, because others may be slow."""
-            target = parse_address(place.target)
-            assert isinstance(target, HostAddress)
             sides: list[Socket] = []
             try:
                 sides.append(connect_to_neighbour(target))
@@ -206,6 +198,11 @@ class Meeting:
             self._loop.call_soon(lambda: [board.bring(place.ticket, side) for side in sides])
 
         threading.Thread(target=fetch, name="rw-meet", daemon=True).start()
+
+    def _is_ours(self, target: HostAddress) -> bool:
+        """Whether an address, which another host has named, can be that of a process of ours, and of nothing else."""
+        is_in_folder = os.path.dirname(target.unix.path) == self._folder
+        return is_in_folder and (target.tls is None or target.tls.ip == self.ip)
 
     def _tell(self, message: msgspec.Struct) -> None:
         if self.launcher:

@@ -1,17 +1,20 @@
 """What sessions, agents and processes say to each other on control links.
 
 session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping Shutdown
-                     OpenRelay MeetAt NoWay ServiceAt
+                     OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
 agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent Draining
-                     NeedWay RelayAt Met NeedService
-process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService
-agent ──▶ process    BlobHere Make NoWay ServiceAt
+                     NeedWay RelayAt Met NeedService NeedToken Retired
+process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService NeedToken
+agent ──▶ process    BlobHere Make NoWay ServiceAt TokenIs
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from ropewalk.processes.environment import Change
 from ropewalk.processes.page import PageReport
 from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.credentials import ProcessCertificate
@@ -19,6 +22,12 @@ from ropewalk.transport.link import Codec
 
 #: Of an agent that its launcher refused: another one would be refused as well.
 REFUSED_EXIT_CODE = 77
+#: Ends the name of a preloaded module that is left out where it cannot be imported.
+IF_THERE = "?"
+
+
+#: The number of one process: to a signal, others would mean whole groups, or all that there are.
+Pid = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Certificate(msgspec.Struct, array_like=True, frozen=True):
@@ -66,14 +75,16 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """The project's files, by the id that `PutCode` gave them; `folder` and `path` are of the launcher's host then."""
     code_root: str = ""
     """Where the project lies on the launcher's host."""
-    member_key: str = ""
-    """By which processes of the run know each other."""
     bounded: bool = False
     """Whether it gets no more CPUs and GPUs than it asks for, and does not start where there are fewer."""
     memory_limit_bytes: int = 0
     """What it and all that it starts may use, 0 for any amount."""
     cpu_numbers: tuple[int, ...] = ()
     """The CPUs that its agent binds it to."""
+    changes: dict[str, Change] = {}
+    """How its environment differs from its agent's; what `environment` says comes on top."""
+    limits_threads: bool = True
+    """Whether numerical libraries get as many threads as it has CPUs, where nobody has said how many."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -169,7 +180,7 @@ class Shutdown(msgspec.Struct, tag=10, array_like=True, frozen=True):
 class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
     """An agent is ready."""
 
-    pid: int
+    pid: Pid
     host: str
     address: str
     """Where processes of this host reach it."""
@@ -178,13 +189,15 @@ class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
     """Where other hosts reach processes of this one; "" if only the agent leads here."""
     dialled: bool = False
     """Whether the launcher had to dial, because it could not be reached from here."""
+    environment: dict[str, str] | None = None
+    """What its processes inherit, if the launcher is on this host; of others it stays there."""
 
 
 class Started(msgspec.Struct, tag=21, array_like=True, frozen=True):
     """A process runs (its link to the owner may not be up yet)."""
 
     id: str
-    pid: int
+    pid: Pid
 
 
 class NotStarted(msgspec.Struct, tag=22, array_like=True, frozen=True):
@@ -291,6 +304,44 @@ class NeedService(msgspec.Struct, tag=35, array_like=True, frozen=True):
 
     ticket: str
     entry: str
+    unanswered: str = ""
+    """Where it does not answer any more."""
+
+
+class NeedToken(msgspec.Struct, tag=38, array_like=True, frozen=True):
+    """A process wants to call the service at an address, and needs the token for it; answered by `TokenIs`."""
+
+    ticket: str
+    address: str
+    id: str = ""
+    """Who asks; the agent, which knows, says so to the launcher."""
+
+
+class TokenIs(msgspec.Struct, tag=16, array_like=True, frozen=True):
+    """The token that was asked for, or why there is none."""
+
+    ticket: str
+    token: str
+    problem: str = ""
+
+    def __repr__(self) -> str:
+        return f"TokenIs({self.ticket!r}, problem={self.problem!r})"
+
+
+class RetiredProcess(msgspec.Struct, array_like=True, frozen=True):
+    """A process that may not speak any more."""
+
+    id: str
+    fingerprint: str = ""
+    """Of its certificate, if it had one."""
+    is_cut: bool = False
+    """Whether links to it are closed at once: it was struck off, or lost with its host. One that has ended did so."""
+
+
+class Retired(msgspec.Struct, tag=40, array_like=True, frozen=True):
+    """Some processes are gone or struck off: said to all that accept callers, in this protocol and in others."""
+
+    processes: list[RetiredProcess]
 
 
 class GetMade(msgspec.Struct, tag=36, array_like=True, frozen=True):
@@ -345,6 +396,9 @@ CONTROL = Codec(
     | ServiceAt
     | GetMade
     | Make
+    | NeedToken
+    | TokenIs
+    | Retired
 )
 
 
@@ -368,8 +422,10 @@ class AgentBoot(msgspec.Struct, frozen=True):
     launcher_ticket: str = ""
     """What it shows at the switchboard then."""
     launcher_fingerprint: str = ""
-    door: str = ""
-    """Where to wait for the launcher, if the engine carries its connections; a socket in a folder to make."""
+    door: bool = False
+    """Whether to wait for the launcher at the door that the engine has made, because it carries the connections."""
+    service_key: str = ""
+    """From which the keys of services on this host follow; see `transport/tokens.py`."""
     lease_s: float = 0.0
     """A launcher on another host that is silent for so long is gone; 0 for one on this host."""
 
@@ -385,6 +441,8 @@ class ForkRequest(msgspec.Struct, frozen=True, array_like=True):
     agent_address: str
     agent_pid: int
     host: str
+    service_key: str = ""
+    """Of the socket at which it may serve others."""
     host_id: str = ""
     """The agent's name in a run of several hosts; "" if there is one."""
     ip: str = ""

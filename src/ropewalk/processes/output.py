@@ -13,12 +13,14 @@ import contextlib
 import io
 import logging
 import os
-import re
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
+
+from ropewalk.escaping import escaped, escaped_line
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,6 @@ logger = logging.getLogger(__name__)
 _LONGEST_LINE = 64 * 1024
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\r]|\x1b(?!\[[0-9;]*m)")
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 
@@ -140,9 +141,10 @@ class Console:
             if text:
                 target = sys.stderr if is_error else sys.stdout
                 with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
-                    target.write(prefixed(who, text, colour=_is_terminal(target)) if who else text)
+                    _write(target, prefixed(who, text, colour=_is_terminal(target)) if who else text)
                     target.flush()
             on_shown()
+            del entry, on_shown  # they hold a process, and with it a pipe, until the next one prints
 
     def keep(self, text: str, path: Path) -> None:
         """Add output of another host to a file here, at once: who hears that a process ended finds its last words."""
@@ -158,16 +160,22 @@ class Console:
 
 
 def prefixed(who: str, text: str, *, colour: bool) -> str:
-    """Every line of `text` with `[who]` before it; control characters that move the cursor are shown, not sent."""
-    prefix = f"[{who}]"
+    """Every line of `text` with `[who]` before it: what would act on the terminal, or begin a line, is shown.
+
+    Colours are kept, and end with their line.
+    """
+    prefix = f"[{escaped(who)}]"
     if colour:
         prefix = f"\x1b[{_COLOURS[sum(who.encode()) % len(_COLOURS)]}m{prefix}\x1b[0m"
     lines = text.removesuffix("\n").split("\n")
-    return "".join(f"{prefix} {_CONTROL.sub(_visible, line.removesuffix(chr(13)))}\n" for line in lines)
+    return "".join(f"{prefix} {escaped_line(line, colours=True)}\n" for line in lines)
 
 
-def _visible(match: re.Match[str]) -> str:
-    return repr(match[0])[1:-1]
+def _write(target: TextIO, text: str) -> None:
+    try:
+        target.write(text)
+    except UnicodeEncodeError as error:  # a terminal or file that does not know all characters gets those it knows
+        target.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 
 def _is_terminal(stream: object) -> bool:

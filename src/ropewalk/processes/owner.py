@@ -32,7 +32,11 @@ class ProcessSpec:
     bounded: bool = False
     """Whether the process is held to its resources on its host, and refused if no host has so many."""
     preload: tuple[str, ...] = ()
+    """Modules that the fork server imports; one whose name ends in "?" is left out where it is not there."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables on top of those that this process has when it asks for the new one."""
+    limits_threads: bool = True
+    """Whether numerical libraries get as many threads as it has CPUs, where no variable says how many."""
     task_limit_s: float | None = None
     beside: str = ""
     """Processes of one owner with the same word here share a host."""

@@ -32,7 +32,8 @@ import time
 
 import msgspec
 
-from ropewalk.transport.barriers import can_fence, full_barrier
+from ropewalk.transport.barriers import STORES_ARE_ORDERED, can_fence, full_barrier
+from ropewalk.transport.kernel import memory_file
 
 SLOTS = 2048
 PAGE_BYTES = 64 * 1024
@@ -80,8 +81,13 @@ class TaskPage:
         self.floats = view[_VALUES_AT:_SPILL_AT].cast("d")
         self.spill = view[_SPILL_AT:]
 
-    def report(self) -> PageReport:
-        """A consistent copy of what is there; without results if the worker is just clearing them."""
+    def report(self, *, ended: bool = False) -> PageReport:
+        """A consistent copy of what is there; without results if the worker is just clearing them.
+
+        Args:
+            ended: whether the worker has. While it runs, other CPUs may see its results later than their number,
+                where neither the machine nor a barrier keeps them in order; there, none are told.
+        """
         words = self.words
         current, started, base = IDLE, 0, 0
         for _ in range(8):
@@ -90,6 +96,8 @@ class TaskPage:
             current, started, base = words[CURRENT], words[STARTED_NS], words[BASE]
             count = words[COUNT] if current == IDLE else current - base
             full_barrier()  # what was stored before the `current` that we saw is visible now
+            if not (ended or STORES_ARE_ORDERED or can_fence()):
+                count = 0
             codes = bytes(self.codes[: max(0, min(count, SLOTS))])
             values = bytes(self.values[: len(codes)])
             spill = bytes(self.spill[: min(words[SPILL_USED], SPILL_BYTES)])
@@ -146,7 +154,7 @@ class TaskPage:
 
 def create_page() -> int:
     """A new, idle page; returns the descriptor of its memory file, which the caller owns."""
-    fd = os.memfd_create("ropewalk-page", os.MFD_CLOEXEC)
+    fd = memory_file("ropewalk-page")
     os.ftruncate(fd, PAGE_BYTES)
     os.pwrite(fd, struct.pack("<8q", IDLE, 0, OPEN, 0, 0, 0, 0, 0), 0)
     return fd

@@ -1,6 +1,7 @@
 """The project of a script, and which of its files are code that travels.
 
-    find_project(script, cwd)   the nearest folder above the script with pyproject.toml, .git or ropewalk.toml
+    find_project(script, cwd)   the nearest folder above the script with a pyproject.toml, .git or ropewalk.toml that no
+                                stranger has put there
     list_files(project)         what is in it, without what an ignore file names and what is never code
 
 A folder that many things share (the home folder, /tmp, /) is nobody's project: there only the Python files beside
@@ -14,7 +15,7 @@ import os
 import stat
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ropewalk.errors import CodeRefused
@@ -77,12 +78,22 @@ def find_project(script: Path | None, cwd: Path) -> Project:
     if script is not None and not _is_installed(Path(os.path.realpath(script))):
         start = Path(os.path.realpath(script)).parent
     shared = _shared_folders()
+    # In a folder above that others may write to, anybody could put a marker, and all that lies there would be sent.
+    # Whoever owns the folder of the script decides already what runs.
+    owners = {0, os.geteuid(), start.stat().st_uid} if start.exists() else set[int]()
     for folder in (start, *start.parents):
         if folder in shared:
             break
-        if any(os.path.lexists(folder / marker) for marker in MARKERS):
+        if any(_marks(folder / marker, owners) for marker in MARKERS):
             return Project(folder)
     return Project(start, only_beside=start in shared)
+
+
+def _marks(marker: Path, owners: Collection[int]) -> bool:
+    try:
+        return os.lstat(marker).st_uid in owners
+    except OSError:
+        return False
 
 
 def _is_installed(file: Path) -> bool:
@@ -126,7 +137,7 @@ class _Walk:
         if folder and "pyvenv.cfg" in names:
             return  # a virtual environment, whatever it is called
         if ignore_file in names and not self._only_beside:
-            rules = rules.and_those_of(_read_text(Path(where, ignore_file)), folder)
+            rules = rules.and_those_of(self._rules_in(where, folder, ignore_file), folder)
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if not self._is_wanted(entry) or rules.ignores(path, is_folder=entry.is_dir(follow_symlinks=False)):
@@ -142,6 +153,19 @@ class _Walk:
             if inside or not os.path.lexists(os.path.join(self._root, path, "pyvenv.cfg")):
                 yield made
                 yield from inside
+
+    def _rules_in(self, where: str, folder: str, name: str) -> str:
+        """The text of an ignore file. A pipe in its place would never end."""
+        path = os.path.join(where, name)
+        try:
+            if stat.S_ISREG(os.stat(path).st_mode):
+                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                with open(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+                    return file.read()
+        except OSError as error:
+            raise unreadable(Path(path), error) from error
+        self.left_out.append(f"the rules in {os.path.join(folder, name)} (it is no file)")
+        return ""
 
     def _is_wanted(self, entry: os.DirEntry[str]) -> bool:
         if entry.name in _NEVER or entry.name.endswith(".pyc"):
@@ -184,13 +208,6 @@ class _Walk:
         if not Path(leads_to).is_relative_to(self._root) or leads_to == link:
             return ""
         return os.path.relpath(leads_to, os.path.dirname(link))
-
-
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise unreadable(file, error) from error
 
 
 def unreadable(path: Path, error: OSError) -> CodeRefused:

@@ -19,6 +19,7 @@ import itertools
 import logging
 import os
 import queue
+import re
 import shutil
 import signal
 import sys
@@ -26,6 +27,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -35,7 +37,8 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
-from ropewalk.processes import bootstrap, open_sessions
+from ropewalk.escaping import escaped
+from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_record import LAUNCHER, Agent, Home
 from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
 from ropewalk.processes.fleet import Fleet, default_resources
@@ -52,6 +55,7 @@ from ropewalk.processes.messages import (
     HostEvent,
     Met,
     NeedService,
+    NeedToken,
     NeedWay,
     NotStarted,
     Output,
@@ -62,15 +66,19 @@ from ropewalk.processes.messages import (
     Recall,
     RelayAt,
     Report,
+    Retired,
+    RetiredProcess,
     Sample,
     Samples,
     ServiceAt,
     SignalProcess,
     Started,
     StartProcess,
+    TokenIs,
 )
 from ropewalk.processes.output import Console
 from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
+from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
 from ropewalk.processes.ways import Way, Ways
 from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
@@ -79,7 +87,9 @@ from ropewalk.transport.credentials import AllowList, Credentials, ProcessCertif
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.main_namespace import is_importing
 from ropewalk.transport.passport import Passport
+from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +104,8 @@ _SILENT_S, _LEAVING_S = 2.0, 60.0
 #: The last words of a process on another host travel apart from the news of its end, and may come so much later: TCP
 #: sends again what was lost after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of a lost host.
 _LAST_WORDS_S = 3.0
+#: What a service may run that another host asks for; people see a part of it in front of what the service prints.
+_ENTRY = re.compile(r"(?=.{1,200}$)[A-Za-z_]\w*(\.\w+)*:\w+", re.ASCII)
 #: Who waits for a service looks this often whether the session has ended.
 _LOOK_UP_S = 1.0
 
@@ -103,6 +115,8 @@ class _Process:
     spec: ProcessSpec
     owner: Owner
     credentials: Credentials
+    environment: Mapping[str, str]
+    """The variables that this process had when it asked for it."""
     certificate: ProcessCertificate | None = None
     agent: Agent | None = None
     link: Link | None = None
@@ -112,6 +126,8 @@ class _Process:
     exited: Exited | None = None
     """How it ended, while its last words are still under way."""
     has_taken_leave: bool = False
+    is_leaving: bool = False
+    """Whether its owner lets it go, so that another one may be there in its place already."""
 
 
 class Session:
@@ -166,6 +182,8 @@ class Session:
         self._console = Console()
         self._processes: dict[str, _Process] = {}
         self._waiting: list[str] = []
+        self._too_many: list[str] = []
+        """Of an owner that asks for more than the engine's hosts have room for; see `_refuse_too_many`."""
         self._fleet: Fleet | JoinedAgent
         self._passport: Passport | None = None
         self._issue: Callable[[str], ProcessCertificate] | None = None
@@ -173,11 +191,23 @@ class Session:
         self._ways: Ways | None = None
         self._record: LauncherRecord | None = None
         self._wanting = False
+        self._overbearing: set[Agent] = set()
+        """Those that have spoken for processes of others."""
+        parent = self._parent
+        self._id_end = guest_mark(parent.passport.host if parent.passport else "") if parent else ""
+        """Of all processes that it starts; by this the launcher knows their host."""
+        self._first_variables: Mapping[str, str] = {}
+        """Those of this program at its beginning, in a run of several hosts."""
+        self._last_variables: Mapping[str, str] = {}
         self._when_closed: list[Callable[[], object]] = []
         self._services = HostServices(self)
         self._owners.add(self._services)
-        self.member_key = self._parent.member_key if self._parent else os.urandom(32).hex()
-        """By which processes of the run know each other."""
+        self._run_key = new_key()
+        """From which the keys of all services of the run follow; of no use inside a process of another session."""
+        self._retired_ids: set[str] = set()
+        """All processes that were retired: nobody gets a token in their names."""
+        self._just_retired: list[RetiredProcess] = []
+        self._retirement_listeners: list[Callable[[Retired], object]] = []
         self.folder = Path()
         self.run_id = ""
 
@@ -251,9 +281,15 @@ class Session:
 
         Raises:
             StartFailed: the session was closed, or none of its agents stays up.
+            RuntimeError: this process is just importing the script of another one.
         """
+        if is_importing():
+            raise RuntimeError(
+                f"{spec.name} was to be started while this process imports the script of the one that started it; that "
+                "would begin its work again: put what starts processes and pools under `if __name__ == '__main__':`"
+            )
         # Unique at the agent: sessions of several processes may share it, and their pools may have the same names.
-        id = f"{spec.name}#{os.getpid()}-{next(_process_numbers)}"
+        id = f"{spec.name}#{os.getpid()}-{next(_process_numbers)}{self._id_end}"
         credentials = Credentials.create(self.run_id, id)
         certificate = self._issue(id) if self._issue else None
         with self._lock:
@@ -261,7 +297,7 @@ class Session:
             self._console.open()
             self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
             self._owners.add(owner)
-            self._processes[id] = _Process(spec, owner, credentials, certificate)
+            self._processes[id] = _Process(spec, owner, credentials, self._variables(spec), certificate)
         self._fleet.prepare(spec.resources, lambda problem: self._prepared(id, problem))
         return id
 
@@ -276,6 +312,12 @@ class Session:
         process = self._processes.get(id)
         if process:
             process.has_taken_leave = True
+
+    def leaves(self, id: str) -> None:
+        """A process will end when it has done its work: it no longer counts among those that its owner asks for."""
+        process = self._processes.get(id)
+        if process:
+            process.is_leaving = True
 
     def withdraw(self, id: str) -> None:
         """Do not start a process that has no host yet; its owner hears of its end. Of others this changes nothing."""
@@ -292,6 +334,9 @@ class Session:
     def retire(self, id: str) -> None:
         """Refuse a process from now on and end it: nothing it says later is heard."""
         self._members.retire(id)
+        process = self._processes.get(id)
+        if process:
+            self._tell_of_retirement(id, process.certificate, is_cut=True)
         self.signal(id, signal.SIGKILL)
         self._loop.call_soon(lambda: self._unlink(id))
 
@@ -331,6 +376,11 @@ class Session:
         """The process id of a process on its host; 0 before it is known."""
         process = self._processes.get(id)
         return process.pid if process else 0
+
+    def fingerprint_of(self, id: str) -> str:
+        """Of the certificate of a process; empty if it has none."""
+        process = self._processes.get(id)
+        return process.certificate.fingerprint if process and process.certificate else ""
 
     def host_of(self, id: str) -> str:
         """The host of a process; empty before it is known."""
@@ -381,23 +431,28 @@ class Session:
         self._fleet.want([default_resources(self.settings)])
         return None
 
-    def find_service(self, entry: str) -> str:
+    def find_service(self, entry: str, unanswered: str = "") -> str:
         """The address of the process that serves this host with `entry`; in a launcher, of one that serves any host.
 
         Waits until it is up; a session that ends meanwhile is an error.
+
+        Args:
+            entry: what the process runs.
+            unanswered: where it does not answer any more: waits for the next one, and gives the same address if the
+                process there has not ended.
 
         Raises:
             StartFailed: it could not be started.
             TransportError: the agent of this host is gone.
         """
         if self._parent:
-            return find_through_agent(self._parent, entry)
+            return find_through_agent(self._parent, entry, unanswered)
         found: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
         def tell(address: str, problem: str) -> None:
             found.put((address, problem))
 
-        self._loop.call_soon(lambda: self._services.ask(entry, None, tell))
+        self._loop.call_soon(lambda: self._services.ask(entry, None, tell, unanswered))
         while True:
             with contextlib.suppress(queue.Empty):
                 address, problem = found.get(timeout=_LOOK_UP_S)
@@ -408,6 +463,17 @@ class Session:
         if problem:
             raise StartFailed(problem)
         return address
+
+    def own_tokens(self) -> Callable[[str], str]:
+        """What finds the token by which the launcher proves itself to the service at an address; also when forked."""
+        key, certificate = self._run_key, self._passport.certificate if self._passport else None
+        fingerprint = certificate.fingerprint if certificate else ""
+        return lambda address: token_for(key_of_host(key, host_of(address)), address, LAUNCHER, fingerprint)
+
+    def when_retired(self, call: Callable[[Retired], object]) -> Callable[[], object]:
+        """Have a call made, on the loop, whenever processes are gone or struck off; returns what ends that."""
+        self._retirement_listeners.append(call)
+        return lambda: self._retirement_listeners.remove(call)
 
     def when_shown(self, call: Callable[[], object]) -> None:
         """Have a call made when what processes have printed until now is out; from the loop's thread."""
@@ -525,7 +591,13 @@ class Session:
                 self._fleet = JoinedAgent(self._parent, self._loop, self)
             else:
                 home = Home(
-                    self.run_id, self.folder, self.settings, self._listener.address, self._passport, self._issue
+                    self.run_id,
+                    self.folder,
+                    self.settings,
+                    self._listener.address,
+                    self._passport,
+                    self._issue,
+                    self._run_key,
                 )
                 self._fleet = Fleet(engine, home, self._loop, self._members, self)
                 if self._passport:
@@ -549,6 +621,7 @@ class Session:
 
     def _prepare_for_hosts(self, engine: Engine) -> None:
         """Get ready to be reached by other hosts, and to send them the project's files."""
+        self._first_variables = environment.at_beginning()
         ip = ""
         if engine.reach is Reach.NETWORK:
             # Only a run of several hosts loads these.
@@ -608,6 +681,12 @@ class Session:
 
     def on_heard(self, agent: Agent, received: Received) -> None:
         message = received.message
+        if not may_say(TO_SESSION, message, is_launcher=False, concerns=partial(self._may_be_hosted_by, agent)):
+            if agent not in self._overbearing:
+                self._overbearing.add(agent)
+                words = f"{agent.label} said {type(message).__name__} of a process that it does not host"
+                self._tell_owners(f"{words}; it was not acted on")
+            return
         match message:
             case Samples():
                 for sample in message.samples:
@@ -624,12 +703,19 @@ class Session:
                     self._ways.need(agent, message)
             case NeedService():
                 self._need_service(agent, message)
+            case NeedToken():
+                self._need_token(agent, message)
+            case Retired():
+                if self._parent:  # its launcher says so, through the agent
+                    self._tell_listeners(message)
+                else:
+                    self._guests_gone(agent, message)
             case RelayAt():
                 if self._ways:
-                    self._ways.relay_at(message)
+                    self._ways.relay_at(agent, message)
             case Met():
                 if self._ways:
-                    self._ways.met(message.ticket)
+                    self._ways.met(agent, message.ticket)
             case Started() | NotStarted() | Exited() | Report():
                 process = self._processes.get(message.id)
                 if process:
@@ -637,13 +723,80 @@ class Session:
             case _:
                 pass  # Pong
 
+    def _may_be_hosted_by(self, agent: Agent, id: str) -> bool:
+        process = self._processes.get(id)
+        if process:
+            return process.agent is agent
+        return self._parent is not None or id in self._retired_ids or self._is_guest(agent, id)
+
+    def _is_guest(self, agent: Agent, id: str) -> bool:
+        """Whether a process was started by a session inside of a process on the host of an agent."""
+        return id.endswith(guest_mark(agent.id if self._passport else ""))
+
+    def _guests_gone(self, agent: Agent, news: Retired) -> None:
+        """Processes have ended that sessions inside of processes have started, which do not know our services."""
+        for process in news.processes:
+            if self._is_guest(agent, process.id):
+                agent.guests.discard(process.id)
+                self._tell_of_retirement(process.id, None, is_cut=False)
+
     def _need_service(self, agent: Agent, need: NeedService) -> None:
+        """A process on a host wants one that serves it."""
+
         def tell(address: str, problem: str) -> None:
             if agent.link:
                 with contextlib.suppress(LinkClosed):
                     agent.link.send(ServiceAt(need.ticket, address, problem))
 
-        self._services.ask(need.entry, agent, tell)
+        if _ENTRY.fullmatch(need.entry):
+            self._services.ask(need.entry, agent, tell, need.unanswered)
+        else:
+            tell("", f"{need.entry[:100]!r} is no entry; write module:function")
+
+    def _need_token(self, agent: Agent, need: NeedToken) -> None:
+        """A process on a host wants to call a service on another one."""
+        process = self._processes.get(need.id)
+        certificate = process.certificate if process else None
+        token = problem = ""
+        if need.id in self._retired_ids:
+            problem = f"{need.id} was retired from the run"
+        else:
+            if process is None:  # a session inside of a process there has started it
+                agent.guests.add(need.id)
+            try:
+                key = key_of_host(self._run_key, host_of(need.address))
+                token = token_for(key, need.address, need.id, certificate.fingerprint if certificate else "")
+            except ValueError as error:
+                problem = str(error)
+        if agent.link:
+            with contextlib.suppress(LinkClosed):
+                agent.link.send(TokenIs(need.ticket, token, problem))
+
+    def _tell_of_retirement(self, id: str, certificate: ProcessCertificate | None, *, is_cut: bool) -> None:
+        """Have all that accept callers hear of it, together with others that go in this moment."""
+        with self._lock:
+            if id in self._retired_ids:
+                return
+            self._retired_ids.add(id)
+            is_first = not self._just_retired
+            self._just_retired.append(RetiredProcess(id, certificate.fingerprint if certificate else "", is_cut))
+        if is_first:
+            self._loop.call_soon(self._tell_retired)
+
+    def _tell_retired(self) -> None:
+        with self._lock:
+            news, self._just_retired = Retired(self._just_retired), []
+        self._tell_listeners(news)
+        if self._parent is None:
+            for agent in list(self._fleet.agents.values()):
+                if agent.link:
+                    with contextlib.suppress(LinkClosed):
+                        agent.link.send(news)
+
+    def _tell_listeners(self, news: Retired) -> None:
+        self._services.retired(news)
+        for call in list(self._retirement_listeners):
+            call(news)
 
     def _heard_of(self, process: _Process, message: Started | NotStarted | Exited | Report) -> None:
         match message:
@@ -680,7 +833,7 @@ class Session:
         if link:
             self._loop.drain(link)  # what it sent before it died counts
             self._loop.remove_link(link)
-        self._forget_process(id)
+        self._forget_process(id, is_cut=host_lost)
         process.owner.on_exited(id, exited, host_lost)
 
     def _withdraw(self, id: str) -> None:
@@ -689,13 +842,13 @@ class Session:
             gone = gone_with_agent(id, 0, "it was ended before it had a host")
             self._process_gone(id, process, gone, host_lost=True)
 
-    def _forget_process(self, id: str) -> None:
+    def _forget_process(self, id: str, *, is_cut: bool = False) -> None:
         self._members.retire(id)
         with self._lock:
             process = self._processes.pop(id, None)
         if process and process.agent:
             self._fleet.release(process.agent, id)
-            self._services.retired(id)
+            self._tell_of_retirement(id, process.certificate, is_cut=is_cut)
 
     def _unlink(self, id: str) -> None:
         process = self._processes.get(id)
@@ -704,12 +857,37 @@ class Session:
 
     def _prepared(self, id: str, problem: EngineError | None) -> None:
         process = self._processes.get(id)
-        if process and problem:
-            self._forget_process(id)
-            process.owner.on_not_started(id, NotStarted(id, str(problem), limit=True))
-        elif process:
+        if process is None:
+            return
+        if problem:
+            self._refuse(id, process, str(problem))
+            return
+        if self._fleet.refusal(self._asked_by(process.owner)):
+            self._too_many.append(id)  # and say how many they are when all have been asked for
+        else:
             self._place(id)
-            self._want_soon()
+        self._want_soon()
+
+    def _refuse(self, id: str, process: _Process, why: str) -> None:
+        self._forget_process(id)
+        process.owner.on_not_started(id, NotStarted(id, why, limit=True))
+
+    def _refuse_too_many(self) -> None:
+        """Refuse processes for which there will never be room, the first ones first, until the others have some."""
+        too_many, self._too_many = self._too_many, []
+        processes = {id: process for id in too_many if (process := self._processes.get(id))}
+        asked = {id: self._fleet.refusal(self._asked_by(process.owner)) for id, process in processes.items()}
+        for id, process in processes.items():
+            if self._fleet.refusal(self._asked_by(process.owner)):
+                self._refuse(id, process, asked[id])
+            else:
+                self._place(id)
+
+    def _asked_by(self, owner: Owner) -> list[Resources]:
+        """What an owner wants to have at the same time. Of two with the same name one takes the other's place."""
+        all = list(self._processes.values())
+        named = {each.spec.name: each.spec for each in all if each.owner is owner and not each.is_leaving}
+        return [spec.resources for spec in named.values() if not spec.agent]
 
     def _place(self, id: str) -> None:
         process = self._processes.get(id)
@@ -727,6 +905,8 @@ class Session:
             secret=process.credentials.secret,
             address=str(self._listener.address),
             environment={**spec.environment, **injection.environment()},
+            changes=self._changes(agent, process.environment),
+            limits_threads=spec.limits_threads,
             cpus=spec.resources.cpus,
             preload=spec.preload,
             folder=_working_folder(),
@@ -736,7 +916,6 @@ class Session:
             certificate=Certificate.of(process.certificate) if process.certificate else None,
             code=self._code.id if self._code else "",
             code_root=self._code.root if self._code else "",
-            member_key=self.member_key,
             bounded=spec.bounded,
             memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
         )
@@ -746,6 +925,21 @@ class Session:
                 agent.codes.add(self._code.id)
                 agent.link.send(PutCode(self._code.id), [self._code.data])
             agent.link.send(message)
+
+    def _variables(self, spec: ProcessSpec) -> Mapping[str, str]:
+        """The environment of this process now; the same object while nothing in it changes."""
+        now = environment.snapshot()
+        if spec.limits_threads:  # a limit that this process has by itself says nothing of those that it starts
+            defaults = bootstrap.default_threads.items()
+            now = {name: value for name, value in now.items() if (name, value) not in defaults}
+        if now != self._last_variables:
+            self._last_variables = now
+        return self._last_variables
+
+    def _changes(self, agent: Agent, variables: Mapping[str, str]) -> dict[str, environment.Change]:
+        if agent.environment is not None:
+            return environment.changes_here(variables, agent.environment)
+        return environment.changes_elsewhere(variables, self._first_variables)
 
     def _host_for(self, id: str, process: _Process) -> Agent | None:
         """The agent that hosts a process from now on; None if it has to wait, or that agent is gone."""
@@ -779,7 +973,7 @@ class Session:
 
     def _want_soon(self) -> None:
         """Ask for agents for all that wait, a moment later: processes are asked for one by one."""
-        if self._waiting and not self._wanting:
+        if (self._waiting or self._too_many) and not self._wanting:
             self._wanting = True
             self._gather(_GATHERINGS)
 
@@ -792,6 +986,7 @@ class Session:
             self._gather(num_left - 1)
             return
         self._wanting = False
+        self._refuse_too_many()
         self._waiting = [id for id in self._waiting if id in self._processes]
         self._fleet.want([self._processes[id].spec.resources for id in self._waiting])
 
@@ -799,12 +994,12 @@ class Session:
         """A host is about to be taken away: nothing new goes there, and what it does is finished or handed on."""
         if self._closed:  # it is the end of the session that takes it away
             return
-        agent.draining = notice.why
-        self._tell_owners(f"{agent.host} is being taken away ({notice.why}); its processes finish what they do")
+        why = agent.draining = escaped(notice.why)
+        self._tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do")
         for id in list(agent.processes):
             process = self._processes.get(id)
             if process:
-                process.owner.on_draining(id, notice.why, notice.left_s)
+                process.owner.on_draining(id, why, notice.left_s)
 
     def _tell_agent_of(self, id: str, message: msgspec.Struct) -> None:
         process = self._processes.get(id)
@@ -817,6 +1012,12 @@ class Session:
         num = len(agent.processes)
         whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
         self._tell_owners(f"{why}{whose}")
+        if self._ways:
+            self._ways.lost(agent)
+        if self._parent is None:
+            self._tell_of_retirement(agent.id, agent.certificate, is_cut=True)
+            for guest in agent.guests:
+                self._tell_of_retirement(guest, None, is_cut=True)
         for id in (*agent.processes, *agent.services):
             process = self._processes.get(id)
             if process:
@@ -833,9 +1034,13 @@ class Session:
     def on_no_agents(self, error: Exception) -> None:
         self._fail(error)
 
+    def show(self, who: str, text: str) -> None:
+        """Print whole lines to stderr in the name of a process, after its own output; from the loop's thread."""
+        self._console.show(who, text, True, lambda: None)
+
     def _show(self, agent: Agent, output: Output) -> None:
         process = self._processes.get(output.id)
-        who = f"{process.spec.group} {process.spec.rank}@{agent.host}" if process else f"{output.id}@{agent.host}"
+        who = f"{process.spec.group} {process.spec.rank}@{agent.host}" if process else f"?@{agent.host}"
         if process and process.spec.plain_output and not self._passport:
             who = ""
 
@@ -850,6 +1055,7 @@ class Session:
         self._console.show(who, output.text, output.is_error, shown)
 
     def _tell_owners(self, text: str) -> None:
+        text = escaped(text)  # it may quote agents, engines and hosts
         logger.warning(text)
         for owner in {id(process.owner): process.owner for process in list(self._processes.values())}.values():
             owner.on_event(text)

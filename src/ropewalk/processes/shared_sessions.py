@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from typing import Any
 
 from ropewalk.errors import PoolClosed
 from ropewalk.processes import open_sessions
@@ -51,6 +52,11 @@ def leased(session: Session | None = None, *, engine: str | None = None, setting
         with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
             session.lease()
             return session
+
+
+def session_of(context: Any) -> Session | None:
+    """The session of a context of ours, as programs for multiprocessing pass them; None of one of multiprocessing."""
+    return getattr(context, "session", None)
 
 
 def session_of_run(run_id: str) -> Session | None:

@@ -86,6 +86,8 @@ class Ways:
         self._pending: dict[str, tuple[Agent, Agent, str]] = {}
         self._meeting: dict[str, tuple[Agent, Agent, Agent | None]] = {}
         """Who is under way to whom, and where they shall meet, by ticket."""
+        self._carried: dict[str, tuple[Agent, Agent]] = {}
+        """Whose connections go through our own switchboard, by ticket."""
         self._detours: dict[tuple[Agent, Agent], _Detour] = {}
 
     def need(self, source: Agent, wish: NeedWay) -> None:
@@ -131,22 +133,43 @@ class Ways:
             self._loop.call_later(_AGAIN_S, lambda: [come.get().close() for _ in range(come.qsize())])  # it came late
             raise LinkClosed(f"{target.label} did not come to the launcher's switchboard in {timeout_s:g} s") from None
 
-    def relay_at(self, place: RelayAt) -> None:
-        """A switchboard is ready for two sides."""
+    def relay_at(self, relay: Agent | None, place: RelayAt) -> None:
+        """The switchboard of an agent, or of the launcher, is ready for two sides."""
+        _, _, asked = self._meeting.get(place.ticket, (None, None, None))
+        if asked is not relay:
+            return  # that agent was not asked, and would have two sides meet where it likes
         source, target, to = self._pending.pop(place.ticket, (None, None, ""))
         if source and target:
             _tell(source, MeetAt(place.ticket, place.ip, place.port, ""))
             _tell(target, MeetAt(place.ticket, place.ip, place.port, to))
+
+    def lost(self, agent: Agent) -> None:
+        """An agent is gone: nobody comes from there or goes there any more, also not with a ticket from before."""
+        for ticket, parties in [*self._meeting.items(), *self._carried.items()]:
+            if agent in parties:
+                self._meeting.pop(ticket, None)
+                self._pending.pop(ticket, None)
+                self._carried.pop(ticket, None)
+                if self._board:
+                    self._board.withdraw(ticket)
+        for pair in [pair for pair in self._detours if agent in pair]:
+            del self._detours[pair]
 
     def known(self) -> list[Way]:
         """Detours between hosts that are up; from any thread."""
         detours = [(*pair, detour) for pair, detour in list(self._detours.items()) if detour.works]
         return [_way(source, target, detour.relay) for source, target, detour in detours if source.link and target.link]
 
-    def met(self, ticket: str) -> None:
-        """Two sides have met at the switchboard that they were sent to."""
+    def met(self, agent: Agent | None, ticket: str) -> None:
+        """Two sides have met at the switchboard that they were sent to, as that of an agent or our own says."""
+        if agent and agent not in self._meeting.get(ticket, ()):
+            return
         source, target, relay = self._meeting.pop(ticket, (None, None, None))
         detour = self._detours.get((source, target)) if source and target else None
+        if source and target and agent is None and self._board:
+            joined = self._board.joined()
+            self._carried = {each: pair for each, pair in self._carried.items() if each in joined}
+            self._carried[ticket] = source, target
         if source and target and detour and detour.relay is relay and not detour.works:
             detour.works, detour.failed = True, False
             if not (source.dialled and target.dialled):  # else people were told when these came up
@@ -199,7 +222,7 @@ class Ways:
         else:
             board, place = self._board_at()
             board.expect(wish.ticket, _MEET_S)
-            self.relay_at(RelayAt(wish.ticket, *place))
+            self.relay_at(None, RelayAt(wish.ticket, *place))
 
     def _choose(self, source: Agent, target: Agent, places: list[Agent | None]) -> Agent | None:
         """The same one as long as it works: who can reach whom is only known by trying."""
@@ -255,7 +278,7 @@ class Ways:
 
     def _own_board(self) -> Switchboard:
         if self._board is None:
-            self._board = Switchboard(self._loop, self.met)
+            self._board = Switchboard(self._loop, lambda ticket: self.met(None, ticket))
         return self._board
 
     def _board_at(self) -> tuple[Switchboard, tuple[str, int]]:

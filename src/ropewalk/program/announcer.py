@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from ropewalk.processes.messages import Retired, RetiredProcess
 from ropewalk.program.directory import Table, View
 from ropewalk.program.hosting import Hosting
 from ropewalk.program.instructions import Outcome, ReplicaState, ReplicaStatus
@@ -13,7 +14,7 @@ from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, Un
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Unit, Units
-from ropewalk.transport.credentials import token_of
+from ropewalk.transport.tokens import token_of
 
 #: What the launcher calls itself when it calls services.
 LAUNCHER = "launcher"
@@ -35,6 +36,9 @@ class Announcer:
         }
         self._keys: dict[str, str] = {}
         """By address: what makes the tokens that are shown there."""
+        self._certificates: dict[str, str] = {}
+        """By host: the fingerprint of its process's certificate, if it has one."""
+        self._gone: list[RetiredProcess] = []
         self._subscribers: dict[str, dict[str, UnitName | None]] = {}
         """By service, then by host; None is the launcher itself."""
         self._meetings: dict[str, RendezvousAt] = {}
@@ -46,17 +50,33 @@ class Announcer:
     def host_up(self, unit: Unit) -> None:
         """The host of a unit listens."""
         self._keys[unit.address] = self._hosting.key_of(unit.name)
+        self._certificates[self._hosting.host_id(unit.name)] = self._hosting.fingerprint_of(unit.name)
         if unit.name.unit in self._meetings:
             self._gather(self._meetings[unit.name.unit])
 
-    def host_gone(self, unit: Unit) -> None:
-        """The host of a unit is gone with it; hosts that go on without it keep what they know."""
+    def host_gone(self, unit: Unit, *, is_lost: bool = False) -> None:
+        """The host of a unit is gone with it; hosts that go on without it keep what they know.
+
+        Args:
+            unit: of which that is so.
+            is_lost: whether nobody has seen it end: services hang up on it.
+        """
         if self._hosting.shares_host:
             return
         self._keys.pop(unit.address, None)
         host = self._hosting.host_id(unit.name)
         for hosts in self._subscribers.values():
             hosts.pop(host, None)
+        if not self._gone:
+            self._hosting.loop.call_soon(self._tell_who_is_gone)
+        self._gone.append(RetiredProcess(host, self._certificates.pop(host, ""), is_lost))
+
+    def _tell_who_is_gone(self) -> None:
+        """Services let none of them in again; those that go in one moment are told together."""
+        news, self._gone = Retired(self._gone), []
+        for unit in self._units:
+            if unit.address and unit.name.unit in self._services:
+                self._hosting.tell(unit.name, news)
 
     def node_ready(self, unit: Unit, message: NodeReady) -> None:
         """A service can be called."""
@@ -105,7 +125,12 @@ class Announcer:
             key = self._keys.get(news.address)
             if key is None:
                 return  # its host has just gone, and the next news says so
-            news = msgspec.structs.replace(news, token=token_of(key, host))
+            if name is None:
+                passport = self._hosting.passport
+                certificate = passport.certificate.fingerprint if passport and passport.certificate else ""
+            else:
+                certificate = self._certificates.get(host, "")
+            news = msgspec.structs.replace(news, token=token_of(key, host, certificate))
         if name is None:
             self._view.hear(news)
         else:
@@ -115,7 +140,7 @@ class Announcer:
 def _why_gone(spec: NodeSpec, status: ReplicaStatus) -> str:
     """What callers of a replica are told of its end, or of its last one."""
     if status.state is not ReplicaState.COMPLETED:
-        return status.cause and f"it {status.cause}"
+        return f"it {status.cause}" if status.cause and not status.healed else ""
     if spec.node.finite:
         return "it has completed"
     return f"it shared the process {status.name!r} with workers, which have completed, and ended with them"

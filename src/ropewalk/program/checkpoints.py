@@ -17,32 +17,34 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import math
 import os
-import stat
 import struct
 import urllib.parse
-from collections.abc import Sequence
-from io import BufferedReader
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
+from ropewalk.trusted_files import create_private, make_private_folder, open_own, sync_folder
 
 _MAGIC = b"RWCHKPT\n"
 _FORMAT = 1
 _PREFIX = struct.Struct(">8sHI32s")
 
 
-class _Header(msgspec.Struct, frozen=True):
+class Header(msgspec.Struct, frozen=True):
+    """What a checkpoint says of itself."""
+
     name: str
     replica: int
     facts: dict[str, Any]
-    sizes: tuple[int, ...]  # of the parts, in bytes
+    """Plain data (JSON) that is read back with the state, such as the generation."""
+    sizes: tuple[int, ...] = ()
+    """Of the parts, in bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,17 +87,136 @@ class Checkpoint:
     """Why it is not the newest one; empty if it is."""
 
 
-def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[str, Any]) -> Path:
-    """Write a checkpoint, and keep the one before it.
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """A file that holds a checkpoint of a replica."""
 
-    One process at a time saves a replica.
+    path: str
+    size_bytes: int
+    is_newest: bool
+
+
+class Files(Protocol):
+    """The checkpoints of one replica, wherever they lie."""
+
+    def kept(self) -> list[Kept]:
+        """The files that there are, the newest first."""
+        ...
+
+    def open(self, kept: Kept) -> BinaryIO:
+        """Read one of them.
+
+        Raises:
+            FileNotTrusted: it belongs to another user, or others may write to it or to its folder.
+        """
+        ...
+
+    def set_aside(self, kept: Kept) -> None:
+        """It is damaged: keep it beside the others, but never use it again."""
+        ...
+
+
+class FolderFiles:
+    """The checkpoints of a replica in a folder of this host."""
+
+    def __init__(self, folder: Path, name: str, replica: int) -> None:
+        self.current, self.previous, self.writing = _paths(folder, name, replica)
+
+    def kept(self) -> list[Kept]:
+        """See `Files`."""
+        found: list[Kept] = []
+        for path in (self.current, self.previous):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(Kept(str(path), os.lstat(path).st_size, path is self.current))
+        return found
+
+    def open(self, kept: Kept) -> BinaryIO:
+        """See `Files`."""
+        return open_own(self.current if kept.is_newest else self.previous)
+
+    def set_aside(self, kept: Kept) -> None:
+        """See `Files`."""
+        path = self.current if kept.is_newest else self.previous
+        path.replace(path.with_suffix(".damaged"))
+
+
+class NewFile:
+    """A checkpoint that is being written; until `keep` it is not there.
+
+    One process at a time writes for a replica.
 
     Args:
         folder: made if it is missing, for this user only.
         name: of the node.
         replica: its index.
+
+    Raises:
+        OSError: it cannot be written; the checkpoints from before are still good.
+        FileNotTrusted: other users may replace what lies in the folder.
+    """
+
+    def __init__(self, folder: Path, name: str, replica: int) -> None:
+        self._label = f"{name}/{replica}"
+        self._folder = folder
+        make_private_folder(folder)
+        self._files = FolderFiles(folder, name, replica)
+        writing = self._files.writing
+        with self._explained():
+            writing.unlink(missing_ok=True)  # of a process that was killed while it wrote
+            self.file: BinaryIO = create_private(writing)
+
+    def write(self, header: Header, payload: Payload) -> None:
+        """Write the checkpoint, to the disk itself.
+
+        Raises:
+            OSError: the disk is full, ...
+        """
+        with self._explained():
+            write(self.file, header, payload)
+            sync(self.file)
+
+    def keep(self) -> Path:
+        """It is written, and becomes the newest one; returns the file.
+
+        Raises:
+            OSError: it does not; those from before are still good.
+        """
+        files = self._files
+        with self._explained():
+            self.file.close()
+            if files.current.exists():
+                files.current.replace(files.previous)
+            files.writing.replace(files.current)
+            sync_folder(self._folder)
+        return files.current
+
+    def discard(self) -> None:
+        """It will not be one; may be called twice, and after `keep`."""
+        if not self.file.closed:
+            with contextlib.suppress(OSError):  # what is wrong was said by the first error
+                self._files.writing.unlink(missing_ok=True)  # a full disk needs the room
+            with contextlib.suppress(OSError):
+                self.file.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.add_note(
+                f"The checkpoint of {self._label} was not saved in {self._folder}; the one before it is unchanged."
+            )
+            raise
+
+
+def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[str, Any]) -> Path:
+    """Write a checkpoint, and keep the one before it; see `NewFile`.
+
+    Args:
+        folder: made if it is missing.
+        name: of the node.
+        replica: its index.
         payload: the pickled state; its buffers lie in the state's own memory, which must not change meanwhile.
-        facts: plain data (JSON) to be read back with the state.
+        facts: see `Header`.
 
     Returns:
         The file.
@@ -103,21 +224,12 @@ def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[st
     Raises:
         OSError: it cannot be written (the disk is full, ...); the checkpoints from before are still good.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    current, previous, writing = _paths(folder, name, replica)
+    new = NewFile(folder, name, replica)
     try:
-        writing.unlink(missing_ok=True)  # of a process that was killed while it wrote
-        _write(writing, _Header(name, replica, facts, _sizes(payload)), payload)
-        if current.exists():
-            current.replace(previous)
-        writing.replace(current)
-        sync_folder(folder)
-    except OSError as error:
-        error.add_note(f"The checkpoint of {name}/{replica} was not saved in {folder}; the one before it is unchanged.")
-        with contextlib.suppress(OSError):  # what is wrong is said by the first error
-            writing.unlink(missing_ok=True)  # a full disk needs the room
-        raise
-    return current
+        new.write(Header(name, replica, facts), payload)
+        return new.keep()
+    finally:
+        new.discard()
 
 
 def load(folder: Path, name: str, replica: int) -> Checkpoint | None:
@@ -127,93 +239,88 @@ def load(folder: Path, name: str, replica: int) -> Checkpoint | None:
 
     Raises:
         CheckpointCorrupt: there are checkpoints, and each is damaged.
-        PermissionError: a file belongs to another user, or others may write to it.
+        FileNotTrusted: a file belongs to another user, or others may write to it or to its folder.
         Exception: what unpickling the state raised; a note names the file.
     """
-    saved = find(folder, name, replica)
+    saved = find(FolderFiles(folder, name, replica), name, replica)
     return saved and Checkpoint(saved.unpickled(), saved.facts, Path(saved.path), saved.note)
 
 
-def find(folder: Path, name: str, replica: int) -> Saved | None:
+def find(files: Files, name: str, replica: int) -> Saved | None:
     """As `load`, without unpickling anything.
 
     Raises:
-        CheckpointCorrupt, PermissionError: as `load`.
+        CheckpointCorrupt, FileNotTrusted: as `load`.
     """
-    current, previous, _ = _paths(folder, name, replica)
-    damages: list[CheckpointCorrupt] = []
-    for path in (current, previous):
+    damaged: list[tuple[Kept, CheckpointCorrupt]] = []
+    for kept in files.kept():
         try:
-            header, parts = _read(path, name, replica)
-        except FileNotFoundError:
-            continue
+            with files.open(kept) as file:
+                header, parts = _read(file, kept, name, replica)
         except CheckpointCorrupt as error:
-            damages.append(error)
+            damaged.append((kept, error))
             continue
         note = ""
-        if path is previous:
-            why = str(damages[0]) if damages else f"{current} is missing; its writer was interrupted"
+        if not kept.is_newest:
+            why = str(damaged[0][1]) if damaged else "the newest one is missing; its writer was interrupted"
             note = f"{name}/{replica} goes back to the checkpoint before the newest: {why}"
-        if damages:
-            current.replace(current.with_suffix(".damaged"))  # else the next save would take it for the one before
-        return Saved(parts, header.facts, str(path), note)
-    if damages:
-        message = " and ".join(map(str, damages))
+        for other, _ in damaged:
+            files.set_aside(other)  # else the next save would take it for the one before
+        return Saved(parts, header.facts, kept.path, note)
+    if damaged:
+        message = " and ".join(str(error) for _, error in damaged)
         raise CheckpointCorrupt(
             f"no checkpoint of {name}/{replica} can be used: {message}; move them away to start without a state",
-            path=str(current),
+            path=damaged[0][0].path,
         )
     return None
 
 
-class CheckpointPace:
-    """Decides when the next checkpoint of a service is due. Pure: it writes nothing and reads no clock.
+# Bytes
+
+
+class Writable(Protocol):
+    """A file, as far as it is written to."""
+
+    def write(self, data: Any, /) -> object:
+        """Write all of it."""
+        ...
+
+    def flush(self) -> object:
+        """Have it leave this process."""
+        ...
+
+
+def write(file: Writable, header: Header, payload: Payload, unless: bytes = b"") -> bytes:
+    """Write a checkpoint to any file.
 
     Args:
-        checkpoint_s: seconds from the beginning of one to the next; None: at least a second, and so long that
-            saving takes at most a twentieth of the time. Nothing is due while no call has come since the last one.
-        now: monotonic time in seconds; the state is new at this moment.
+        file: open for writing.
+        header: its sizes are filled in.
+        payload: the state.
+        unless: a digest; nothing is written if that of this checkpoint is the same.
+
+    Returns:
+        The digest.
     """
-
-    def __init__(self, checkpoint_s: float | None, now: float) -> None:
-        if checkpoint_s is not None and not (isinstance(checkpoint_s, int | float) and checkpoint_s > 0):
-            raise ValueError(f"checkpoint_s must be a number of seconds above 0, or None, not {checkpoint_s!r}")
-        self._interval_s = checkpoint_s
-        self._begun = now
-        self._due = now + (1.0 if checkpoint_s is None else checkpoint_s)
-        self._changed = False
-        self._writing = False
-
-    def called(self) -> None:
-        """A call began that may change the state."""
-        self._changed = True
-
-    @property
-    def next_due(self) -> float | None:
-        """When the next one is to be written; None: not before another call comes, or while one is being written."""
-        return self._due if self._changed and not self._writing and self._due < math.inf else None
-
-    def is_due(self, now: float) -> bool:
-        """Whether one is to be written now."""
-        return self.next_due is not None and now >= self._due
-
-    def begun(self, now: float) -> None:
-        """The state is being taken; what calls change from here on is for the next one."""
-        self._begun = now
-        self._changed = False
-        self._writing = True
-
-    def ended(self, now: float, written: bool = True) -> None:
-        """It has been written, or could not be: then it is tried again after the same time."""
-        self._writing = False
-        self._changed = self._changed or not written
-        if self._interval_s is not None:
-            self._due = self._begun + self._interval_s
-        else:
-            self._due = now + max(1.0, 20.0 * (now - self._begun))
+    sizes = (len(payload.pickle), *(buffer.nbytes for buffer in payload.buffers))
+    encoded = msgspec.json.encode(msgspec.structs.replace(header, sizes=sizes))
+    parts: Sequence[bytes | memoryview] = (encoded, payload.pickle, *payload.buffers)
+    seen = hashlib.sha256()
+    for part in parts:
+        seen.update(part)
+    digest = seen.digest()
+    if digest != unless:
+        file.write(_PREFIX.pack(_MAGIC, _FORMAT, len(encoded), digest))
+        for part in parts:
+            file.write(part)
+        file.flush()
+    return digest
 
 
-# Files
+def sync(file: BinaryIO) -> None:
+    """Have what was written last through a loss of power."""
+    os.fsync(file.fileno())
 
 
 def _paths(folder: Path, name: str, replica: int) -> tuple[Path, Path, Path]:
@@ -221,50 +328,11 @@ def _paths(folder: Path, name: str, replica: int) -> tuple[Path, Path, Path]:
     return folder / f"{stem}.checkpoint", folder / f"{stem}.previous", folder / f"{stem}.writing"
 
 
-def _sizes(payload: Payload) -> tuple[int, ...]:
-    return (len(payload.pickle), *(buffer.nbytes for buffer in payload.buffers))
+def _read(file: BinaryIO, kept: Kept, name: str, replica: int) -> tuple[Header, list[bytearray]]:
+    size_bytes = kept.size_bytes
 
-
-def _write(path: Path, header: _Header, payload: Payload) -> None:
-    encoded = msgspec.json.encode(header)
-    parts: Sequence[bytes | memoryview] = (encoded, payload.pickle, *payload.buffers)
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(_PREFIX.pack(_MAGIC, _FORMAT, len(encoded), digest.digest()))
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(fd)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last through a loss of power."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _read(path: Path, name: str, replica: int) -> tuple[_Header, list[bytearray]]:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-            raise PermissionError(
-                f"{path} is not used: it holds a pickle, which runs code, so it must be a file of user {os.geteuid()} "
-                f"that nobody else may write to; it is of user {facts.st_uid}, mode {stat.filemode(facts.st_mode)}"
-            )
-        return _read_checked(file, facts.st_size, path, name, replica)
-
-
-def _read_checked(
-    file: BufferedReader, size_bytes: int, path: Path, name: str, replica: int
-) -> tuple[_Header, list[bytearray]]:
     def corrupt(why: str) -> CheckpointCorrupt:
-        return CheckpointCorrupt(f"{path} is damaged: {why}", path=str(path))
+        return CheckpointCorrupt(f"{kept.path} is damaged: {why}", path=kept.path)
 
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
@@ -279,8 +347,8 @@ def _read_checked(
     encoded = file.read(header_bytes)
     seen = hashlib.sha256(encoded)
     try:
-        header = msgspec.json.decode(encoded, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        header = msgspec.json.decode(encoded, type=Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise corrupt(f"its header cannot be read ({error})") from None
     expected = _PREFIX.size + header_bytes + sum(header.sizes)
     # Checked before any memory is taken for the parts.
@@ -289,7 +357,7 @@ def _read_checked(
     parts: list[bytearray] = []
     for part_bytes in header.sizes:
         part = bytearray(part_bytes)  # each in memory of its own: aligned, and arrays in it can be written to
-        file.readinto(part)
+        file.readinto(part)  # type: ignore[attr-defined]  # any file that is read has it
         seen.update(part)
         parts.append(part)
     if seen.digest() != digest:

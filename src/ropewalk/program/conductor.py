@@ -6,6 +6,7 @@ hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
@@ -16,11 +17,14 @@ from typing import Any
 from ropewalk.errors import ProgramFailed
 from ropewalk.processes.bell import Bell
 from ropewalk.program.announcer import Announcer
+from ropewalk.program.circles import Circles
 from ropewalk.program.directory import View
 from ropewalk.program.endings import Endings
 from ropewalk.program.hosting import Hosting, Launch
 from ropewalk.program.instructions import Completed, End, Failed, Instruction, Outcome, ReplicaState, Start
+from ropewalk.program.log_files import append_to
 from ropewalk.program.messages import (
+    CallsHeldUp,
     FindState,
     HostStatus,
     Locate,
@@ -29,24 +33,33 @@ from ropewalk.program.messages import (
     NodeStart,
     Note,
     OfferRendezvous,
+    ReadState,
     SaveState,
+    SetStateAside,
     StartUnit,
     StateAnswer,
     StopProgram,
     UnitEnded,
     UnitName,
     UnitUp,
+    WaitsAre,
+    WaitsForStop,
 )
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.packing import PackedProgram
-from ropewalk.program.state_stores import StateArchive
+from ropewalk.program.rights import may_say
+from ropewalk.program.state_archive import StateArchive
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Unit, Units
 from ropewalk.supervision.failure import DeathRecord
-from ropewalk.transport.failures import rebuild_error
+from ropewalk.transport.failures import Failure, rebuild_error
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Timer
 
+logger = logging.getLogger(__name__)
+
+#: A program that only waits for services says so after this long.
+_HINT_S = 10.0
 _MOST_EVENTS = 200
 _MOST_RECORDS = 1000
 
@@ -69,7 +82,8 @@ class Conductor:
         self.units = Units(specs)
         self.supervisor = Supervisor(self.units.rules())
         self.announcer = Announcer(self.units, view)
-        self.endings = Endings(self.units, self._abandoned)
+        self.endings = Endings(self.units, self._overdue, self._abandoned)
+        self.circles = Circles(self.units, self.happened)
         self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
         self.calls: dict[tuple[str, int], NodeCalls] = {}
         """By node and replica: what was last heard of its calls."""
@@ -87,6 +101,9 @@ class Conductor:
         self._call_when_over = over
         self._is_over = False
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
+        self._told: dict[tuple[str, int], str] = {}
+        """By unit and replica: the traceback that was printed last."""
+        self._told_awaited = False
         self._timer: Timer | None = None
 
     def begin(self, hosting: Hosting) -> None:
@@ -97,6 +114,7 @@ class Conductor:
         self.states = StateArchive(self.checkpoints, self._answer)
         self.announcer.begin(hosting)
         self.endings.begin(hosting)
+        self.circles.begin(hosting)
         hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
 
     @property
@@ -132,6 +150,10 @@ class Conductor:
 
     def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
         """A unit's host says something."""
+        nodes = {spec.name for spec in self.units.nodes.get(name.unit, ())}
+        if not self.hosting.shares_host and not may_say(message, name, nodes):
+            self.happened(f"{name.unit}.{name.replica} said {type(message).__name__} of another; it was not acted on")
+            return
         match message:
             case UnitUp():
                 unit = self.units.find(message.name)
@@ -144,6 +166,14 @@ class Conductor:
                 unit = self.units.find(message.name)
                 if unit:
                     unit.ending = message
+            case CallsHeldUp():
+                self.circles.held_up(message.name)
+            case WaitsAre():
+                self.circles.answered(message.name, message.number, message.lanes)
+            case WaitsForStop():
+                name = message.name
+                if self.units.find(name):
+                    self._do(self.supervisor.waits_for_stop(*_start_of(name), time.monotonic()))
             case Locate():
                 self.announcer.subscribe(message.name, self.hosting.host_id(name), name)
             case OfferRendezvous():
@@ -158,7 +188,7 @@ class Conductor:
                     self.changed.ring()
             case Note():
                 self.happened(message.text)
-            case SaveState() | FindState():
+            case SaveState() | FindState() | ReadState() | SetStateAside():
                 if self.units.find(message.name):  # else it is a predecessor's
                     self.states.hear(message, parts)
             case _:
@@ -172,7 +202,7 @@ class Conductor:
         self.units.end(unit)
         if unit.timer:
             unit.timer.cancel()
-        self.announcer.host_gone(unit)
+        self.announcer.host_gone(unit, is_lost=bool(problem))
         ending = unit.ending
         died = record is not None and (record.exit_code != 0 or ending is None)
         ok = ending is not None and ending.failure is None and not died and not problem
@@ -184,7 +214,42 @@ class Conductor:
         instructions = self.supervisor.ended(name.unit, name.replica, name.generation, ok, cause, time.monotonic())
         if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
             self.happened(f"{unit.label} {cause}")
+        if ending and ending.failure:
+            self._tell_failure(unit, ending.failure, record)
         self._do(instructions)
+        if ok and self._services_awaited():
+            self.hosting.loop.call_later(_HINT_S, self._tell_what_is_awaited)
+
+    def _services_awaited(self) -> list[str]:
+        """The services for whose own work the program still waits, if that is all that it waits for."""
+        awaited = {status.name for status in self.supervisor.awaited}
+        if self.supervisor.outcome is not Outcome.RUNNING or any(self.units.is_worker(name) for name in awaited):
+            return []
+        return sorted(awaited)
+
+    def _tell_what_is_awaited(self) -> None:
+        """A program that goes on though its workers have completed looks as if it hung."""
+        services = self._services_awaited()
+        if services and not self._told_awaited:
+            self._told_awaited = True
+            text = (
+                f"its workers have completed, and it waits until run() of {', '.join(services)} returns; what has no "
+                "end of its own can wait in rw.wait_for_stop(), or be added with essential=False"
+            )
+            self.happened(text)
+            logger.warning("program %r: %s", self.name, text)
+
+    def _tell_failure(self, unit: Unit, failure: Failure, record: DeathRecord | None) -> None:
+        """Keep the traceback of a node with its output, and print it unless the program fails of it: that is raised."""
+        name, text = unit.name, failure.traceback
+        append_to(self.hosting.log_file(name.unit, name.replica), text)
+        if self.supervisor.outcome is Outcome.FAILED:
+            return
+        if self._told.get((name.unit, name.replica)) == text:
+            text = f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
+        else:
+            self._told[name.unit, name.replica] = text
+        self.hosting.show(name, record.host if record else "", text)
 
     def leaving(self, name: UnitName, why: str) -> None:
         """The host of a unit is about to be taken away: it is started again on another one."""
@@ -218,7 +283,7 @@ class Conductor:
         if unit.missing:
             self._do([])
         else:
-            self._do(self.supervisor.ready(name.unit, name.replica, name.generation, time.monotonic()))
+            self._do(self.supervisor.ready(*_start_of(name), time.monotonic()))
 
     # Instructions
 
@@ -250,6 +315,7 @@ class Conductor:
             status.num_failures for status in self.supervisor.replicas_of(name.unit) if status.replica == name.replica
         )
         size = self.units.sizes[name.unit]
+        bundles = self._packed.bundles([spec.name for spec in specs])
         message = StartUnit(
             name=name,
             run_id=self.hosting.run_id,
@@ -263,10 +329,11 @@ class Conductor:
                 NodeStart(spec.name, size, attempt, spec.checkpoint_s, self._packed.num_buffers(spec.name))
                 for spec in specs
             ],
+            blobs={at: bundle.blob for at, bundle in enumerate(bundles) if bundle.blob},
         )
         launch = Launch(
             message,
-            self._packed.parts([spec.name for spec in specs]),
+            bundles,
             [spec.node for spec in specs],
             self.units.resources(name.unit),
             self.units.environment(name.unit),
@@ -282,8 +349,32 @@ class Conductor:
     def _answer(self, name: UnitName, answer: StateAnswer, parts: Sequence[Part]) -> None:
         self.hosting.loop.call_soon(lambda: self.hosting.tell(name, answer, parts))
 
+    def _overdue(self, unit: Unit, grace_s: float) -> None:
+        """A unit has not ended when it was asked to, and a person should know what it was in."""
+        threads = self.hosting.shares_host
+        end = "a thread cannot be killed, and it is left alone" if threads else "its process is ended"
+        text = f"{unit.label} has not ended {grace_s:g} s after it was asked to: {self._occupation(unit)}; {end}"
+        self.happened(text)
+        if self.supervisor.outcome is not Outcome.RUNNING and grace_s:  # with none, nothing was given it to end
+            logger.warning("program %r: %s", self.name, text)
+
+    def _occupation(self, unit: Unit) -> str:
+        """What a unit does that was asked to end."""
+        all_calls = [self.calls.get((spec.name, unit.name.replica)) for spec in self.units.nodes[unit.name.unit]]
+        answered = [calls for calls in all_calls if calls and calls.unit == unit.name and calls.stopping]
+        if not answered:
+            return "it does not answer" if unit.address else "it was still starting"
+        calls = [call for each in answered for call in each.running]
+        if calls:
+            longest = max(calls, key=lambda call: call.running_s)
+            at = f", at {longest.at}" if longest.at else ""
+            return f"it has been in {longest.label}() for {longest.running_s:.1f} s{at}"
+        place = next((each.at for each in answered if each.at), "")
+        if place:
+            return f"its own work goes on, at {place}; let it look at rw.stopping(), or wait with rw.wait_for_stop()"
+        return "it was still finishing"
+
     def _abandoned(self, unit: Unit, why: str) -> None:
-        self.happened(f"{unit.label} {why}; it is left alone")
         self.ended(unit.name, None, why)
 
     def _failed(self, failed: Failed) -> None:
@@ -320,12 +411,20 @@ class Conductor:
             )
 
 
+def _start_of(name: UnitName) -> tuple[str, int, int]:
+    """What the supervisor calls a start of a unit."""
+    return name.unit, name.replica, name.generation
+
+
 def _cause(ending: UnitEnded | None, record: DeathRecord | None, problem: str) -> str:
     """How a unit ended, as words that follow its name."""
     if ending is not None and ending.failure is not None:
-        failure = ending.failure
-        kind = failure.type_name.removeprefix("builtins.")
-        return f"raised {kind}: {failure.message}" if failure.message else f"raised {kind}"
+        return _cause_of(ending.failure)
     if problem:
         return problem
     return record.ending if record is not None else "ended"
+
+
+def _cause_of(failure: Failure) -> str:
+    kind = failure.type_name.removeprefix("builtins.")
+    return f"raised {kind}: {failure.message}" if failure.message else f"raised {kind}"

@@ -250,8 +250,6 @@ class ControlServer:
             self._stoppers = [stopper for stopper in self._stoppers if stopper is not link]
 
     def _asked(self, link: Link, received: Received) -> None:
-        for fd in received.fds:
-            os.close(fd)
         request = received.message
         question = next(self._questions)
         with self._lock:

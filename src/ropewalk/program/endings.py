@@ -1,6 +1,7 @@
 """How units are ended: services after those that call them, each asked first, then terminated, then killed.
 
 End ─▶ held, while finite units are still ending ─▶ StopUnit ──grace──▶ SIGTERM ──▶ SIGKILL
+                                                        └─ shortly before: AskStatus, to say what it is in
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Callable
 
 from ropewalk.program.hosting import Hosting
 from ropewalk.program.instructions import End
-from ropewalk.program.messages import StopUnit
+from ropewalk.program.messages import NOBODY_WAITS, AskStatus, StopUnit
 from ropewalk.program.units import Unit, Units
 
 #: Seconds that nodes get to end after being asked, if `stop` does not say otherwise.
 GRACE_S = 5.0
 #: The same for what is started again: often it waits for a peer that has died, and cannot hear.
 _RESTART_GRACE_S = 1.0
+#: So long before the end of the grace it is asked what it is doing.
+_LOOK_S = 0.2
 #: Seconds between SIGTERM, at the end of the grace, and SIGKILL.
 _TERMINATE_S = 1.0
 
@@ -26,12 +29,16 @@ class Endings:
 
     Args:
         units: which of them live.
+        overdue: called for a unit that has not ended within its grace, before it is terminated.
         abandoned: called for a unit that cannot be ended, because it is a thread.
     """
 
-    def __init__(self, units: Units, abandoned: Callable[[Unit, str], None]) -> None:
+    def __init__(
+        self, units: Units, overdue: Callable[[Unit, float], object], abandoned: Callable[[Unit, str], None]
+    ) -> None:
         self.grace_s = GRACE_S
         self._units = units
+        self._overdue = overdue
         self._abandoned = abandoned
         self._hosting: Hosting
         self._held: list[End] = []
@@ -67,7 +74,7 @@ class Endings:
         self._release()
         for unit in self._units:
             if unit.timer:
-                self._after(unit, grace_s, self._terminate, sooner=True)
+                self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s), sooner=True)
 
     def _release(self) -> None:
         held, self._held = self._held, []
@@ -78,9 +85,16 @@ class Endings:
         unit = self._units.at(end.name, end.replica)
         if unit is not None and unit.name.generation == end.generation:
             self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s, program_stays))
-            self._after(unit, grace_s, self._terminate)
+            self._hosting.loop.call_later(max(0.0, grace_s - _LOOK_S), lambda: self._look(unit))
+            self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s))
 
-    def _terminate(self, unit: Unit) -> None:
+    def _look(self, unit: Unit) -> None:
+        """Shortly before its grace is over: what is it doing?"""
+        if self._units.find(unit.name) is unit:
+            self._hosting.tell(unit.name, AskStatus(NOBODY_WAITS))
+
+    def _terminate(self, unit: Unit, grace_s: float) -> None:
+        self._overdue(unit, grace_s)
         if self._hosting.signal(unit.name, signal.SIGTERM):
             self._after(unit, _TERMINATE_S, lambda unit: self._hosting.signal(unit.name, signal.SIGKILL))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from ropewalk.program.instructions import Failed, NodeRule, ReplicaState
+from ropewalk.program.instructions import Failed, NodeRule, ReplicaState, ReplicaStatus
 from ropewalk.program.restart_rule import Restart
 
 #: Changes of a replica that are kept, for the message of an impossible event.
@@ -63,6 +63,9 @@ class Replica:
     generation: int = -1
     num_failures: int = 0
     cause: str = ""
+    healed: bool = False
+    waits_for_stop: bool = False
+    """Whether it has said that it goes on until it is asked to end."""
     history: deque[str] = dataclasses.field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
 
     @property
@@ -74,6 +77,26 @@ class Replica:
     def wanted(self) -> bool:
         """Whether it was not scaled away."""
         return self.index < self.node.wanted
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the program is complete only when this is."""
+        rule = self.node.rule
+        return rule.essential and rule.finite and self.gang.rule.policy != "always" and not self.waits_for_stop
+
+    @property
+    def status(self) -> ReplicaStatus:
+        """How it stands."""
+        return ReplicaStatus(
+            self.node.rule.name,
+            self.index,
+            self.state,
+            self.generation,
+            self.num_failures,
+            self.cause,
+            self.gang.due if self.state is ReplicaState.WAITING else None,
+            self.healed,
+        )
 
     @property
     def label(self) -> str:

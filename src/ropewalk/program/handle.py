@@ -17,16 +17,18 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args
 
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.errors import HandleNotConnected
 from ropewalk.program.deferred import Deferred
 from ropewalk.program.node import Node
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Address = int | Literal["any", "all"]
+OnLost = Literal["raise", "retry"]
 
 #: Names of the handles that were pickled in this context, so that one hidden in an object of the user is noticed.
 pickled_handles: contextvars.ContextVar[list[str]] = contextvars.ContextVar("pickled_handles")
@@ -59,12 +61,13 @@ class Handle(Generic[T_co]):
         any: a handle whose client asks one replica, chosen at each call.
     """
 
-    __slots__ = ("_address", "_name", "_vertex")
+    __slots__ = ("_address", "_name", "_on_lost", "_vertex")
 
-    def __init__(self, name: str, vertex: Vertex, address: Address = "any") -> None:
+    def __init__(self, name: str, vertex: Vertex, address: Address = "any", on_lost: OnLost = "raise") -> None:
         self._name = name
         self._vertex = vertex
         self._address: Address = address
+        self._on_lost: OnLost = on_lost
 
     @property
     def name(self) -> str:
@@ -82,36 +85,58 @@ class Handle(Generic[T_co]):
         return self._vertex.methods
 
     @property
+    def on_lost(self) -> OnLost:
+        """What calls do that were lost with their service."""
+        return self._on_lost
+
+    def client(self, *, on_lost: OnLost = "raise") -> Handle[T_co]:
+        """A handle whose client behaves in another way.
+
+        Args:
+            on_lost: what becomes of a call when the service goes while it may have run, unless the method is marked
+                `@idempotent`, which repeats it in any case. "raise" raises `ServiceLost`. "retry" waits until the
+                service is there again, and makes the call again, which takes effect once: the service knows by its
+                number whether it has done it, also after it was restored from a checkpoint. What it did after that
+                checkpoint is lost with it, as is any state. Calls with `send` and streams are not repeated.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        return Handle(self._name, self._vertex, self._address, checked_on_lost(on_lost))
+
+    @property
     def all(self) -> Handle[T_co]:
-        return Handle(self._name, self._vertex, "all")
+        return Handle(self._name, self._vertex, "all", self._on_lost)
 
     @property
     def any(self) -> Handle[T_co]:
-        return Handle(self._name, self._vertex, "any")
+        return Handle(self._name, self._vertex, "any", self._on_lost)
 
     def __getitem__(self, replica: int) -> Handle[T_co]:
         if not isinstance(replica, int) or isinstance(replica, bool) or replica < 0:
             raise TypeError(f"{self!r}[...] takes the index of a replica, 0 or more, not {replica!r}")
-        return Handle(self._name, self._vertex, replica)
+        return Handle(self._name, self._vertex, replica, self._on_lost)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Handle):
             return NotImplemented
         other = cast("Handle[Any]", other)
-        return (self._name, self._address) == (other._name, other._address)
+        mine, others = (self._name, self._address, self._on_lost), (other._name, other._address, other._on_lost)
+        return mine == others
 
     def __hash__(self) -> int:
-        return hash((self._name, self._address))
+        return hash((self._name, self._address, self._on_lost))
 
     def __repr__(self) -> str:
         address = "" if self._address == "any" else f", {self._address!r}"
-        return f"Handle({self._name!r}{address})"
+        on_lost = "" if self._on_lost == "raise" else f", on_lost={self._on_lost!r}"
+        return f"Handle({self._name!r}{address}{on_lost})"
 
     def __reduce__(self) -> Any:
         pickled = pickled_handles.get(None)
         if pickled is not None:
             pickled.append(self._name)
-        return _unpickled, (self._name, self._address, self._vertex.methods)
+        return _unpickled, (self._name, self._address, self._vertex.methods, self._on_lost)
 
     if not TYPE_CHECKING:  # a type checker shall say that a handle has no such attribute
 
@@ -154,8 +179,19 @@ def vertex_of(handle: Handle[Any]) -> Vertex:
     return handle._vertex  # pyright: ignore[reportPrivateUsage]  # a user's service may well have a method `vertex`
 
 
-def _unpickled(name: str, address: Address, methods: Mapping[str, MethodFacts] | None) -> Handle[Any]:
-    return Handle(name, Vertex(None, sent_methods=methods), address)
+def checked_on_lost(on_lost: OnLost) -> OnLost:
+    """What a client is to do with calls that are lost.
+
+    Raises:
+        ValueError: it is neither "raise" nor "retry".
+    """
+    if on_lost not in get_args(OnLost):
+        raise ValueError(f"on_lost must be 'raise' or 'retry', not {on_lost!r}")
+    return on_lost
+
+
+def _unpickled(name: str, address: Address, methods: Mapping[str, MethodFacts] | None, on_lost: OnLost) -> Handle[Any]:
+    return Handle(name, Vertex(None, sent_methods=methods), address, on_lost)
 
 
 def handles_in(value: Any) -> Iterator[tuple[str, Handle[Any]]]:
@@ -163,18 +199,23 @@ def handles_in(value: Any) -> Iterator[tuple[str, Handle[Any]]]:
 
     A container that holds itself is walked once.
     """
-    return _walk(value, "", set())
+    return of_kind_in(value, cast("type[Handle[Any]]", Handle))
 
 
-def _walk(value: Any, path: str, above: set[int]) -> Iterator[tuple[str, Handle[Any]]]:
-    if isinstance(value, Handle):
-        yield path, cast("Handle[Any]", value)
+def of_kind_in(value: Any, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """As `handles_in`, for objects of any kind, wherever handles are found."""
+    return _walk(value, kind, "", set())
+
+
+def _walk(value: Any, kind: type[T], path: str, above: set[int]) -> Iterator[tuple[str, T]]:
+    if isinstance(value, kind):
+        yield path, value
         return
     if id(value) in above:
         return
     above.add(id(value))
     for step, part in _parts(value):
-        yield from _walk(part, path + step, above)
+        yield from _walk(part, kind, path + step, above)
     above.discard(id(value))
 
 

@@ -32,6 +32,7 @@ from ropewalk.program.left_folders import Claim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
+from ropewalk.program.packing import Bundle
 from ropewalk.settings import Settings
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.credentials import create_run_folder
@@ -49,7 +50,7 @@ class Launch:
     """One unit to start."""
 
     start: StartUnit
-    parts: list[Part]
+    bundles: list[Bundle]
     nodes: list[Node[Any]]
     resources: Resources
     environment: Mapping[str, str]
@@ -119,6 +120,10 @@ class Hosting(abc.ABC):
     def key_of(self, name: UnitName) -> str:
         """What makes the tokens that are shown to the host of a unit."""
 
+    def fingerprint_of(self, name: UnitName) -> str:
+        """Of the certificate of a unit's process; empty if it has none."""
+        return ""
+
     def pid_of(self, name: UnitName) -> int:
         """The process that a unit runs in; 0 before it has one."""
         return os.getpid()
@@ -134,6 +139,10 @@ class Hosting(abc.ABC):
     def log_file(self, unit: str, replica: int) -> Path | None:
         """What it printed."""
         return None
+
+    def show(self, name: UnitName, host: str, text: str) -> None:
+        """Print something of a unit that is gone, as if it had printed it itself; whole lines."""
+        sys.stderr.write(text)
 
 
 class ProcessHosting(Hosting):
@@ -159,6 +168,8 @@ class ProcessHosting(Hosting):
         self._hosts: dict[str, str] = {}
         """By id, of those that have come up: when they are gone, the session knows no more."""
         self._keys: dict[UnitName, str] = {}
+        self._blobs: set[str] = set()
+        """Those that hosts have for units."""
         self._unwanted: set[UnitName] = set()
         """Units that were told to end before they were there."""
         self.loop = session.loop
@@ -203,10 +214,15 @@ class ProcessHosting(Hosting):
     def close(self) -> None:
         if not self._released:
             self._released = True
+            for blob in self._blobs:
+                self._session.drop_blob(blob, self)
             self._session.release()
 
     def key_of(self, name: UnitName) -> str:
         return self._keys.setdefault(name, os.urandom(32).hex())
+
+    def fingerprint_of(self, name: UnitName) -> str:
+        return self._session.fingerprint_of(self._ids.get(name, ""))
 
     def pid_of(self, name: UnitName) -> int:
         return self._session.pid_of(self._ids.get(name, ""))
@@ -224,6 +240,9 @@ class ProcessHosting(Hosting):
         folder = Path(self._session.settings.logs or self.folder / "output")
         return folder / f"{unit}.{replica}.log".replace("/", "_")
 
+    def show(self, name: UnitName, host: str, text: str) -> None:
+        self._session.show(f"{name.unit} {name.replica}@{host}", text)
+
     # As the owner of processes, on the loop
 
     def on_link(self, id: str, link: Link) -> None:
@@ -234,8 +253,12 @@ class ProcessHosting(Hosting):
             return
         self._links[name] = link
         self._hosts[id] = self._session.host_of(id)
+        for bundle in launch.bundles:
+            if bundle.blob and bundle.constant:
+                self._blobs.add(bundle.blob.id)
+                self._session.provide_blob(id, bundle.blob, bundle.constant.fd)
         with contextlib.suppress(LinkClosed):
-            link.send(launch.start, launch.parts)
+            link.send(launch.start, [part for bundle in launch.bundles for part in bundle.parts])
 
     def on_message(self, id: str, received: Received) -> None:
         name = self._names.get(id)

@@ -18,7 +18,7 @@ class NodeRule:
     gang: str = ""
     """Nodes of one gang with strategy "together" restart as one; empty: the node's own name."""
     essential: bool = True
-    """Whether its failure is the program's."""
+    """Whether its failure is the program's, and the program waits for its end if it is finite."""
     finite: bool = False
     """Whether it runs to completion; others serve until they are ended."""
 
@@ -105,3 +105,5 @@ class ReplicaStatus:
     """Of its latest failure; empty if it never failed."""
     due: float | None
     """When its wait is over, if it waits for that."""
+    healed: bool = False
+    """Whether it has become ready since its latest failure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from ropewalk import settings
@@ -32,14 +33,14 @@ def launch(
     program.validate(chosen, engine=engine, copy=copy)
     specs = program.specs
     packed = PackedProgram(specs if chosen == "processes" else ())
-    running = RunningProgram(program.name, specs, packed)
-    if chosen == "threads":
-        hosting = ThreadHosting(running, here, copy=copy)
-    else:
-        hosting = ProcessHosting(session or default_session(engine), running)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(packed.close)
+        running = RunningProgram(program.name, specs, packed)
+        if chosen == "threads":
+            hosting = ThreadHosting(running, here, copy=copy)
+        else:
+            hosting = ProcessHosting(session or default_session(engine), running)
+        undo.callback(hosting.close)
         running.begin(hosting)
-    except BaseException:
-        hosting.close()
-        raise
+        undo.pop_all()
     return running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -58,6 +59,15 @@ class LogFile:
         end = len(data) if everything else data.rfind(b"\n") + 1
         self._partial = data[end:]
         return _lines(data[:end])
+
+
+def append_to(path: Path | None, text: str) -> None:
+    """Add whole lines to the file of a replica that has ended, if there is one; a full disk is no reason to fail."""
+    with contextlib.suppress(OSError):
+        if path is not None:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(fd, "ab", buffering=0) as file:
+                file.write(text.encode(errors="replace"))
 
 
 def _lines(data: bytes) -> list[str]:

@@ -1,7 +1,8 @@
 """What the launcher of a program and the processes of its nodes say to each other.
 
-launcher ──▶ host    StartUnit StopUnit Sizes Placed RendezvousAt AskStatus StateAnswer
-host ──▶ launcher    UnitUp NodeReady UnitEnded Locate OfferRendezvous StopProgram HostStatus Note SaveState FindState
+launcher ──▶ host    StartUnit StopUnit Sizes Placed Retired RendezvousAt AskStatus AskWaits EndCall StateAnswer
+host ──▶ launcher    UnitUp NodeReady WaitsForStop UnitEnded Locate OfferRendezvous StopProgram HostStatus Note
+                     SaveState FindState ReadState SetStateAside CallsHeldUp WaitsAre
 
 A unit is what lives and dies together: one node, or the nodes of a `Colocate` of
 threads. A host is the process that units run in; in processes mode it has one unit.
@@ -9,12 +10,19 @@ threads. A host is the process that units run in; in processes mode it has one u
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import msgspec
 
+from ropewalk.calls.waits import LaneWaits
+from ropewalk.processes.messages import Retired
+from ropewalk.program.checkpoints import Kept
+from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.link import Codec
+
+#: The number of a question whose answer is only noted.
+NOBODY_WAITS = 0
 
 
 class UnitName(msgspec.Struct, array_like=True, frozen=True):
@@ -26,7 +34,7 @@ class UnitName(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NodeStart(msgspec.Struct, array_like=True, frozen=True):
-    """A node of a unit; its pickle and `num_buffers` buffers are among the parts, in order."""
+    """A node of a unit; its pickle has `num_buffers` buffers."""
 
     name: str
     replicas: int
@@ -37,7 +45,7 @@ class NodeStart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StartUnit(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """Run a unit. The parts hold first the definitions of `__main__`, then the nodes."""
+    """Run a unit. The parts are those of the definitions of `__main__`, then of the nodes, each with its buffers."""
 
     name: UnitName
     run_id: str
@@ -53,6 +61,9 @@ class StartUnit(msgspec.Struct, tag=1, array_like=True, frozen=True):
     definitions: list[tuple[str, int]]
     """Names, with the number of their buffers."""
     nodes: list[NodeStart]
+    blobs: dict[int, BlobRef] = {}
+    """What is not among the parts, because the host has it for all its processes: 0 the definitions, 1 the first node,
+    and so on."""
 
 
 class StopUnit(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -107,14 +118,12 @@ class AskStatus(msgspec.Struct, tag=6, array_like=True, frozen=True):
 
 
 class StateAnswer(msgspec.Struct, tag=7, array_like=True, frozen=True):
-    """The answer to `SaveState`, and to `FindState` with a state in the parts; see `checkpoints.Saved`."""
+    """The answer to `SaveState`, `FindState`, `SetStateAside`, and to `ReadState` with the bytes as its part."""
 
     number: int
-    found: bool
-    facts: dict[str, Any]
-    path: str
-    note: str
-    failure: Failure | None
+    files: list[Kept] = []
+    """What `FindState` found."""
+    failure: Failure | None = None
 
 
 class UnitUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
@@ -164,6 +173,8 @@ class CallStatus(msgspec.Struct, array_like=True, frozen=True):
 
     label: str
     running_s: float
+    at: str = ""
+    """Which line of the user's it has come to, such as "store.py:12 in push"; empty if that cannot be seen."""
 
 
 class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
@@ -174,6 +185,10 @@ class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
     num_done: int
     num_waiting: int
     running: list[CallStatus]
+    at: str = ""
+    """Which line of the user's the node's own thread has come to."""
+    stopping: bool = False
+    """Whether the node has been asked to end."""
 
 
 class HostStatus(msgspec.Struct, tag=26, array_like=True, frozen=True):
@@ -190,20 +205,79 @@ class Note(msgspec.Struct, tag=27, array_like=True, frozen=True):
 
 
 class SaveState(msgspec.Struct, tag=28, array_like=True, frozen=True):
-    """Keep the state of a service, whose pickle and buffers are the parts."""
+    """The next piece of a checkpoint of a service, which is the part; the file appears when it is kept."""
 
     number: int
     name: UnitName
     node: str
-    facts: dict[str, Any]
+    step: Literal["begin", "go on", "keep", "drop"]
 
 
 class FindState(msgspec.Struct, tag=29, array_like=True, frozen=True):
-    """What was saved last of a service?"""
+    """Which checkpoints of a service are there?"""
 
     number: int
     name: UnitName
     node: str
+
+
+class ReadState(msgspec.Struct, tag=31, array_like=True, frozen=True):
+    """So many bytes of a checkpoint, please."""
+
+    number: int
+    name: UnitName
+    node: str
+    file: Kept
+    offset: int
+    size_bytes: int
+
+
+class SetStateAside(msgspec.Struct, tag=32, array_like=True, frozen=True):
+    """A checkpoint is damaged, and not to be used again."""
+
+    number: int
+    name: UnitName
+    node: str
+    file: Kept
+
+
+StateOrder = SaveState | FindState | ReadState | SetStateAside
+
+
+class WaitsForStop(msgspec.Struct, tag=30, array_like=True, frozen=True):
+    """All nodes of a unit that might end by themselves wait until they are asked to end."""
+
+    name: UnitName
+
+
+class CallsHeldUp(msgspec.Struct, tag=33, array_like=True, frozen=True):
+    """Calls wait in this unit's process for calls that wait for others; said again while it is so."""
+
+    name: UnitName
+
+
+class AskWaits(msgspec.Struct, tag=8, array_like=True, frozen=True):
+    """Which of the calls in your process wait? Answered by `WaitsAre` in the name of this unit."""
+
+    number: int
+    name: UnitName
+
+
+class WaitsAre(msgspec.Struct, tag=34, array_like=True, frozen=True):
+    """The answer to `AskWaits`."""
+
+    number: int
+    name: UnitName
+    lanes: list[LaneWaits]
+
+
+class EndCall(msgspec.Struct, tag=9, array_like=True, frozen=True):
+    """End a call that waits for its turn, as it is part of a circle; if it runs by now, there was none."""
+
+    target: int
+    key: int
+    words: str
+    circle: list[str]
 
 
 PROGRAM = Codec(
@@ -211,11 +285,17 @@ PROGRAM = Codec(
     | StopUnit
     | Sizes
     | Placed
+    | Retired
     | RendezvousAt
     | AskStatus
     | StateAnswer
     | UnitUp
     | NodeReady
+    | WaitsForStop
+    | CallsHeldUp
+    | AskWaits
+    | WaitsAre
+    | EndCall
     | UnitEnded
     | Locate
     | OfferRendezvous
@@ -224,4 +304,6 @@ PROGRAM = Codec(
     | Note
     | SaveState
     | FindState
+    | ReadState
+    | SetStateAside
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.engines.resources import Resources
+from ropewalk.errors import HandleNotConnected
 from ropewalk.program.restart_rule import Restart
 
 if TYPE_CHECKING:
@@ -67,6 +68,18 @@ class Node(abc.ABC, Generic[T_co]):
         """Why it cannot run as a thread beside other nodes; "" if it can."""
         return ""
 
+    if not TYPE_CHECKING:  # a type checker shall say that a node has no such attribute
+
+        def __getattr__(self, name):
+            if name.startswith("_"):  # pickle, copy, inspect and notebooks ask for such names
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise HandleNotConnected(
+                f"`.{name}` was asked of a {self.kind} ({self.label}), which is only the description of a node. Add it "
+                f"to the program, `handle = program.add(...)`, and give the handle to the node that calls it, as in "
+                f"program.add(rw.Worker(f, handle)): there f gets a client, and can do `client.{name}(...)`",
+                handle=self.label,
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
@@ -83,7 +96,7 @@ class NodeSpec:
     gang: str
     """Nodes of one gang restart together, with all replicas, if `restart.strategy` is "together"."""
     essential: bool = True
-    """Its failure, when nothing restarts it, ends the program."""
+    """The program waits until it has completed; its failure, when nothing restarts it, ends the program."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables that are set in its process."""
     checkpoint_s: float | None = None

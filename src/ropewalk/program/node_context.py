@@ -5,6 +5,7 @@ In the code of a node:
     rw.current_node().generation      how often this replica was started again
     rw.stopping(), rw.wait_for_stop() whether the node is asked to end
     rw.on_stop(callback)              called once when it is
+    rw.checkpoint_here()              the state is whole at this point, and may be saved
     rw.stop("all done")               stop the whole program
 """
 
@@ -54,6 +55,8 @@ class NodeContext:
         self.thread = 0
         self._host = host
         self._caller = caller
+        self._waits = False
+        """Whether its own thread waits for the stop, and the host knows."""
         self._stopped = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._num_called = 0
@@ -87,9 +90,31 @@ class NodeContext:
         return self._stopped.is_set()
 
     def wait_for_stop(self, timeout_s: float | None = None) -> bool:
-        """Wait until this node is asked to end; False if that takes longer than `timeout_s` seconds."""
+        """Wait until this node is asked to end; False if that takes longer than `timeout_s` seconds.
+
+        A node whose own work waits here has no end of its own, so the program does not wait for it: it stops when
+        those have completed that do have one. For a worker this holds when it waits without a limit; with one, this
+        may be a pause in work that comes to an end.
+        """
+        if not self._waits and threading.get_ident() == self.thread and frame.current.get() is None:
+            self._waits = self._host.waits_for_stop(self, limited=timeout_s is not None)
         self._host.loop.hand_over()
         return self._stopped.wait(timeout_s)
+
+    def checkpoint_here(self) -> bool:
+        """Say that the state is whole at this point: it is saved here, and nowhere else, if that is due.
+
+        For `run` of a service with `state_dict` and `load_state_dict`, and for threads that it starts: beside them the
+        state may be in the middle of a step. No call of the service runs while `state_dict` does, but for concurrent
+        ones; so hold no lock here that calls wait for.
+
+        Returns:
+            Whether `state_dict` was called. What it returned is written beside what follows.
+
+        Raises:
+            RuntimeError: this node has no state.
+        """
+        return self._host.checkpoint_here(self)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
         """Call `callback` once when this node is asked to end, in a thread of its own; now if it already is."""
@@ -139,7 +164,8 @@ class NodeContext:
             self._called.ring()
 
     def _client(self, handle: Handle[Any]) -> Client:
-        return Client(self._caller, handle.name, handle.address, handle.methods or {})
+        methods, retries = handle.methods or {}, handle.on_lost == "retry"
+        return Client(self._caller, handle.name, handle.address, methods, retries=retries)
 
 
 # Which node the running code belongs to
@@ -175,7 +201,8 @@ def current_node() -> NodeContext:
     Raises:
         RuntimeError: the code runs outside of any node, or in a thread that may belong to several.
     """
-    served: Any = getattr(frame.current.get(), "served", None)
+    running = frame.current.get()
+    served: Any = getattr(running.call if running else None, "served", None)
     context: NodeContext | None = getattr(served, "owner", None) or getattr(_of_thread, "context", None)
     if context is not None:
         return context
@@ -218,8 +245,24 @@ def stopping() -> bool:
 
 
 def wait_for_stop(timeout_s: float | None = None) -> bool:
-    """Wait until the node is asked to end; False if that takes longer than `timeout_s` seconds."""
+    """Wait until the node is asked to end; False if that takes longer than `timeout_s` seconds.
+
+    A service whose `run` waits here, and a worker that waits here without a limit, have no end of their own: the
+    program does not wait for them, and stops them when everything else has completed.
+
+    Raises:
+        RuntimeError: outside of a program.
+    """
     return _any_node().wait_for_stop(timeout_s)
+
+
+def checkpoint_here() -> bool:
+    """Say in `run` of a service that its state is whole at this point; see `NodeContext.checkpoint_here`.
+
+    Raises:
+        RuntimeError: outside of a service with a state.
+    """
+    return current_node().checkpoint_here()
 
 
 def on_stop(callback: Callable[[], object]) -> None:

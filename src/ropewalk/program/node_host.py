@@ -2,7 +2,7 @@
 
     launcher ──StartUnit──▶ host: a thread for each node: construct ─▶ serve ─▶ run ─▶ end
                               │
-                              └ one loop: calls from other hosts, the launcher's words, checkpoints
+                              └ one loop: calls from other hosts, the launcher's words, what is due
 
 Everything that may be asked at any moment (stop, status, calls) is heard by the loop;
 the nodes' own work is in threads of their own, the first one in the main thread.
@@ -11,10 +11,12 @@ the nodes' own work is in threads of their own, the first one in the main thread
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
+import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,19 +24,26 @@ from typing import Any, Protocol
 import msgspec
 
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
+from ropewalk.calls.incoming import Served, Turn
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import CALLS
+from ropewalk.calls.once import OnceTable
 from ropewalk.calls.payloads import Handover
 from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
-from ropewalk.errors import ProgramStopped, StartFailed
+from ropewalk.errors import CallCycle, ProgramStopped, StartFailed
 from ropewalk.processes.bell import Bell
-from ropewalk.program import node_context
+from ropewalk.processes.messages import Retired
+from ropewalk.program import node_context, stacks
 from ropewalk.program.directory import View
+from ropewalk.program.held_up import HeldUp
 from ropewalk.program.kept_state import KeptState, has_state
 from ropewalk.program.messages import (
     AskStatus,
+    AskWaits,
+    CallsHeldUp,
     CallStatus,
+    EndCall,
     HostStatus,
     Locate,
     NodeCalls,
@@ -51,13 +60,14 @@ from ropewalk.program.messages import (
     UnitEnded,
     UnitName,
     UnitUp,
+    WaitsAre,
+    WaitsForStop,
 )
 from ropewalk.program.node import Node
 from ropewalk.program.node_context import NodeContext
 from ropewalk.program.running_unit import RunningNode, RunningUnit
 from ropewalk.program.state_stores import FolderStore, LauncherStore, StateStore
 from ropewalk.transport.address import HostAddress, parse_address
-from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 from ropewalk.transport.host_listener import HostListener
@@ -65,7 +75,12 @@ from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.ports import held_port
+from ropewalk.transport.tokens import TokenList
 
+logger = logging.getLogger(__name__)
+
+#: Frames of ours around those of a node.
+_PACKAGE = "ropewalk.program"
 _LOOK_S = 0.1
 #: A node that is asked to stop may go on calling others for this part of its grace, and at most so long.
 _CALLS_PART, _CALLS_S = 0.5, 1.0
@@ -75,6 +90,8 @@ _DRAIN_S = 1.0
 _SEE_OFF_S = 0.2
 #: Stop callbacks of a node that has ended are waited for so long at most.
 _CALLBACKS_S = 5.0
+#: A method that runs on for so long after nobody wants its answer any more is told of.
+_OUTLIVES_S = 10.0
 _MOST_WISHES = 100
 _LOOPBACK = "127.0.0.1"
 
@@ -92,10 +109,11 @@ class NodeHost:
         folder: where its socket is made.
         socket_name: of at most 24 bytes.
         run_id, host_id: what it calls itself towards other hosts.
-        key: who may call it; see `credentials.TokenList`.
+        key: who may call it; see `transport/tokens.py`.
         say: tells the launcher something; from any thread.
         handover: by which calls hand objects over as they are, if all nodes of the program are here.
         passport: where this process is, in a run of several hosts.
+        forks: whether this process is the nodes' own, so that it may have children that write their states.
     """
 
     def __init__(
@@ -108,8 +126,11 @@ class NodeHost:
         say: Say,
         handover: Handover | None = None,
         passport: Passport | None = None,
+        *,
+        forks: bool = False,
     ) -> None:
         self.say = say
+        self._forks = forks
         self._handover = handover
         self.loop = Loop()
         self.server = CallServer(self.loop)
@@ -122,15 +143,19 @@ class NodeHost:
         self._threads = Threads("ropewalk-node")
         self._units: dict[UnitName, RunningUnit] = {}
         self._early_wishes: dict[UnitName, StopUnit] = {}
+        self._held_up = HeldUp()
+        self._given_up: dict[int, float] = {}
+        """By the keys of calls that run though nobody wants their answers: when to say so."""
         self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
         self._lock = threading.Lock()  # units and the wishes that came before them
         self._news = Bell()
+        self._members = TokenList(key)
         self._listener = HostListener(
             self.loop,
             os.path.join(folder, socket_name),
             passport,
             run_id,
-            TokenList(key),
+            self._members,
             CALLS,
             lambda _id, link: self._attend(link),
         )
@@ -149,13 +174,55 @@ class NodeHost:
 
     def serve(self, context: NodeContext, obj: object, methods: Mapping[str, MethodFacts]) -> None:
         """See `NodeContext.serve`."""
-        running = self._running(context)
+        running, once = self._running(context), OnceTable()
         if has_state(obj):
-            running.state = KeptState(obj, context, self._store, lambda text: self.say(Note(text)))
+            running.state = KeptState(obj, context, self._store, self._note, once, forks=self._forks)
             running.state.restore()
-        running.served = self.server.serve(obj, methods, context.label)
+        running.served = self.server.serve(obj, methods, context.label, once)
         running.served.owner = context  # type: ignore[attr-defined]
         self._tell_ready(running)
+
+    def checkpoint_here(self, context: NodeContext) -> bool:
+        """See `NodeContext.checkpoint_here`."""
+        if context.unit not in self._units:
+            return False  # it has ended
+        running = self._running(context)
+        state, served = running.state, running.served
+        if running.node.methods() is None:
+            raise RuntimeError(
+                f"{context.label} is a {running.node.kind}, and only services have a state that is saved"
+            )
+        if state is None or served is None:
+            if served and not served.closed:
+                raise RuntimeError(
+                    f"{context.label} has no state to be saved: its class needs state_dict() and load_state_dict()"
+                )
+            return False  # it is not ready yet, or is being ended, after which it is saved
+        if not state.is_due_here(time.monotonic()):
+            return False
+        finish = state.begin(self.server.turn(served))
+        if finish:
+            self.run_aside(finish)
+        return finish is not None
+
+    def waits_for_stop(self, context: NodeContext, *, limited: bool) -> bool:
+        """A node's own thread is going to wait for the stop; returns whether that says that it has no end of its own.
+
+        Args:
+            context: of the node.
+            limited: whether it waits for a limited time only, which a worker may do as a pause.
+        """
+        unit = self._units.get(context.unit)
+        if unit is None:  # it has ended without this node
+            return False
+        running = self._running(context)
+        if not running.node.finite or (limited and running.node.methods() is None):
+            return False
+        running.waits_for_stop = True
+        if all(each.waits_for_stop or each.ended.is_set() for each in unit.nodes if each.node.finite):
+            self.say(WaitsForStop(unit.name))
+        self._settle(unit)
+        return True
 
     def rendezvous(self, unit: UnitName) -> RendezvousAt:
         """Where the ranks of a unit meet, when all of them are there; the first rank says where.
@@ -194,6 +261,16 @@ class NodeHost:
                     self._leave_gone(unit, unit.view.hear(message))
             case StopUnit():
                 self._told_to_stop(message)
+            case AskWaits():
+                lanes = self._held_up.timed(self.server.waits(), time.monotonic())
+                self.say(WaitsAre(message.number, message.name, lanes))
+            case EndCall():
+                error = CallCycle(message.words, chain=tuple(message.circle))
+                self.server.fail(message.target, message.key, error)
+            case Retired():
+                for process in message.processes:
+                    self._members.retire(process.id, process.fingerprint)
+                self.server.hang_up_on({process.id for process in message.processes if process.is_cut})
             case AskStatus():
                 self.say(HostStatus(message.number, self._status()))
             case StateAnswer():
@@ -209,7 +286,8 @@ class NodeHost:
         if start.checkpoints:
             self._store = FolderStore(Path(start.checkpoints))
         view = View(lambda name: self.say(Locate(name)), self.loop.hand_over)
-        caller = Caller(self.loop, view, self._run_id, self._host_id, self._handover, self._passport)
+        stream = f"{start.name.unit}.{start.name.replica}#{start.name.generation}"
+        caller = Caller(self.loop, view, self._run_id, self._host_id, self._handover, self._passport, stream)
         unit = RunningUnit(start.name, view, caller)
         unit.nodes = [
             RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))
@@ -317,14 +395,15 @@ class NodeHost:
     def _failed(self, unit: RunningUnit, running: RunningNode, error: BaseException) -> None:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return
-        traceback.print_exception(error)
-        running.failure = failure_of(error, __name__)
+        running.failure = failure_of(error, _PACKAGE)
         with unit.lock:
             unit.failed_first = unit.failed_first or running
+        if unit.failed_first is not running:  # the launcher hears of the first one, and tells it
+            sys.stderr.write(running.failure.traceback)
 
     def _settle(self, unit: RunningUnit) -> None:
         """A node has ended: with one that failed, or with the last one that has an end, the unit is over."""
-        finite = [running for running in unit.nodes if running.node.finite]
+        finite = [running for running in unit.nodes if running.node.finite and not running.waits_for_stop]
         awaited = finite if finite and not unit.stopping else unit.nodes
         if unit.failed_first or all(running.ended.is_set() for running in awaited):
             for running in unit.nodes:
@@ -372,20 +451,51 @@ class NodeHost:
         self.server.refuse(served, f"{label} is being stopped" if not running.failure else f"{label} has failed")
         idle = self.server.wait_idle(served, _DRAIN_S)
         state, running.state = running.state, None  # what is due now is saved here, and not beside it
-        if idle and state and not running.failure:
-            state.save()
+        if idle and state and not running.failure and (running.ended.is_set() or state.takes_no_turn or not state.runs):
+            state.save_last()
         self.server.withdraw(served)
 
-    # Checkpoints
+    # Now and then
 
     def _look(self) -> None:
-        """On the loop, now and then: save what is due."""
+        """On the loop: save what is due; see which methods run on though nobody wants that, and which calls wait."""
         now = time.monotonic()
+        given_up: dict[int, float] = {}
         for unit in list(self._units.values()):
             for running in unit.nodes:
-                if running.state and running.served and running.state.is_due(running.served.num_done, now):
-                    self.server.in_turn(running.served, running.state.save)
+                for turn in running.served.running if running.served else ():
+                    if turn.given_up:
+                        given_up[turn.key] = self._outlived(turn, now)
+                state, served = running.state, running.served
+                if state and served and state.is_due(served.num_done, now):
+                    self.run_aside(lambda state=state, served=served: self._save(state, served))
+        self._given_up = given_up
+        if self._units and self._held_up.look(self.server.waits(), now):
+            self.say(CallsHeldUp(next(iter(self._units))))  # any: it stands for the process
         self.loop.call_later(_LOOK_S, self._look)
+
+    def _save(self, state: KeptState, served: Served) -> None:
+        """Save what is due; in a thread that can wait."""
+        finish = state.begin(contextlib.nullcontext(True) if state.takes_no_turn else self.server.turn(served))
+        if finish:
+            finish()
+
+    def _note(self, text: str) -> None:
+        """Tell a person something, here and at the launcher."""
+        logger.warning(text)
+        self.say(Note(text))
+
+    def _outlived(self, turn: Turn, now: float) -> float:
+        """A call runs on; returns when to say so."""
+        due = self._given_up.get(turn.key, now + _OUTLIVES_S)
+        if now < due:
+            return due
+        text = (
+            f"{turn.label}() still runs {_OUTLIVES_S:g} s after {turn.given_up}, and keeps its turn from others; a "
+            "method that waits should wait with rw.wait_for(condition, predicate), which ends then"
+        )
+        self._note(text)
+        return math.inf
 
     # Smaller steps
 
@@ -407,15 +517,21 @@ class NodeHost:
 
     def _status(self) -> list[NodeCalls]:
         now = time.monotonic()
+        of_threads, of_turns = stacks.places()
         return [
             NodeCalls(
                 unit.name,
                 running.context.name,
                 served.num_done if served else 0,
                 served.num_waiting if served else 0,
-                [CallStatus(call.label, now - call.since if call.since else 0.0) for call in served.running]
+                [
+                    CallStatus(call.label, now - call.since if call.since else 0.0, of_turns.get(id(call), ""))
+                    for call in served.running
+                ]
                 if served
                 else [],
+                "" if running.ended.is_set() else of_threads.get(running.context.thread, ""),
+                running.context.stopping,
             )
             for unit in list(self._units.values())
             for running in unit.nodes

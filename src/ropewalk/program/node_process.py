@@ -6,20 +6,21 @@ import contextlib
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.host_memory import parts_of_host
 from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
 from ropewalk.program.nodes import NODES
 from ropewalk.program.running_unit import RunningUnit
 from ropewalk.transport.address import parse_address
+from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.client import dial_owner
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
@@ -46,7 +47,16 @@ def main(context: ProcessContext) -> None:
             link.send(message, parts)
 
     socket_name = f"n{os.getpid()}.sock"
-    host = NodeHost(context.folder, socket_name, start.run_id, start.host_id, start.key, say, passport=context.passport)
+    host = NodeHost(
+        context.folder,
+        socket_name,
+        start.run_id,
+        start.host_id,
+        start.key,
+        say,
+        passport=context.passport,
+        forks=True,
+    )
     os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.forget()))
     host.leave = lambda: _leave(link)
     host.loop.start("ropewalk-node", deputies=True)
@@ -55,14 +65,13 @@ def main(context: ProcessContext) -> None:
     )
     well = False
     try:
-        unit = host.prepare(start, load_nodes(start, received))
+        unit = host.prepare(start, load_nodes(start, received, lambda blob: parts_of_host(context, blob)))
         signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
         well = host.run_unit(unit)
         host.see_callers_off(unit)
     except SystemExit:
         pass  # SIGTERM, while it was being stopped
     except BaseException as error:
-        traceback.print_exception(error)
         say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
     _say_farewell(link)
     host.close()
@@ -94,18 +103,29 @@ def _terminate(unit: RunningUnit) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def load_nodes(start: StartUnit, received: Received) -> list[Node[Any]]:
-    """Unpickle the nodes of a unit, after giving `__main__` what their code refers to."""
-    parts = iter(received.parts)
+def load_nodes(start: StartUnit, received: Received, of_host: Callable[[BlobRef], Sequence[Part]]) -> list[Node[Any]]:
+    """Unpickle the nodes of a unit, after giving `__main__` what their code refers to.
 
-    def take(num_buffers: int) -> tuple[Part, list[Part]]:
-        pickled = next(parts)
-        return pickled, [memoryview(bytearray(next(parts))) for _ in range(num_buffers)]
+    Args:
+        start: the message.
+        received: the same with its parts.
+        of_host: the parts of a blob of this host, for this process to write to.
+    """
+    sent = iter(received.parts)
 
-    definitions = {name: take(num_buffers) for name, num_buffers in start.definitions}
+    def payloads(at: int, sizes: Sequence[int]) -> list[tuple[Part, list[Part]]]:
+        parts = iter(of_host(start.blobs[at])) if at in start.blobs else sent
+        return [(next(parts), [_writable(next(parts)) for _ in range(num_buffers)]) for num_buffers in sizes]
+
+    names = [name for name, _ in start.definitions]
+    definitions = dict(zip(names, payloads(0, [num_buffers for _, num_buffers in start.definitions]), strict=True))
     MainNamespace(msgspec.msgpack.decode(start.main, type=MainFacts)).install(definitions)
     nodes: list[Node[Any]] = []
-    for facts in start.nodes:
-        pickled, buffers = take(facts.num_buffers)
+    for at, facts in enumerate(start.nodes, 1):
+        ((pickled, buffers),) = payloads(at, [facts.num_buffers])
         nodes.append(loads(pickled, buffers))
     return nodes
+
+
+def _writable(part: Part) -> Part:
+    return bytearray(part) if memoryview(part).readonly else part

@@ -1,15 +1,41 @@
-"""The nodes of a program as bytes, with what `__main__` must hold for them: pickled once, sent to every host."""
+"""The nodes of a program as bytes, with what `__main__` must hold for them: pickled once, sent to every host.
+
+definitions of __main__ ─▶ Bundle ─┬─ small: in the message to each process
+each node with arguments ─▶ Bundle ┴─ large: a constant, which each host gets once and its processes map
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
 
+from ropewalk.pool.constants import Constant
 from ropewalk.program.node import NodeSpec
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, BlobRef, name_of, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.main_namespace import main_facts
 from ropewalk.transport.serialization import Payload, define, dumps
+
+
+class Bundle:
+    """Bytes as they were when this was made; what they were made of may change.
+
+    Raises:
+        OSError: no memory or descriptors for large ones.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        is_large = total_bytes(parts) >= SHARED_MIN_BYTES
+        self.constant = Constant(name_of(parts), list(parts)) if is_large else None
+        self.parts: list[Part] = [] if is_large else [bytes(part) for part in parts]
+        """What is sent with the message."""
+
+    @property
+    def blob(self) -> BlobRef | None:
+        """Where the parts lie at the host, if they are not in the message."""
+        return self.constant.blob if self.constant else None
 
 
 class PackedProgram:
@@ -20,24 +46,39 @@ class PackedProgram:
 
     Raises:
         NotPicklable: an argument of a node cannot be sent.
+        OSError: no memory or descriptors for large arguments.
     """
 
     def __init__(self, specs: Sequence[NodeSpec]) -> None:
-        self._nodes = {spec.name: dumps(spec.node, what=spec.name) for spec in specs}
-        names = frozenset[str]().union(*(payload.names for payload in self._nodes.values()))
+        nodes = {spec.name: dumps(spec.node, what=spec.name) for spec in specs}
+        names = frozenset[str]().union(*(payload.names for payload in nodes.values()))
         defined = define(names)
         self.main: bytes = msgspec.msgpack.encode(main_facts())
         self.definitions = [(name, len(payload.buffers)) for name, payload in defined.items()]
-        self._definitions = [part for payload in defined.values() for part in _parts(payload)]
+        self._num_buffers = {name: len(payload.buffers) for name, payload in nodes.items()}
+        with contextlib.ExitStack() as undo:
+            self._constants = undo
+            self._definitions = self._bundle([part for payload in defined.values() for part in _parts(payload)])
+            self._nodes = {name: self._bundle(_parts(payload)) for name, payload in nodes.items()}
+            self._constants = undo.pop_all()
 
     def num_buffers(self, name: str) -> int:
         """How many buffers the pickle of a node has."""
-        return len(self._nodes[name].buffers) if self._nodes else 0
+        return self._num_buffers.get(name, 0)
 
-    def parts(self, names: Sequence[str]) -> list[Part]:
-        """What a host with these nodes is sent."""
-        packed = [self._nodes[name] for name in names] if self._nodes else []
-        return [*self._definitions, *(part for payload in packed for part in _parts(payload))]
+    def bundles(self, names: Sequence[str]) -> list[Bundle]:
+        """What a host with these nodes is sent: the definitions, then the nodes."""
+        return [self._definitions, *(self._nodes[name] for name in names if name in self._nodes)]
+
+    def close(self) -> None:
+        """Give memory files back; may be called twice."""
+        self._constants.close()
+
+    def _bundle(self, parts: Sequence[Part]) -> Bundle:
+        bundle = Bundle(parts)
+        if bundle.constant:
+            self._constants.callback(bundle.constant.close)
+        return bundle
 
 
 def _parts(payload: Payload) -> list[Part]:

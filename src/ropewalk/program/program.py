@@ -25,6 +25,7 @@ from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
 from ropewalk.program.drawing import Edge
+from ropewalk.program.forgotten import Unlaunched
 from ropewalk.program.handle import Handle, Vertex, handles_in
 from ropewalk.program.launch import launch
 from ropewalk.program.node import Node, NodeSpec
@@ -66,6 +67,7 @@ class Program:
         self._group = _Group()
         #: What was found when nodes were added, with the node: told by `validate`.
         self.mistakes: list[tuple[str, str]] = []
+        self._unlaunched = Unlaunched(self, self.name)
 
     @overload
     def add(  # pyright: ignore[reportOverlappingOverload]  # a `Colocate` is a node with several handles
@@ -118,10 +120,14 @@ class Program:
             replicas: how many of it.
             resources: what each replica asks for.
             restart: "never" (the default), "on_failure", "always" or a `Restart`.
-            essential: whether the program fails when this fails and is not restarted; True by default.
+            essential: whether the program waits until this has completed, if it has an end of its own (a worker, a
+                service with `run`), and fails when this fails and is not restarted; True by default. A node that waits
+                in `rw.wait_for_stop` has no end of its own: a program is not kept alive by it in either case.
             environment: variables for its process.
-            checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`. They are
-                kept by the launcher, so the service may come back on another host.
+            checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`, whether
+                it is called or not; by default after calls, for a twentieth of its time at most. They are kept by the
+                launcher, so the service may come back on another host. A service with `run` is saved where it calls
+                `rw.checkpoint_here()`.
             preload: modules that its processes share from the start, such as "torch", so that they start, and start
                 again, without importing them; they must not start threads.
 
@@ -139,6 +145,7 @@ class Program:
         if resources is not None and not isinstance(resources, Resources):
             raise TypeError(f"resources must be Resources(cpus=..., gpus=..., memory=...), not {resources!r}")
         name = self._free_name(node) if name is None else _checked_name("a node", name)
+        self._unlaunched.num_nodes += 1
         group = self._group
         spec = NodeSpec(
             name=name,
@@ -263,6 +270,7 @@ class Program:
         """
         if format not in _FORMATS:
             raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
+        self._unlaunched.is_used()
         return _FORMATS[format](drawing.Graph(self.name, self.specs, self.edges()))
 
     def validate(self, mode: Mode = "processes", *, engine: str | None = None, copy: bool = True) -> None:
@@ -278,6 +286,7 @@ class Program:
             ProgramInvalid: it cannot be launched; lists every problem that was found.
             ValueError: there is no such mode.
         """
+        self._unlaunched.is_used()
         if mode not in get_args(Mode):
             raise ValueError(f'mode must be "processes" or "threads", not {mode!r}')
         is_here = mode == "threads" or settings.current(engine=engine).engine == "local"
@@ -314,6 +323,7 @@ class Program:
             StartFailed: no process could be asked for.
             ValueError: there is no such mode, or `copy` does not go with it.
         """
+        self._unlaunched.is_used()
         return launch(self, mode, engine, session=session, copy=copy)
 
     def __repr__(self) -> str:

@@ -26,10 +26,12 @@ from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.control import ControlServer
 from ropewalk.program.directory import View
+from ropewalk.program.forgotten import Place, UntoldFailure, left_running
+from ropewalk.program.handle import OnLost, checked_on_lost
 from ropewalk.program.hosting import Hosting
 from ropewalk.program.instructions import Outcome
 from ropewalk.program.log_files import LogFile
-from ropewalk.program.messages import UnitName
+from ropewalk.program.messages import NOBODY_WAITS, UnitName
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.status import ProgramStatus
@@ -57,17 +59,20 @@ class RunningProgram:
 
     def __init__(self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram) -> None:
         self._specs = {spec.name: spec for spec in specs}
+        self._packed = packed
         self._view = View(self._subscribe, self._before_waiting)
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon)
         self._started = time.time()
         self._over = threading.Event()
-        self._questions = itertools.count(1)
+        self._questions = itertools.count(NOBODY_WAITS + 1)
         self._hosting: Hosting
         self._control: ControlServer
         self._client_loop: Loop | None = None
         self._caller: Caller | None = None
         self._caller_lock = threading.Lock()
         self._loop_lost = threading.Lock()
+        self._launched = Place()
+        self._untold = UntoldFailure(self._launched)
         self._is_ending = False  # changed under the lock, so that no caller is made that nobody closes
 
     def begin(self, hosting: Hosting) -> None:
@@ -197,18 +202,23 @@ class RunningProgram:
 
         self._call(end)
 
-    def client(self, name: str) -> Any:
+    def client(self, name: str, *, on_lost: OnLost = "raise") -> Any:
         """A client of a service, for code outside of the program.
 
+        Args:
+            name: of the node.
+            on_lost: as of `Handle.client`.
+
         Raises:
-            ValueError: there is no such node, or it has no methods.
+            ValueError: there is no such node, or it has no methods; `on_lost` is neither "raise" nor "retry".
             ProgramStopped: the program has ended.
         """
         spec = self._spec(name)
         methods = spec.node.methods()
         if methods is None:
             raise ValueError(f"{spec} has no methods to call; a Service has")
-        return Client(self._own_caller(), name, "any", methods)
+        retries = checked_on_lost(on_lost) == "retry"
+        return Client(self._own_caller(), name, "any", methods, retries=retries)
 
     # Looking at it
 
@@ -280,6 +290,16 @@ class RunningProgram:
         return stacks.of_processes(
             files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s
         )
+
+    # The end of the script
+
+    def end_with_script(self) -> None:
+        """The script ends, and the program with it; says so if it was still at work."""
+        at_work = self._conductor.supervisor.outcome is Outcome.RUNNING
+        unfinished = [f"{each.name}.{each.replica}" for each in self._conductor.supervisor.awaited]
+        self.stop(_GRACE_ON_ERROR_S)
+        if at_work and self._conductor.error is None:
+            left_running(self.name, self._launched, unfinished)
 
     # As the target of the hosting: the conductor hears it
 
@@ -395,10 +415,11 @@ class RunningProgram:
 
     def _raise_failure(self) -> None:
         conductor = self._conductor
+        self._untold.told()
         if conductor.session_error and conductor.supervisor.outcome is not Outcome.COMPLETED:
             raise conductor.session_error
         if conductor.error and conductor.supervisor.done:
-            raise conductor.error
+            raise conductor.error.with_traceback(None)  # it may have been raised before
 
     def _end_soon(self) -> None:
         threading.Thread(target=self._end, name="ropewalk-program-end", daemon=True).start()
@@ -419,15 +440,19 @@ class RunningProgram:
             self._conductor.states.close()
             shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
             self._hosting.close()
+            self._packed.close()
         except Exception:  # whoever waits must be woken in any case
             traceback.print_exc()
         finally:
             with contextlib.suppress(ValueError):
                 _running.remove(self)
+            if self._conductor.error:
+                self._untold.failed(self._conductor.error)
             self._over.set()
             self._conductor.changed.ring()
 
 
 def _stop_all() -> None:
     for running in list(_running):
-        running.stop(_GRACE_ON_ERROR_S)
+        running.end_with_script()
+    UntoldFailure.tell_all()

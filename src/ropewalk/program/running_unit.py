@@ -23,6 +23,8 @@ class RunningNode:
         self.context = context
         self.served: Served | None = None
         self.state: KeptState | None = None
+        self.waits_for_stop = False
+        """Whether its own work goes on until it is asked to end."""
         self.failure: Failure | None = None
         self.ended = threading.Event()
 

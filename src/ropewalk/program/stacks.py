@@ -9,6 +9,7 @@ Shown are the threads that run code of users, without the frames of ours that le
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -33,6 +34,8 @@ _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call f
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _IDLE = "(none of its threads runs code of yours)\n"
 _OUR_FOLDER = str(Path(__file__).parents[1])
+#: With the packages that are installed there.
+_LIBRARY = os.path.dirname(os.__file__)
 _BEGINNINGS = ("<frozen ", threading.__file__)
 
 
@@ -84,6 +87,27 @@ def of_threads(program: str, node: str | None) -> dict[str, str]:
         if turn and context in threads:
             threads[context].append((f"In a call of {turn.label}:\n", list(traceback.extract_stack(frame))))
     return {f"{context.name}.{context.replica}": _describe(stacks) for context, stacks in threads.items()}
+
+
+def places() -> tuple[dict[int, str], dict[int, str]]:
+    """Which line of the user's each thread of this process has come to, such as "store.py:12 in push".
+
+    Returns:
+        By the identity of the thread, and by the identity of the `Turn` that a thread is in.
+    """
+    of_threads: dict[int, str] = {}
+    of_turns: dict[int, str] = {}
+    for thread, innermost in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]  # as above
+        frame: FrameType | None = innermost
+        while frame and frame.f_code.co_filename.startswith((_OUR_FOLDER, _LIBRARY, "<frozen ")):
+            frame = frame.f_back
+        if frame:
+            code = frame.f_code
+            place = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+            of_threads[thread] = place
+            if turn := _turn_of(innermost):
+                of_turns[id(turn)] = place
+    return of_threads, of_turns
 
 
 def parse(text: str) -> list[Stack]:

@@ -1,55 +1,87 @@
 """Where the states of services are kept: with the launcher, so that they outlive the host of a service.
 
     on its host:    KeptState ─▶ FolderStore ─▶ files in the run folder
-    elsewhere:      KeptState ─▶ LauncherStore ══ SaveState, FindState ══▶ StateArchive ─▶ the same files
-                                               ◀═════ StateAnswer ════════
+    elsewhere:      KeptState ─▶ LauncherStore ══ SaveState, FindState, ReadState ══▶ StateArchive ─▶ the same files
+                                               ◀══════════ StateAnswer ══════════════
 
-Nothing is written on hosts other than the launcher's, and the launcher never unpickles a state.
+Between hosts a file travels in pieces of 2 MiB, each of which is answered before the next one is sent: neither side
+holds more of it, and other words find their way between them. Nothing is written on hosts other than the launcher's,
+and the launcher never unpickles a state.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
-import queue
-import threading
+import os
+import select
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from ropewalk.errors import LinkClosed, RopewalkError
+from ropewalk.errors import LinkClosed
 from ropewalk.processes.bell import Bell
-from ropewalk.program import checkpoints
-from ropewalk.program.checkpoints import Saved
-from ropewalk.program.messages import FindState, SaveState, StateAnswer, UnitName
+from ropewalk.program.checkpoints import Files, FolderFiles, Kept, NewFile, Saved, Writable, find, sync
+from ropewalk.program.messages import FindState, ReadState, SaveState, SetStateAside, StateAnswer
 from ropewalk.program.node_context import NodeContext
-from ropewalk.quantities import shown_size
-from ropewalk.transport.failures import failure_of, rebuild_error
+from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
-from ropewalk.transport.serialization import Payload
 
-#: A state is one message to the launcher, which holds it in memory until it is written.
-MOST_BYTES = 1 << 30
-#: How long the end of a program waits for what is being written.
-_END_S = 10.0
+#: What travels at once of a checkpoint.
+PIECE_BYTES = 2 << 20
 
 
-class StateTooLarge(RopewalkError):
-    """A state is larger than what a service on another host may send to the launcher."""
+class NewState(Protocol):
+    """A checkpoint on its way to where it is kept; until `keep` it is not there."""
+
+    @property
+    def file(self) -> Writable:
+        """What is to be written into, here or by a forked child."""
+        ...
+
+    def expect_child(self) -> None:
+        """A forked child of this process, and not the process itself, will write."""
+        ...
+
+    def follow(self, silent_s: float) -> None:
+        """In the parent of a child that writes: bring away what comes, until the child has closed its end.
+
+        Raises:
+            TimeoutError: nothing came for so long.
+            OSError, LinkClosed: it cannot be kept.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Have what was written last; in the process that wrote it."""
+        ...
+
+    def keep(self) -> object:
+        """All of it is written: it is the newest one from now on.
+
+        Raises:
+            OSError, LinkClosed: it is not.
+        """
+        ...
+
+    def discard(self) -> None:
+        """It will not be one; may be called twice, and after `keep`."""
+        ...
 
 
 class StateStore(Protocol):
     """Keeps the states of replicas; what is saved is whole, or the one before it is still there."""
 
-    def save(self, context: NodeContext, payload: Payload, facts: dict[str, Any]) -> None:
-        """Keep a state; returns when it is kept.
+    def new(self, context: NodeContext) -> NewState:
+        """Begin a checkpoint.
 
         Raises:
-            OSError: it cannot be written.
-            StateTooLarge: it cannot be sent.
-            LinkClosed: the launcher is gone.
+            OSError, LinkClosed: it cannot be kept.
         """
+        ...
 
     def find(self, context: NodeContext) -> Saved | None:
         """The state that was kept last, if there is one.
@@ -58,6 +90,7 @@ class StateStore(Protocol):
             CheckpointCorrupt: no kept state of it is whole.
             LinkClosed: the launcher is gone.
         """
+        ...
 
 
 class FolderStore:
@@ -66,13 +99,27 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def save(self, context: NodeContext, payload: Payload, facts: dict[str, Any]) -> None:
+    def new(self, context: NodeContext) -> NewState:
         """See `StateStore`."""
-        checkpoints.save(self._folder, context.name, context.replica, payload, facts)
+        return _InFolder(self._folder, context.name, context.replica)
 
     def find(self, context: NodeContext) -> Saved | None:
         """See `StateStore`."""
-        return checkpoints.find(self._folder, context.name, context.replica)
+        return find(FolderFiles(self._folder, context.name, context.replica), context.name, context.replica)
+
+
+class _InFolder(NewFile):
+    """A new file, which a child writes as well as its parent."""
+
+    def expect_child(self) -> None:
+        """See `NewState`: the child has the file as well."""
+
+    def follow(self, silent_s: float) -> None:
+        """See `NewState`: the child needs nobody."""
+
+    def sync(self) -> None:
+        """See `NewState`."""
+        sync(self.file)
 
 
 class LauncherStore:
@@ -89,26 +136,13 @@ class LauncherStore:
         self._news = Bell()
         self._ended = ""
 
-    def save(self, context: NodeContext, payload: Payload, facts: dict[str, Any]) -> None:
+    def new(self, context: NodeContext) -> NewState:
         """See `StateStore`."""
-        if payload.size_bytes > MOST_BYTES:
-            raise StateTooLarge(
-                f"state_dict() gave {shown_size(payload.size_bytes)}, and a service on another host than the "
-                f"launcher's sends at most {shown_size(MOST_BYTES)}; write what is large to a shared folder, and give "
-                "its path as the state"
-            )
-        number = next(self._numbers)
-        # The buffers lie in the state's own memory: they must not change until the answer says that all is there.
-        self._ask(SaveState(number, context.unit, context.name, facts), number, [payload.pickle, *payload.buffers])
+        return _WithLauncher(self, context)
 
     def find(self, context: NodeContext) -> Saved | None:
         """See `StateStore`."""
-        number = next(self._numbers)
-        answer, parts = self._ask(FindState(number, context.unit, context.name), number)
-        if not answer.found:
-            return None
-        writable = [bytearray(part) if isinstance(part, bytes) else part for part in parts]
-        return Saved(writable, answer.facts, answer.path, answer.note)
+        return find(_FilesOfLauncher(self, context), context.name, context.replica)
 
     def hear(self, answer: StateAnswer, parts: list[Part]) -> None:
         """The launcher answers."""
@@ -120,8 +154,15 @@ class LauncherStore:
         self._ended = why
         self._news.ring()
 
-    def _ask(self, question: msgspec.Struct, number: int, parts: Sequence[Part] = ()) -> tuple[StateAnswer, list[Part]]:
-        self._say(question, parts)
+    def ask(self, make: Callable[[int], msgspec.Struct], parts: Sequence[Part] = ()) -> tuple[StateAnswer, list[Part]]:
+        """Give the launcher an order, made with its number, and wait for the answer.
+
+        Raises:
+            LinkClosed: the launcher is gone.
+            Exception: what went wrong there.
+        """
+        number = next(self._numbers)
+        self._say(make(number), parts)
         self._news.wait_until(lambda: number in self._answers or self._ended)
         if number not in self._answers:
             raise LinkClosed(f"the launcher, which keeps states, is gone: {self._ended}")
@@ -131,55 +172,132 @@ class LauncherStore:
         return answer, found
 
 
-class StateArchive:
-    """The launcher's end of `LauncherStore`: one thread reads and writes, in the order in which it was asked.
+class _WithLauncher:
+    """A file that is written here, or by a child of this process, and lies with the launcher.
 
-    So a service that is started again finds what its predecessor saved last, however slow the disk is.
-
-    Args:
-        folder: as of `checkpoints.save`.
-        answer: sends a unit an answer; called in that thread.
+    A class of `io` would send what it holds when it is collected, at any moment and in any thread.
     """
 
-    def __init__(self, folder: Path, answer: Callable[[UnitName, StateAnswer, Sequence[Part]], object]) -> None:
-        self._folder = folder
-        self._answer = answer
-        self._orders: queue.SimpleQueue[tuple[SaveState | FindState, Sequence[Part]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+    def __init__(self, store: LauncherStore, context: NodeContext) -> None:
+        self._store = store
+        self._context = context
+        self._held = bytearray()
+        self._is_open = True
+        self._pipe = -1
+        self._into: BinaryIO | None = None
+        self._send("begin")
 
-    def hear(self, order: SaveState | FindState, parts: Sequence[Part]) -> None:
-        """A unit saves a state, or asks for it; from the loop's thread."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="ropewalk-states", daemon=True)
-            self._thread.start()
-        self._orders.put((order, parts))
+    def expect_child(self) -> None:
+        """See `NewState`."""
+        self._pipe, into = os.pipe()
+        self._into = os.fdopen(into, "wb")
 
-    def close(self) -> None:
-        """Write what has come, and end."""
-        if self._thread:
-            self._orders.put(None)
-            self._thread.join(_END_S)
+    @property
+    def file(self) -> Writable:
+        """See `NewState`."""
+        return self._into or self
 
-    def _serve(self) -> None:
-        while (order := self._orders.get()) is not None:
-            message, parts = order
-            try:
-                answer, found = self._save(message, parts) if isinstance(message, SaveState) else self._find(message)
-            except Exception as error:  # the service shall hear of it
-                answer, found = StateAnswer(message.number, False, {}, "", "", failure_of(error, __name__)), ()
-            self._answer(message.name, answer, found)
+    def write(self, data: Any) -> None:
+        """Send it, as soon as there is enough of it."""
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            taken = view[: PIECE_BYTES - len(self._held)]
+            self._held += taken
+            view = view[taken.nbytes :]
+            if len(self._held) >= PIECE_BYTES:
+                self.flush()
 
-    def _save(self, order: SaveState, parts: Sequence[Part]) -> tuple[StateAnswer, Sequence[Part]]:
-        pickled, *buffers = parts
-        payload = Payload(bytes(pickled), tuple(memoryview(buffer) for buffer in buffers), frozenset())
-        checkpoints.save(self._folder, order.node, order.name.replica, payload, order.facts)
-        return StateAnswer(order.number, True, {}, "", "", None), ()
+    def flush(self) -> None:
+        """Send what is held."""
+        held, self._held = self._held, bytearray()
+        if held:
+            self._send("go on", held)
 
-    def _find(self, order: FindState) -> tuple[StateAnswer, Sequence[Part]]:
-        saved = checkpoints.find(self._folder, order.node, order.name.replica)
-        if saved is None:
-            return StateAnswer(order.number, False, {}, "", "", None), ()
-        return StateAnswer(order.number, True, saved.facts, saved.path, saved.note, None), saved.parts
+    def follow(self, silent_s: float) -> None:
+        """See `NewState`."""
+        assert self._into
+        self._into.close()  # the child's end is another one
+        poll = select.poll()
+        poll.register(self._pipe, select.POLLIN)
+        while poll.poll(1000 * silent_s):
+            data = os.read(self._pipe, PIECE_BYTES)
+            if not data:
+                self.flush()
+                return
+            self.write(data)
+        raise TimeoutError(f"the process that writes the state has written nothing for {silent_s:g} s")
+
+    def sync(self) -> None:
+        """See `NewState`: the launcher does that."""
+
+    def keep(self) -> None:
+        """See `NewState`."""
+        self._send("keep")
+        self._is_open = False
+
+    def discard(self) -> None:
+        """See `NewState`."""
+        if self._is_open:
+            self._is_open = False
+            with contextlib.suppress(Exception):  # whatever is wrong was said before
+                self._send("drop")
+        if self._into:
+            with contextlib.suppress(OSError):
+                self._into.close()
+            self._into = None
+            os.close(self._pipe)
+
+    def _send(self, step: Any, *parts: Part) -> None:
+        context = self._context
+        self._store.ask(lambda number: SaveState(number, context.unit, context.name, step), parts)
 
 
-__all__ = ["MOST_BYTES", "FolderStore", "LauncherStore", "StateArchive", "StateStore", "StateTooLarge"]
+class _FilesOfLauncher(Files):
+    """The checkpoints of a replica, which lie with the launcher."""
+
+    def __init__(self, store: LauncherStore, context: NodeContext) -> None:
+        self._store = store
+        self._context = context
+
+    def kept(self) -> list[Kept]:
+        """See `Files`."""
+        unit, node = self._context.unit, self._context.name
+        return self._store.ask(lambda number: FindState(number, unit, node))[0].files
+
+    def open(self, kept: Kept) -> BinaryIO:
+        """See `Files`."""
+        return io.BufferedReader(_Reading(self._store, self._context, kept), PIECE_BYTES)
+
+    def set_aside(self, kept: Kept) -> None:
+        """See `Files`."""
+        unit, node = self._context.unit, self._context.name
+        self._store.ask(lambda number: SetStateAside(number, unit, node, kept))
+
+
+class _Reading(io.RawIOBase):
+    """A file that lies with the launcher, from its beginning to its end."""
+
+    def __init__(self, store: LauncherStore, context: NodeContext, kept: Kept) -> None:
+        super().__init__()
+        self._store = store
+        self._context = context
+        self._kept = kept
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")[:PIECE_BYTES]
+        unit, node = self._context.unit, self._context.name
+        _, parts = self._store.ask(
+            lambda number: ReadState(number, unit, node, self._kept, self._offset, target.nbytes)
+        )
+        size_bytes = memoryview(parts[0]).nbytes if parts else 0
+        if size_bytes:
+            target[:size_bytes] = parts[0]
+            self._offset += size_bytes
+        return size_bytes
+
+
+__all__ = ["PIECE_BYTES", "FolderStore", "LauncherStore", "NewState", "StateStore"]

@@ -23,7 +23,8 @@ What happens while ENDING is never a failure: a process that is being killed may
 COMPLETED, FAILED, STOPPED and REMOVED go back to WAITING when their gang or the user restarts
 them, for as long as the program runs. The program's own states only go down:
 
-    RUNNING ──▶ COMPLETED   all essential finite replicas have completed, or nothing is left that could run
+    RUNNING ──▶ COMPLETED   all essential finite replicas have completed, but for those that wait for the stop,
+            │               or nothing is left that could run
             ├─▶ STOPPED     somebody asked
             └─▶ FAILED      an essential replica failed for good; `failure` says which failure came first
 """
@@ -99,7 +100,16 @@ class Supervisor:
         member = self._find(name, replica, generation, "ready")
         if member is not None and member.state is ReplicaState.STARTING:
             self._enter(member, ReplicaState.READY, "ready")
+            member.healed = True
             self._tell_gang_is_ready(member.gang)
+        return self._settle()
+
+    def waits_for_stop(self, name: str, replica: int, generation: int, now: float) -> list[Instruction]:
+        """A finite replica goes on until it is asked to end: then nobody waits for its end, if there are others."""
+        self._now = now
+        member = self._find(name, replica, generation, "waits for the stop")
+        if member is not None and member.alive:
+            member.waits_for_stop = True
         return self._settle()
 
     def ended(self, name: str, replica: int, generation: int, ok: bool, cause: str, now: float) -> list[Instruction]:
@@ -215,18 +225,16 @@ class Supervisor:
         Raises:
             ValueError: no node has this name.
         """
+        return [member.status for member in self._node(name).replicas if member.state is not ReplicaState.REMOVED]
+
+    @property
+    def awaited(self) -> list[ReplicaStatus]:
+        """The replicas for whose completion the program waits, as far as they have not completed."""
         return [
-            ReplicaStatus(
-                member.node.rule.name,
-                member.index,
-                member.state,
-                member.generation,
-                member.num_failures,
-                member.cause,
-                member.gang.due if member.state is ReplicaState.WAITING else None,
-            )
-            for member in self._node(name).replicas
-            if member.state is not ReplicaState.REMOVED
+            member.status
+            for node in self._nodes.values()
+            for member in node.replicas[: node.wanted]
+            if member.awaited and member.state is not ReplicaState.COMPLETED
         ]
 
     # Changes
@@ -256,6 +264,7 @@ class Supervisor:
         gang = member.gang
         member.num_failures += 1
         member.cause = cause
+        member.healed = False
         self._enter(member, ReplicaState.FAILED, f"failed: {cause}")
         gang.failures.append(Failed(member.node.rule.name, member.index, member.generation, cause, "", ()))
         if gang.rule.policy == "never":
@@ -322,16 +331,13 @@ class Supervisor:
         gang.generation += bool(members)
         for member in members:
             member.generation = gang.generation
+            member.waits_for_stop = False
             self._enter(member, ReplicaState.STARTING, f"generation {gang.generation} is started")
             self._said.append(Start(member.node.rule.name, member.index, gang.generation))
 
     def _is_complete(self) -> bool:
         members = [member for node in self._nodes.values() for member in node.replicas[: node.wanted]]
-        awaited = [
-            member
-            for member in members
-            if member.node.rule.essential and member.node.rule.finite and member.gang.rule.policy != "always"
-        ]
+        awaited = [member for member in members if member.awaited]
         if awaited:
             return all(member.state is ReplicaState.COMPLETED for member in awaited)
         # Nothing to wait for: it runs until it is stopped, or until nothing is left (of what is not essential).

@@ -72,6 +72,10 @@ class Units:
         """Whether a unit ends by itself."""
         return any(spec.node.finite for spec in self.nodes[name])
 
+    def is_worker(self, name: str) -> bool:
+        """Whether a unit has nodes that are called by nobody and end by themselves."""
+        return any(spec.node.finite and spec.node.methods() is None for spec in self.nodes[name])
+
     def resources(self, name: str) -> Resources:
         """What the process of a unit asks for."""
         return max((spec.resources for spec in self.nodes[name]), key=lambda each: each.cpus)

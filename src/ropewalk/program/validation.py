@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import psutil
 
+from ropewalk.calls.client import Client, why_not_sent
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import NotPicklable
-from ropewalk.program.handle import Handle, handles_in, pickled_handles, vertex_of
-from ropewalk.program.node import NodeSpec
+from ropewalk.program.handle import Handle, handles_in, of_kind_in, pickled_handles, vertex_of
+from ropewalk.program.node import Node, NodeSpec
 from ropewalk.transport.serialization import dumps_code
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def problems_of(program: Program, *, mode: Mode, machine: Machine | None, copy: 
     for unit, problem in program.mistakes:
         yield f"{unit}: {problem}"
     for spec in specs:
-        found = itertools.chain(spec.node.problems(), _handles(program, spec), _pickles(spec, copy))
+        misplaced = _misplaced(program, spec)
+        yield from (f"{spec}: {problem}" for problem in misplaced.values())
+        found = itertools.chain(spec.node.problems(), _handles(program, spec), _pickles(spec, copy, misplaced))
         yield from (f"{spec}: {problem}" for problem in found)
         if mode == "threads":
             yield from (f"{spec}: {problem}" for problem in _threads(spec))
@@ -129,6 +132,25 @@ def _handles(program: Program, spec: NodeSpec) -> Iterator[str]:
                 yield f"{argument} is replica {handle.address} of {handle.name!r}, which has {size}, counted from 0"
 
 
+def _misplaced(program: Program, spec: NodeSpec) -> dict[str, str]:
+    """Nodes and clients where a handle belongs: what is wrong, by the argument that holds one."""
+    found: dict[str, str] = {}
+    for path, value in spec.node.arguments().items():
+        for step, node in of_kind_in(value, cast("type[Node[Any]]", Node)):
+            added = next((f" {other.name!r}" for other in program.specs if other.node is node), "")
+            handle = f"the handle that program.add(...) returned for{added}" if added else "a handle to it"
+            how = (
+                ""
+                if added
+                else f": `handle = program.add({node.kind.capitalize()}(...))` adds it, and returns the handle"
+            )
+            itself = f"{path + step} is a {node.kind} ({node.label}) itself, of which no client can arrive"
+            found[path] = f"{itself}; give {handle}{how}"
+        for step, client in of_kind_in(value, Client):
+            found[path] = f"{path + step} is {client!r}, and cannot be sent: {why_not_sent(client)}"
+    return found
+
+
 def specs_named(program: Program, name: str) -> Iterator[NodeSpec]:
     """The nodes that have a name; more than one is a mistake."""
     return (spec for spec in program.specs if spec.name == name)
@@ -140,8 +162,11 @@ def _handles_of(spec: NodeSpec) -> Iterator[tuple[str, Handle[Any]]]:
             yield path + step, handle
 
 
-def _pickles(spec: NodeSpec, copy: bool) -> Iterator[str]:
+def _pickles(spec: NodeSpec, copy: bool, known: Collection[str]) -> Iterator[str]:
+    """What cannot be pickled, but for arguments of which something worse is known."""
     for path, value in spec.node.arguments().items():
+        if path in known:
+            continue
         noted = pickled_handles.set([])
         try:
             dumps_code(value, what=path)

@@ -11,13 +11,14 @@ from ropewalk.calls.server import CallServer
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.host_services import SERVICE, ServiceUp
+from ropewalk.processes.messages import Retired
 from ropewalk.sharing.depot import Depot
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
-from ropewalk.transport.credentials import TokenList
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.tokens import TokenList, socket_of
 
 #: A depot without objects and callers ends after so long, so that its host can be given back.
 _IDLE_S = 10.0
@@ -30,19 +31,18 @@ class Hall:
 
     Args:
         context: of this process.
-        name: of its socket, at most 24 bytes.
     """
 
-    def __init__(self, context: ProcessContext, name: str) -> None:
+    def __init__(self, context: ProcessContext) -> None:
         raise_descriptor_limit()
         self.loop = Loop()
         self.server = CallServer(self.loop)
         self.depot = Depot(self.loop, self.server, context.host)
-        self._members = TokenList(context.member_key)
+        self._members = TokenList(context.service_key)
         self._heard: dict[Link, tuple[int, int]] = {}
         self._listener = HostListener(
             self.loop,
-            os.path.join(context.folder, name),
+            os.path.join(context.folder, socket_of(context.credentials.process_id)),
             context.passport,
             context.credentials.run_id,
             self._members,
@@ -54,10 +54,20 @@ class Hall:
         self.loop.call_soon(self._listener.open)
         self.loop.call_soon(self._look)
 
-    def retire(self, id: str) -> None:
-        """Refuse a process from now on, after what it has said; from the loop's thread."""
-        self._members.retire(id)
-        for link in [link for link in self.depot.desk.callers if link.peer == id]:
+    def retire(self, news: Retired) -> None:
+        """Refuse some processes from now on, and hang up on those that are cut off; from the loop's thread."""
+        for process in news.processes:
+            self._members.retire(process.id, process.fingerprint)
+        cut = {process.id for process in news.processes if process.is_cut}
+        self.server.hang_up_on(cut)
+
+    def hear_out(self, news: Retired) -> None:
+        """Hang up on those that have ended, after what they have said; from the loop's thread.
+
+        A child that one of them has forked may keep its link open, and so what it holds here.
+        """
+        ended = {process.id for process in news.processes if not process.is_cut}
+        for link in [link for link in self.depot.desk.callers if link.peer in ended]:
             self.loop.drain(link)
             self.server.hang_up(link)
 
@@ -89,7 +99,7 @@ class Hall:
 def main(context: ProcessContext) -> None:
     """The entry of a depot process."""
     link = dial_owner(parse_address(context.owner_address), context.credentials, SERVICE, passport=context.passport)
-    hall = Hall(context, f"depot{os.getpid()}.sock")
+    hall = Hall(context)
     num_idle = 0
 
     def look() -> None:
@@ -100,7 +110,8 @@ def main(context: ProcessContext) -> None:
         hall.loop.call_later(1.0, look)
 
     def hear(received: Received) -> None:
-        hall.retire(received.message.id)
+        hall.retire(received.message)
+        hall.hear_out(received.message)
 
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     hall.loop.call_soon(look)

@@ -25,9 +25,11 @@ from ropewalk.calls.messages import Answer, Call, Raised, Several
 from ropewalk.calls.payloads import Packed, unpack
 from ropewalk.calls.server import CallServer
 from ropewalk.errors import LinkClosed
+from ropewalk.escaping import escaped
 from ropewalk.sharing.states.queue import QueueState
 from ropewalk.sharing.states.waiting import Outcome, Party, Passed, State, Waiter
 from ropewalk.transport.blobs import total_bytes
+from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
@@ -35,6 +37,8 @@ from ropewalk.transport.taken_page import NUM_LOTS, Lot, TakenPage
 
 #: How often the pages of callers that do not call are looked at.
 _LOOK_S = 1.0
+#: Of what a process calls itself, no more is shown.
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,11 @@ class Caller:
         return lot
 
     def rename(self, name: str) -> None:
-        """Call it so from now on."""
-        self.party = Party(self.party.process, name)
-        self.parties.clear()
+        """Call it so from now on, if that is its own name with more behind: others read it in errors and logs."""
+        own = self.party.name
+        if name.startswith((f"{own} ", f"the {own} ")):
+            self.party = Party(self.party.process, escaped(name[:_MAX_NAME]))
+            self.parties.clear()
 
     def thread(self, thread: int) -> Party:
         """One of its threads."""
@@ -157,7 +163,7 @@ class WaitingDesk:
         """Who calls over a link."""
         caller = self.callers.get(link)
         if caller is None:
-            party = Party(f"{link.peer}/{next(self._numbers)}", link.peer.partition("#")[0])
+            party = Party(f"{link.peer}/{next(self._numbers)}", link.peer.rpartition("#")[0] or link.peer)
             caller = self.callers[link] = Caller(link, party)
             if link.closed:  # one of its calls has outlasted it; this is heard after its end, or together with it
                 self._loop.call_soon(lambda: self.gone(link))
@@ -225,7 +231,8 @@ class WaitingDesk:
             raise AttributeError(f"there is no method {name!r}; there are {', '.join(sorted(way.methods))}")
         if name in state.SEALED:
             asking = Asking(caller.party, caller, message.number, state)
-            packed = Packed(received.parts, message.shared, received.fds or None)  # type: ignore[arg-type]
+            file = Descriptors([received.fds.take()]) if message.shared else None
+            packed = Packed(received.parts, message.shared, file)
             size = sum(packed.shared) if packed.fds else total_bytes(packed.parts)
             if packed.fds and packed.fds[0] > _most_descriptors():
                 packed = packed.copied()

@@ -17,8 +17,6 @@ import fcntl
 import functools
 import logging
 import os
-import struct
-import sys
 import threading
 import time
 from multiprocessing.process import current_process
@@ -27,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ropewalk.sharing.membership import on_fork
+from ropewalk.transport.kernel import FLOCK, RECORD_LOCKS, refusal
 
 if TYPE_CHECKING:
     from ropewalk.sharing.memory import Memory
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 #: What a lock takes in the memory, and the alignment of that.
 HOST_LOCK_BYTES = 8
 #: `struct flock`: type, whence, start, length, and a pid that is zero.
-_FLOCK = struct.Struct("@hhqqi0q")
 #: Who waits with a time limit asks again after so long at first, and at last.
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.0001, 0.005
 
@@ -58,8 +56,8 @@ class HostLock:
         self._at = at
         self._file = _file_of(memory)
         self._owner = ctypes.c_int.from_buffer(memory.mapping, at)
-        self._mine = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
-        self._free = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, at, 1, 0)
+        self._mine = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+        self._free = FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, at, 1, 0)
         self._start_free()
 
     def _start_free(self) -> None:
@@ -176,7 +174,7 @@ class HostLock:
 
     def _is_theirs(self) -> bool:
         """Whether another process owns it."""
-        kind: int = _FLOCK.unpack(fcntl.fcntl(self._file.fd, fcntl.F_OFD_GETLK, self._mine)[: _FLOCK.size])[0]
+        kind: int = FLOCK.unpack(fcntl.fcntl(self._file.fd, fcntl.F_OFD_GETLK, self._mine)[: FLOCK.size])[0]
         return kind != fcntl.F_UNLCK
 
     def __repr__(self) -> str:
@@ -212,17 +210,8 @@ def host_lock(memory: Memory, at: int) -> HostLock:
 
 @functools.cache
 def are_host_locks_possible() -> bool:
-    """Whether the kernel has locks of open file descriptions: Linux does, other systems and some sandboxes do not."""
-    if sys.platform != "linux" or not hasattr(fcntl, "F_OFD_SETLKW"):
-        return False
-    fd = os.memfd_create("ropewalk-trial", os.MFD_CLOEXEC)
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    """Whether the kernel has locks of open file descriptions: some sandboxes do not."""
+    return refusal(RECORD_LOCKS) is None
 
 
 # What this process has

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.shared_object import Reference, SharedObject, create
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Lock(_Acquirable):
 
     Args:
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         StartFailed: there is no process that could hold it, and none can be started.
@@ -88,7 +90,8 @@ class Lock(_Acquirable):
 
     _RECURSIVE = False
 
-    def __init__(self, *, session: Session | None = None) -> None:
+    def __init__(self, *, session: Session | None = None, ctx: Any = None) -> None:
+        session = session or session_of(ctx)
         (reference,) = create("lock", self._RECURSIVE, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
@@ -122,6 +125,7 @@ class RLock(Lock):
 
     Args:
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         StartFailed: there is no process that could hold it, and none can be started.
@@ -142,14 +146,15 @@ class Semaphore(_Acquirable):
     Args:
         value: the count at first.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         ValueError: the value is below zero.
         StartFailed: there is no process that could hold it, and none can be started.
     """
 
-    def __init__(self, value: int = 1, *, session: Session | None = None) -> None:
-        self._make(value, None, session)
+    def __init__(self, value: int = 1, *, session: Session | None = None, ctx: Any = None) -> None:
+        self._make(value, None, session or session_of(ctx))
 
     def _make(self, value: int, bound: int | None, session: Session | None) -> None:
         (reference,) = create("semaphore", value, bound, label=type(self).__name__, session=session)
@@ -175,15 +180,16 @@ class BoundedSemaphore(Semaphore):
     Args:
         value: the count at first, and the highest.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         ValueError: the value is below zero.
         StartFailed: there is no process that could hold it, and none can be started.
     """
 
-    def __init__(self, value: int = 1, *, session: Session | None = None) -> None:
+    def __init__(self, value: int = 1, *, session: Session | None = None, ctx: Any = None) -> None:
         self._bound = value
-        self._make(value, value, session)
+        self._make(value, value, session or session_of(ctx))
 
     def _facts(self) -> dict[str, Any]:
         return {"_bound": self._bound}

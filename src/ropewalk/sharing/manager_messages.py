@@ -1,6 +1,6 @@
 """What passes between a manager and the process that started it.
 
-starter ──▶ manager    Begin (with the registry and the initializer), Stop
+starter ──▶ manager    Begin (with the registry and the initializer), Retired, Stop
 manager ──▶ starter    Ready, or NotReady
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ropewalk.errors import NotPicklable
+from ropewalk.processes.messages import Retired
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Codec, Received
@@ -55,7 +56,7 @@ class NotReady(msgspec.Struct, tag=3, array_like=True, frozen=True):
     by_initializer: bool
 
 
-MANAGER = Codec(Begin | Stop | Ready | NotReady)
+MANAGER = Codec(Begin | Stop | Retired | Ready | NotReady)
 
 
 def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Begin, list[Part]]:

@@ -11,7 +11,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ropewalk.engines.resources import Resources
@@ -19,7 +19,7 @@ from ropewalk.errors import InitializerFailed, LinkClosed, StartFailed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import default_resources
-from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.messages import Exited, NotStarted, Report, Retired
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
@@ -78,13 +78,22 @@ class ManagerProcess:
         self._known, self._ended = threading.Event(), threading.Event()
         self._problem: Exception | None = None
         self._link: Link | None = None
+        self._hear_no_more: Callable[[], object] = lambda: None
         self.told_to_end = False
         """Whether it was asked to end."""
         self.session = leased(session, engine=engine)
         try:
             self._begin, self._parts = pack(contents, self.name, self.session.run_id, authkey)
-            resources = resources or default_resources(self.session.settings)
-            self._id = self.session.start(ProcessSpec(group, 0, _ENTRY, MANAGER, resources, plain_output=True), self)
+            spec = ProcessSpec(
+                group,
+                0,
+                _ENTRY,
+                MANAGER,
+                resources or default_resources(self.session.settings),
+                plain_output=True,
+                limits_threads=resources is not None,
+            )
+            self._id = self.session.start(spec, self)
         except BaseException:
             self.session.release()
             raise
@@ -150,6 +159,11 @@ class ManagerProcess:
             self.join(_NEWS_S)
         return self.failure or (_SHUT_DOWN if self.told_to_end else "")
 
+    def _tell(self, news: Retired) -> None:
+        if self._link:
+            with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+                self._link.send(news)
+
     def _end_with(self, number: int) -> None:
         if self.is_alive() and self._owner_pid == os.getpid():
             self.session.signal(self._id, number)
@@ -163,6 +177,7 @@ class ManagerProcess:
         self._parts = []
         with contextlib.suppress(LinkClosed):  # its end is reported in a moment
             link.send(self._begin, parts)
+        self._hear_no_more = self.session.when_retired(self._tell)
 
     def on_message(self, id: str, received: Received) -> None:
         message: Any = received.message
@@ -214,6 +229,7 @@ class ManagerProcess:
         if self.exitcode is not None:
             return
         self._link = None
+        self._hear_no_more()
         self.exitcode = code
         if self.address:
             how = self.failure

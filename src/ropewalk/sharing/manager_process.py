@@ -13,6 +13,7 @@ from typing import cast
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.messages import Retired
 from ropewalk.sharing import managers, proxies
 from ropewalk.sharing.cabinet import Cabinet, Kind
 from ropewalk.sharing.depot_process import Hall
@@ -21,7 +22,7 @@ from ropewalk.sharing.proxies import Token
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
 from ropewalk.transport.failures import failure_of
-from ropewalk.transport.link import Link
+from ropewalk.transport.link import Link, Received
 
 #: Unpickling a registry imports it. Here that is done once, in the fork server, instead of in every process.
 _LOADED = managers
@@ -51,14 +52,19 @@ def main(context: ProcessContext) -> None:
         traceback.print_exception(error)
         _say_last(link, NotReady(failure_of(error, __name__), by_initializer))
         sys.exit(1)
-    hall = Hall(context, f"m{os.getpid()}.sock")
+    hall = Hall(context)
     token = Token("", hall.address, "", begin.run_id, begin.name)
     kinds = {typeid: Kind(*facts) for typeid, facts in registry.items()}
     proxies.here = Cabinet(hall, kinds, token, begin.authkey)
-    # All that the starter ever says is that this has to end.
-    hall.loop.call_soon(
-        lambda: hall.loop.add_link(link, lambda _received: hall.loop.stop(), lambda _why: hall.loop.stop())
-    )
+
+    def hear(received: Received) -> None:
+        match received.message:
+            case Retired() as news:
+                hall.retire(news)
+            case _:
+                hall.loop.stop()  # there is nothing else that the starter says then
+
+    hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     with contextlib.suppress(LinkClosed):  # the loop notices at once
         link.send(Ready(os.getpid(), hall.address))
     hall.loop.start("ropewalk-manager", deputies=True)

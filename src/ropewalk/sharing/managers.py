@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self, cast
 from ropewalk.engines.resources import Resources
 from ropewalk.pool.pool import Pool
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing import managed, proxy_types
 from ropewalk.sharing.cabinet import CABINET_TARGET, proof_of
 from ropewalk.sharing.manager_owner import ManagerProcess
@@ -56,7 +57,7 @@ class BaseManager:
         address: of a manager to `connect` to. One that is started finds an address itself.
         authkey: what those who connect have to know; by default that of this process.
         serializer: "pickle", or "xmlrpclib" for proxies that carry only what XML-RPC can.
-        ctx: not needed; it is there as in the standard library.
+        ctx: a context whose session it is for; one of multiprocessing's changes nothing.
         shutdown_timeout: how many seconds the process is given to end, before it is made to.
         engine: where the process runs, such as "local"; the setting `engine` by default.
         session: a session to share, instead.
@@ -94,7 +95,7 @@ class BaseManager:
         self._serializer = serializer
         self._shutdown_timeout = shutdown_timeout
         self._engine = engine
-        self._session = session
+        self._session = session or (None if engine else session_of(ctx))
         self._resources = resources
         self._process: ManagerProcess | None = None
         self._name = type(self).__name__

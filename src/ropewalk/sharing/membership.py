@@ -28,10 +28,11 @@ from ropewalk.calls.payloads import Packed, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
+from ropewalk.processes.agent_record import LAUNCHER
+from ropewalk.processes.questions import tokens_through_agent
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session, leased, session_of_run
 from ropewalk.sharing.depot import DEPOT_TARGET
-from ropewalk.transport.credentials import token_of
 from ropewalk.transport.loop import Loop
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ DEPOT = "ropewalk.sharing.depot_process:main"
 SILENT_S = 5.0
 #: Nobody dials it again for so long.
 _SHUN_S = 10.0
-#: A depot that nobody needs ends; who finds it in that moment tries again.
-_ATTEMPTS, _PAUSE_S = 5, 0.1
+#: So many depots are tried, one after the other, each of which ends before it answers.
+_ATTEMPTS = 5
 #: The loop is waited for so long at the end; it never lasts.
 _JOIN_S = 2.0
 
@@ -55,21 +56,28 @@ class Member:
     Args:
         run_id: the run.
         process_id: its name in the run.
-        key: by which members know each other.
+        tokens: finds the token for the service at an address.
         passport: where it is, in a run of several hosts.
         session: of the run, if this is its launcher.
     """
 
     def __init__(
-        self, run_id: str, process_id: str, key: str, passport: Passport | None, session: Session | None
+        self,
+        run_id: str,
+        process_id: str,
+        tokens: Callable[[str], str],
+        passport: Passport | None,
+        session: Session | None,
     ) -> None:
-        self.identity = run_id, process_id, key, passport
+        self.identity = run_id, process_id, tokens, passport
         """By which a forked child makes its own."""
         self.run_id = run_id
         self.session = session
         self.loop = Loop()
         self.caller = Caller(self.loop, Places(), run_id, process_id, passport=passport)
-        self._token = token_of(key, process_id)
+        self._find_token = tokens
+        self._tokens: dict[str, str] = {}
+        """By address; they are good for as long as the service is there."""
         self._depot = ""
         self._finding = threading.Lock()
         """Held while a depot is looked for, which takes seconds if its host is silent."""
@@ -82,8 +90,8 @@ class Member:
         self.loop.start("ropewalk-sharing")
 
     def place(self, address: str, target: int) -> Place:
-        """Where an object is, with what opens the door."""
-        return Place("up", address, target, self._token)
+        """Where an object is, with what opens the door, if that was found before (`converse`)."""
+        return Place("up", address, target, self._tokens.get(address, ""))
 
     def converse(self, address: str, wanted: str = "depot") -> Conversation:
         """The link to a depot; dials it if there is none yet.
@@ -100,6 +108,8 @@ class Member:
         if now < until:
             raise PeerLost(f"the {wanted} is gone: {_silence(address, why)}", peer=address)
         try:
+            if address not in self._tokens and self.caller.known(address) is None:
+                self._tokens[address] = self._find_token(address)
             conversation = self.caller.converse(f"the depot at {address}", self.place(address, DEPOT_TARGET))
         except TransportError as error:
             if time.monotonic() - now > 1.0:
@@ -140,29 +150,33 @@ class Member:
 
         Raises:
             StartFailed: it could not be started.
-            PeerLost: its agent is gone.
+            PeerLost: its agent is gone, or it runs and does not answer.
         """
+        silence: PeerLost | None = None
         with self._finding:
             for _ in range(_ATTEMPTS):
-                if self._depot and self._is_up(self._depot):
+                if self._depot and not (silence := self._silence_of(self._depot)):
+                    return self._depot
+                # A depot that nobody needs ends, perhaps just now, and the launcher may not have heard of that yet.
+                last, self._depot = self._depot, self._find_depot(unanswered=self._depot)
+                if self._depot == last:
                     break
-                if self._depot:  # it is just ending, and its launcher does not know yet
-                    time.sleep(_PAUSE_S)
-                self._depot = self._find_depot()
-            return self._depot
+        assert silence
+        raise silence
 
-    def _is_up(self, address: str) -> bool:
+    def _silence_of(self, address: str) -> PeerLost | None:
+        """Why nobody answers at a depot; None if it does."""
         try:
             if self.caller.known(address) is None:  # it may just be ending, and hear nobody any more
                 self.ask(address, "ping")
-        except PeerLost:
-            return False
-        return True
+        except PeerLost as error:
+            return error
+        return None
 
-    def _find_depot(self) -> str:
+    def _find_depot(self, unanswered: str) -> str:
         try:
             session = self.session or default_session()
-            return session.find_service(DEPOT)
+            return session.find_service(DEPOT, unanswered)
         except TransportError as error:
             raise PeerLost(f"no depot can be had: {error}", peer="the agent of this host") from error
 
@@ -258,7 +272,7 @@ class Places:
 
 
 _members: dict[str, Member] = {}
-_inherited: dict[str, tuple[str, str, str, Passport | None]] = {}
+_inherited: dict[str, tuple[str, str, Callable[[str], str], Passport | None]] = {}
 """In a forked child: what its parent was in each run. It can use what is there, and make nothing new."""
 _lock = threading.Lock()
 
@@ -274,15 +288,15 @@ def member_of(session: Session | None = None) -> Member:
         run_id = here.credentials.run_id
         with _lock:
             if run_id not in _members:
-                id, key, passport = here.credentials.process_id, here.member_key, here.passport
-                _members[run_id] = Member(run_id, id, key, passport, None)
+                id, tokens = here.credentials.process_id, tokens_through_agent(here)
+                _members[run_id] = Member(run_id, id, tokens, here.passport, None)
             return _members[run_id]
     session = leased(session)
     try:
         with _lock:
             member = _members.get(session.run_id)
             if member is None:
-                member = Member(session.run_id, "launcher", session.member_key, session.passport, session)
+                member = Member(session.run_id, LAUNCHER, session.own_tokens(), session.passport, session)
                 _members[session.run_id] = member
                 session.when_closed(member.close)
             return member

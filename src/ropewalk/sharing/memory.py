@@ -20,6 +20,7 @@ from typing import Any, cast
 from ropewalk.errors import PeerLost, WrongHost
 from ropewalk.processes import bootstrap
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.host_lock import HOST_LOCK_BYTES, are_host_locks_possible, host_lock
 from ropewalk.sharing.locks import RLock
 from ropewalk.sharing.membership import member_of, member_of_run, on_fork
@@ -249,7 +250,7 @@ def RawArray(typecode_or_type: Any, size_or_initializer: Any, *, session: Sessio
     return made
 
 
-def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session | None = None) -> Any:
+def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session | None = None, ctx: Any = None) -> Any:
     """A ctypes object in shared memory with a lock around it.
 
     `value += 1` reads and writes, each under the lock but not both: write `with value.get_lock(): value.value += 1`.
@@ -260,15 +261,24 @@ def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session 
         lock: True for one of its own, an RLock in the same memory; a lock; or False for none, which is what `RawValue`
             returns.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         AttributeError: the lock is none.
         WrongHost, StartFailed: as `RawValue`.
     """
+    session = session or session_of(ctx)
     return _locked(RawValue(typecode_or_type, *args, session=session), lock, session)
 
 
-def Array(typecode_or_type: Any, size_or_initializer: Any, *, lock: Any = True, session: Session | None = None) -> Any:
+def Array(
+    typecode_or_type: Any,
+    size_or_initializer: Any,
+    *,
+    lock: Any = True,
+    session: Session | None = None,
+    ctx: Any = None,
+) -> Any:
     """An array of ctypes objects in shared memory with a lock around it.
 
     Args:
@@ -276,10 +286,12 @@ def Array(typecode_or_type: Any, size_or_initializer: Any, *, lock: Any = True, 
         size_or_initializer: how many, all zero; or what it begins with.
         lock: as of `Value`.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         AttributeError, WrongHost, StartFailed: as `Value`.
     """
+    session = session or session_of(ctx)
     return _locked(RawArray(typecode_or_type, size_or_initializer, session=session), lock, session)
 
 

@@ -63,7 +63,7 @@ class ObjectCalls(Replica):
             return super().call(facts, args, kwargs)
         except Lost as error:
             if error.sent:
-                raise self._where.what_became(connection, facts.name) from None
+                raise self._where.what_became(connection, facts.name)[0] from None
             return super().call(facts, args, kwargs)
         except NotServed as error:
             return self._where.wait_for_move(connection, str(error))
@@ -108,9 +108,10 @@ class _Where(Whereabouts):
             peer=self._reference.address,
         )
 
-    def what_became(self, connection: Connection, call: str) -> Exception:
+    def what_became(self, connection: Connection, call: str) -> tuple[Exception, bool]:
         why = f"nobody answers any more at {self._reference.address}: {connection.conversation.closed}"
-        return self._lost(f"the {self.words} went while it ran {call}(), which may or may not have had its effect", why)
+        what = f"the {self.words} went while it ran {call}(), which may or may not have had its effect"
+        return self._lost(what, why), False
 
     def _lost(self, what: str, why: str) -> PeerLost:
         end = ends.get(self._reference.address)

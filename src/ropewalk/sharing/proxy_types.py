@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, cast
 
 from ropewalk.sharing.proxies import BaseProxy, MakeProxyType, ProxyMethod
@@ -77,6 +78,85 @@ BaseListProxy: Any = MakeProxyType(
 )
 
 
+class AcquirerProxy(BaseProxy):
+    """A proxy of a lock or semaphore of `threading` that a manager of your own keeps; `SyncManager` has better ones."""
+
+    _exposed_ = ("acquire", "release")
+    release = ProxyMethod("release")
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Acquire it; says whether it could."""
+        return self._callmethod("acquire", (blocking,) if timeout is None else (blocking, timeout))
+
+    def __enter__(self) -> bool:
+        return self._callmethod("acquire")
+
+    def __exit__(self, *exc: object) -> None:
+        self._callmethod("release")
+
+
+class ConditionProxy(AcquirerProxy):
+    """A proxy of a condition of `threading` over a `Lock`; one over an `RLock` belongs to a thread, not to a caller."""
+
+    _exposed_ = ("acquire", "release", "wait", "notify", "notify_all")
+    notify = ProxyMethod("notify")
+    notify_all = ProxyMethod("notify_all")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a notification, for so many seconds at most; says whether it came."""
+        return self._callmethod("wait", (timeout,))
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """Wait until the predicate, which is called here, is true, for so many seconds at most; returns its value."""
+        due = None if timeout is None else time.monotonic() + timeout
+        while not (result := predicate()):
+            left_s = None if due is None else due - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                break
+            self.wait(left_s)
+        return result
+
+
+class EventProxy(BaseProxy):
+    """A proxy of an event of `threading`."""
+
+    _exposed_ = ("is_set", "set", "clear", "wait")
+    is_set = ProxyMethod("is_set")
+    set = ProxyMethod("set")
+    clear = ProxyMethod("clear")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, for so many seconds at most; says whether it is."""
+        return self._callmethod("wait", (timeout,))
+
+
+class BarrierProxy(BaseProxy):
+    """A proxy of a barrier of `threading`."""
+
+    _exposed_ = ("__getattribute__", "wait", "abort", "reset")
+    abort = ProxyMethod("abort")
+    reset = ProxyMethod("reset")
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the other parties, for so many seconds at most; returns the place in which this one came."""
+        return self._callmethod("wait", (timeout,))
+
+    @property
+    def parties(self) -> int:
+        """How many parties wait for each other."""
+        return self._callmethod("__getattribute__", ("parties",))
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait just now."""
+        return self._callmethod("__getattribute__", ("n_waiting",))
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is broken."""
+        return self._callmethod("__getattribute__", ("broken",))
+
+
 class ListProxy(BaseListProxy):
     """A proxy of a list."""
 
@@ -138,4 +218,18 @@ class PoolProxy(BasePoolProxy):
         self.terminate()
 
 
-__all__ = ["ArrayProxy", "DictProxy", "IteratorProxy", "ListProxy", "NamespaceProxy", "PoolProxy", "ValueProxy"]
+__all__ = [
+    "AcquirerProxy",
+    "ArrayProxy",
+    "BarrierProxy",
+    "BaseListProxy",
+    "BasePoolProxy",
+    "ConditionProxy",
+    "DictProxy",
+    "EventProxy",
+    "IteratorProxy",
+    "ListProxy",
+    "NamespaceProxy",
+    "PoolProxy",
+    "ValueProxy",
+]

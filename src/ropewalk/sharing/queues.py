@@ -16,6 +16,7 @@ import types
 from typing import Any, ClassVar, cast
 
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.ahead import Ahead
 from ropewalk.sharing.shared_object import Reference, SharedObject, create
 
@@ -26,6 +27,7 @@ class Queue(SharedObject):
     Args:
         maxsize: `put` waits while it holds so many items; 0 or less: never.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         StartFailed: there is no process that could hold it, and none can be started.
@@ -36,8 +38,9 @@ class Queue(SharedObject):
     _maxsize = 0
     _ahead: Ahead | None = None
 
-    def __init__(self, maxsize: int = 0, *, session: Session | None = None) -> None:
+    def __init__(self, maxsize: int = 0, *, session: Session | None = None, ctx: Any = None) -> None:
         maxsize = operator.index(maxsize)
+        session = session or session_of(ctx)
         (reference,) = create("queue", maxsize, self._JOINABLE, label=type(self).__name__, session=session)
         self._attach(reference, maxsize)
 
@@ -178,8 +181,8 @@ class JoinableQueue(Queue):
 class SimpleQueue(Queue):
     """A queue without bounds, timeouts and counts, as in the standard library."""
 
-    def __init__(self, *, session: Session | None = None) -> None:
-        super().__init__(session=session)
+    def __init__(self, *, session: Session | None = None, ctx: Any = None) -> None:
+        super().__init__(session=session, ctx=ctx)
 
     def put(self, obj: Any) -> None:  # type: ignore[override]
         """Put an item at the end; see `Queue.put`."""

@@ -164,27 +164,22 @@ class _Signal:
 
     def __init__(self) -> None:
         self._readable = False
-        if hasattr(os, "eventfd"):
-            self._read = self._write = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        else:
-            self._read, self._write = os.pipe()
-        self.fd = self._read
+        self._fd = self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def show(self, readable: bool) -> None:
         """Make it so, if it is still open."""
-        if self._read == -1 or readable == self._readable:
+        if self._fd == -1 or readable == self._readable:
             return
         self._readable = readable
         if readable:
-            os.write(self._write, _ONE)
+            os.write(self._fd, _ONE)
         else:
-            os.read(self._read, len(_ONE))
+            os.read(self._fd, len(_ONE))
 
     def close(self) -> None:
         """Close it; may be called twice."""
-        fds = {self._read, self._write} - {-1}
-        self._read = self._write = -1
-        for fd in fds:
+        fd, self._fd = self._fd, -1
+        if fd != -1:
             with contextlib.suppress(OSError):
                 os.close(fd)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, owned
 from ropewalk.sharing.shared_object import SharedObject, create
 
@@ -25,19 +26,20 @@ class Condition(Synchronizer):
     Args:
         lock: what it releases and acquires again; a new RLock by default.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         TypeError: the lock is not one of these.
         StartFailed: there is no process that could hold it, and none can be started.
     """
 
-    def __init__(self, lock: Lock | None = None, *, session: Session | None = None) -> None:
+    def __init__(self, lock: Lock | None = None, *, session: Session | None = None, ctx: Any = None) -> None:
         if lock is not None and not isinstance(lock, Lock):
             raise TypeError(
                 f"a condition needs a lock that all processes of the run can reach, not {lock!r}; "
                 "make it with ropewalk.Lock() or ropewalk.RLock()"
             )
-        self._lock = RLock(session=session) if lock is None else lock
+        self._lock = RLock(session=session, ctx=ctx) if lock is None else lock
         (reference,) = create("condition", self._lock._reference, label=type(self).__name__)  # pyright: ignore[reportPrivateUsage]
         SharedObject.__init__(self, reference, is_new=True)
 
@@ -128,13 +130,14 @@ class Event(Synchronizer):
 
     Args:
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         StartFailed: there is no process that could hold it, and none can be started.
     """
 
-    def __init__(self, *, session: Session | None = None) -> None:
-        (reference,) = create("event", label=type(self).__name__, session=session)
+    def __init__(self, *, session: Session | None = None, ctx: Any = None) -> None:
+        (reference,) = create("event", label=type(self).__name__, session=session or session_of(ctx))
         SharedObject.__init__(self, reference, is_new=True)
 
     def is_set(self) -> bool:
@@ -179,6 +182,7 @@ class Barrier(Synchronizer):
         action: what one of them calls when all have come, before they go on.
         timeout: how many seconds to wait at most where `wait` says nothing else.
         session: of the run it is for; by default the one that this process runs in.
+        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
 
     Raises:
         ValueError: fewer than one party.
@@ -192,11 +196,12 @@ class Barrier(Synchronizer):
         timeout: float | None = None,
         *,
         session: Session | None = None,
+        ctx: Any = None,
     ) -> None:
         self._parties = parties
         self._action = action
         self._timeout = timeout
-        (reference,) = create("barrier", parties, label=type(self).__name__, session=session)
+        (reference,) = create("barrier", parties, label=type(self).__name__, session=session or session_of(ctx))
         SharedObject.__init__(self, reference, is_new=True)
 
     def _facts(self) -> dict[str, Any]:

@@ -14,10 +14,12 @@ class SynchronizedBase:
 
     Args:
         obj: in shared memory.
-        lock: ours, or any that can be acquired and released.
+        lock: ours, or any that can be acquired and released; a new one by default.
+        ctx: a context for whose session a new lock is.
     """
 
-    def __init__(self, obj: Any, lock: Any) -> None:
+    def __init__(self, obj: Any, lock: Any = None, ctx: Any = None) -> None:
+        lock = lock or RLock(ctx=ctx)
         self._obj = obj
         self._lock = lock
         self.acquire: Callable[..., bool] = lock.acquire
@@ -89,15 +91,14 @@ class SynchronizedString(SynchronizedArray):
     raw = _Field("raw")
 
 
-def synchronized(obj: Any, lock: Any = None) -> Any:
-    """Put a lock, by default a new one, around a ctypes object, in the way that its type needs."""
-    lock = lock or RLock()
+def synchronized(obj: Any, lock: Any = None, ctx: Any = None) -> Any:
+    """Put a lock, by default a new one of the context's session, around a ctypes object, in the way its type needs."""
     has_raw = hasattr(obj, "raw")  # as arrays of c_char, and perhaps a structure
     if isinstance(obj, ctypes.Array):
-        return SynchronizedString(obj, lock) if has_raw else SynchronizedArray(obj, lock)
+        return SynchronizedString(obj, lock, ctx) if has_raw else SynchronizedArray(obj, lock, ctx)
     if isinstance(obj, ctypes.Structure | ctypes.Union):
-        return _with_fields(type(obj))(obj, lock)
-    return Synchronized(obj, lock)
+        return _with_fields(type(obj))(obj, lock, ctx)
+    return Synchronized(obj, lock, ctx)
 
 
 def _with_fields(type_: Any) -> type[SynchronizedBase]:

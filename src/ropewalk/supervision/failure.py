@@ -10,6 +10,8 @@ import dataclasses
 import re
 from signal import Signals
 
+from ropewalk.escaping import escaped, escaped_line
+
 #: What people call these; the number alone sends them to a search engine.
 _MEANING = {
     Signals.SIGSEGV: "segmentation fault",
@@ -27,8 +29,6 @@ _OF_EVERY_STACK = re.compile(
 _STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in ')
 #: Last output shown in the one line of `describe`; the whole of it stays in the record.
 _SHOWN_CHARACTERS = 300
-# Terminal escapes (colours, titles, links) of a dead process must not act in somebody else's terminal or page.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class DeathRecord:
             phrase = f"exited with code {self.exit_code}"
         else:
             phrase = "is gone, and nobody saw how it ended"
-        return f"{phrase}, out of memory ({self.out_of_memory})" if self.out_of_memory else phrase
+        return f"{phrase}, out of memory ({escaped(self.out_of_memory)})" if self.out_of_memory else phrase
 
     @property
     def ending(self) -> str:
@@ -106,11 +106,9 @@ def _signal_name(number: int) -> str:
 def _one_line(output: str) -> str:
     """The end of an output as one harmless line."""
     # Cut before cleaning: the end is what counts, and megabytes may have been kept.
-    lines = _ESCAPES.sub("", output[-32 * _SHOWN_CHARACTERS :]).splitlines()
+    ends = output[-32 * _SHOWN_CHARACTERS :].replace("\r", "\n").split("\n")  # progress bars write over themselves
+    lines = [escaped_line(line, colours=False).strip() for line in ends]
     shown = " | ".join(
-        _STACK_LINE.sub(r"\1:\2 in ", line.strip())
-        for line in lines
-        if line.strip() and not _OF_EVERY_STACK.match(line)
+        _STACK_LINE.sub(r"\1:\2 in ", line) for line in lines if line and not _OF_EVERY_STACK.match(line)
     )
-    shown = "".join(character if character.isprintable() else " " for character in shown)
     return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]

@@ -37,9 +37,9 @@ from ropewalk.testing.engine_under_test import (
 
 _MANY_CPUS = 1e6
 _ECHO = """
-import os, socket, sys
+import os, socket
 with socket.socket(socket.AF_UNIX) as listener:
-    listener.bind(sys.argv[1])
+    listener.bind(os.environ["ROPEWALK_DOOR"])
     listener.listen()
     while True:
         peer, _ = listener.accept()
@@ -385,7 +385,7 @@ class EngineConformance(EngineUnderTest):
     # What it says of itself
 
     def test_capacities_and_addresses_make_sense(self) -> None:
-        """`per_job`, `most_jobs` and `hosts`: numbers from 1, addresses that can be dialled, errors with words."""
+        """`per_job`, `most_jobs`, `places` and `hosts`: numbers from 1, addresses to dial, errors with words."""
         with self._engine() as (engine, _):
             per_job = engine.per_job(Resources())
             assert per_job is None or per_job >= 1
@@ -399,6 +399,9 @@ class EngineConformance(EngineUnderTest):
             assert "cpu" in refusal.lower(), f"it should say what is too much: {refusal}"
             most_jobs = engine.most_jobs()
             assert most_jobs is None or most_jobs >= 1
+            places = engine.places()
+            assert places is None or (places.rooms and places.words), "hosts that are fixed have names"
+            assert places is None or per_job == max(room.holds(Resources()) for room in places.rooms.values())
             for host in engine.hosts():
                 address = ipaddress.ip_address(host)
                 assert not address.is_unspecified and not address.is_multicast, f"nobody can be reached at {host}"
@@ -412,8 +415,7 @@ class EngineConformance(EngineUnderTest):
                     engine.door("no-such-job")
                     raise AssertionError("this engine carries no connections, so it has no doors")
                 return
-            path = f"/tmp/conformance-{os.urandom(8).hex()}.sock"
-            id = engine.submit(self._spec(_ECHO, path, door=path), 1, run, "a")[0]
+            id = engine.submit(self._spec(_ECHO, door=True), 1, run, "a")[0]
             self._wait_for(lambda: _answer(engine.door(id), b"abc") == b"cba", "the job to answer through its door")
             data = os.urandom(50_000)
             answer = _answer(engine.door(id), data)

@@ -85,7 +85,12 @@ class EngineUnderTest:
     # Means
 
     def _spec(
-        self, code: str, *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None, door: str = ""
+        self,
+        code: str,
+        *arguments: str,
+        stdin: bytes = b"",
+        environment: dict[str, str] | None = None,
+        door: bool = False,
     ) -> JobSpec:
         command: Sequence[str] = [self.python, "-c", code, *arguments]
         return JobSpec(command, name="ropewalk-conformance", stdin=stdin, environment=environment or {}, door=door)
@@ -123,7 +128,7 @@ class EngineUnderTest:
             "command": [self.python, "-c", code],
             "run": run,
         }
-        argv = [sys.executable, "-c", _LAUNCHER]
+        argv = [sys.executable, "-P", "-c", _LAUNCHER]
         process = self.launch(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with process:
             assert process.stdin and process.stdout

@@ -7,21 +7,32 @@ claim and then reads the fence, which costs nothing.
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import platform
-import sys
 
 # membarrier(2) has no wrapper in libc; the numbers are those of Linux (include/uapi/linux/membarrier.h).
-_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine()) if sys.platform == "linux" else None
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine())
 _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
 _libc = ctypes.CDLL(None, use_errno=True)
-_registered = False
+_joined = False
+
+#: Whether all CPUs here see the stores of one of them in the order in which it made them.
+STORES_ARE_ORDERED = platform.machine() == "x86_64"
 
 
 def join_barriers() -> None:
-    """Make this process one that `full_barrier` of others reaches; a worker calls it once, after the fork."""
-    global _registered
-    if _MEMBARRIER is not None:
-        _registered = _libc.syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
+    """Make this process one that `full_barrier` of others reaches; a worker calls it once, after the fork.
+
+    Raises:
+        OSError: the kernel has no such barrier (before Linux 4.16), or a seccomp filter refuses it.
+    """
+    global _joined
+    if _MEMBARRIER is None:
+        raise OSError(errno.ENOSYS, f"its number on {platform.machine()} is not known to Ropewalk")
+    if _libc.syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    _joined = True
 
 
 def full_barrier() -> None:
@@ -31,10 +42,13 @@ def full_barrier() -> None:
 
 
 def can_fence() -> bool:
-    """Whether tasks can be recalled here: needs membarrier (Linux 4.16, and no seccomp filter against it)."""
-    if not _registered:
-        join_barriers()
-    return _registered
+    """Whether `full_barrier` can be relied on: where it is refused, what was handed out cannot be taken back."""
+    if not _joined:
+        try:
+            join_barriers()
+        except OSError:
+            return False
+    return True
 
 
-__all__ = ["can_fence", "full_barrier", "join_barriers"]
+__all__ = ["STORES_ARE_ORDERED", "can_fence", "full_barrier", "join_barriers"]

@@ -14,18 +14,16 @@ the sender, copied page by page only where they are written.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import mmap
 import os
 import resource
-import tempfile
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ropewalk.transport.frames import Part
+from ropewalk.transport.kernel import memory_file, seal
 
 #: Parts smaller than this together travel inside the frame: a mapping costs more than copying them.
 SHARED_MIN_BYTES = 512 * 1024
@@ -66,13 +64,13 @@ def pack(parts: Sequence[Part], name: str = "ropewalk") -> int:
     """
     lengths = [memoryview(part).nbytes for part in parts]
     offsets, size = _layout(lengths)
-    fd = _memory_file(name)
+    fd = memory_file(name, sealable=True)
     try:
         os.ftruncate(fd, max(size, 1))
         for part, offset in zip(parts, offsets, strict=True):
             # Writing is twice as fast as copying into a mapping, which faults on every page, and frees the GIL.
             _write_all(fd, memoryview(part).cast("B"), offset)
-        _seal(fd)
+        seal(fd)
         return fd
     except BaseException:
         os.close(fd)
@@ -91,12 +89,12 @@ def write_in_place(size_bytes: int, fill: Callable[[memoryview], object], name: 
         OSError: as `pack`.
         Exception: what `fill` raised.
     """
-    fd = _memory_file(name)
+    fd = memory_file(name, sealable=True)
     try:
         os.ftruncate(fd, _layout([size_bytes])[1])
         with mmap.mmap(fd, size_bytes) as mapping, memoryview(mapping) as view:
             fill(view)
-        _seal(fd)  # while a mapping may be written to, the kernel refuses
+        seal(fd)  # while a mapping may be written to, the kernel refuses
         return fd
     except BaseException:
         os.close(fd)
@@ -139,20 +137,6 @@ def _layout(lengths: Sequence[int]) -> tuple[list[int], int]:
         offsets.append(at)
         at += (length + _ALIGN - 1) // _ALIGN * _ALIGN
     return offsets, at
-
-
-def _seal(fd: int) -> None:
-    """Have nobody change a memory file any more."""
-    if hasattr(fcntl, "F_ADD_SEALS"):
-        with contextlib.suppress(OSError):  # a plain temporary file cannot be sealed
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
-
-
-def _memory_file(name: str) -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:  # macOS: no name either, but on disk until memory pressure says otherwise
-        return os.dup(file.fileno())
 
 
 def _write_all(fd: int, view: memoryview, offset: int) -> None:

@@ -13,7 +13,7 @@ from ropewalk.errors import FrameError, LinkClosed, TransportError, TransportRef
 from ropewalk.transport.address import Address, HostAddress, TlsAddress, UnixAddress
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.frames import MEMBER, STRANGER
-from ropewalk.transport.handshake import CODEC, accept_answer, hello
+from ropewalk.transport.handshake import CODEC, Dialling, Ends
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
@@ -54,7 +54,8 @@ def dial(
         LinkClosed: nobody answers at the address, or not in time.
     """
     deadline = time.monotonic() + timeout_s
-    return _greet(_connect(address, passport, deadline), str(address), credentials, codec, deadline)
+    stream, ends = _connect(address, passport, deadline)
+    return _greet(stream, str(address), Dialling(credentials, str(address), ends), codec, deadline)
 
 
 def dial_owner(address: Address, credentials: Credentials, codec: Codec, *, passport: Passport | None = None) -> Link:
@@ -103,30 +104,40 @@ def dial_over(
         TransportRefused, LinkClosed: as in `dial`.
     """
     deadline = time.monotonic() + timeout_s
-    stream = _speak_tls(sock, tls, passport, deadline) if tls else PlainStream(sock, carries_fds=False)
-    return _greet(stream, str(tls or "the other host"), credentials, codec, deadline)
+    peer = str(tls or "the other host")
+    stream, ends = _speak_tls(sock, tls, passport, deadline) if tls else _through_another(sock)
+    return _greet(stream, peer, Dialling(credentials, peer, ends), codec, deadline)
 
 
-def _greet(stream: Stream, address: str, credentials: Credentials, codec: Codec, deadline: float) -> Link:
+def _greet(stream: Stream, address: str, dialling: Dialling, codec: Codec, deadline: float) -> Link:
     # Whoever is let in may have descriptors right behind the welcome.
     link = Link(stream, CODEC, address, dataclasses.replace(STRANGER, num_fds=MEMBER.num_fds))
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
         try:
+            greeting = dialling.answer(_said(link, address, deadline))
             with contextlib.suppress(LinkClosed):  # it may have said why before it hung up
-                link.send(hello(credentials))
-            answer = receive_in_time(link, deadline)
+                link.send(greeting)
+            dialling.check(_said(link, address, deadline))
+        except TransportRefused:
+            raise
         except (LinkClosed, FrameError, OSError) as error:
+            if isinstance(error, FrameError) and error.peer_protocol:  # to try again would not help
+                raise TransportRefused(f"{address} does not understand this process: {error}") from error
             raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
-        if answer is None:
-            raise LinkClosed(f"{address} closed the connection during the handshake; it may just have ended")
-        accept_answer(answer.message, address)
         on_error.pop_all()
     link.relabel(codec, MEMBER)
     return link
 
 
-def _connect(address: Address, passport: Passport | None, deadline: float) -> Stream:
+def _said(link: Link, address: str, deadline: float) -> object:
+    received = receive_in_time(link, deadline)
+    if received is None:
+        raise LinkClosed(f"{address} closed the connection during the handshake; it may just have ended")
+    return received.message
+
+
+def _connect(address: Address, passport: Passport | None, deadline: float) -> tuple[Stream, Ends]:
     if isinstance(address, UnixAddress):
         return _connect_unix(address, deadline)
     if isinstance(address, TlsAddress):
@@ -152,11 +163,16 @@ def _connect(address: Address, passport: Passport | None, deadline: float) -> St
         raise LinkClosed(f"there is no way to {address.host}: {failure}; and through an agent: {error}") from error
     if address.tls:
         return _speak_tls(sock, address.tls, passport, deadline)
-    return PlainStream(sock, carries_fds=False)
+    return _through_another(sock)
 
 
-def _connect_unix(address: UnixAddress, deadline: float) -> Stream:
-    return PlainStream(_connect_unix_socket(address, deadline))
+def _through_another(sock: socket.socket) -> tuple[Stream, Ends]:
+    """To another host, where something in between protects the bytes."""
+    return PlainStream(sock, carries_fds=False), Ends()
+
+
+def _connect_unix(address: UnixAddress, deadline: float) -> tuple[Stream, Ends]:
+    return PlainStream(_connect_unix_socket(address, deadline)), Ends()
 
 
 def _connect_unix_socket(address: UnixAddress, deadline: float) -> socket.socket:
@@ -185,7 +201,9 @@ def _connect_tcp(address: TlsAddress, deadline: float) -> socket.socket:
         raise LinkClosed(f"nobody answers at {address.ip}:{address.port}: {error}") from error
 
 
-def _speak_tls(sock: socket.socket, address: TlsAddress, passport: Passport | None, deadline: float) -> Stream:
+def _speak_tls(
+    sock: socket.socket, address: TlsAddress, passport: Passport | None, deadline: float
+) -> tuple[Stream, Ends]:
     # Only a run that reaches a second host pays for loading `ssl`.
     from ropewalk.transport.streams.tls import TlsStream, client_context
 
@@ -203,7 +221,7 @@ def _speak_tls(sock: socket.socket, address: TlsAddress, passport: Passport | No
         raise LinkClosed(f"{address} was reached and lost again: {error}") from error
     # Another process may have taken the port, be it a member of this run: only the one that was meant will do.
     stream.handshake(left_s, lambda fingerprint: fingerprint == address.fingerprint)
-    return stream
+    return stream, Ends(dialler=certificate.fingerprint, server=address.fingerprint)
 
 
 def receive_in_time(link: Link, deadline: float) -> Received | None:

@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ropewalk.errors import SettingsError
+from ropewalk.trusted_files import create_private, owns_folders
 
 #: The longest path that a unix socket can have: `sun_path` is 108 bytes with its final zero.
 MAX_SOCKET_PATH_BYTES = 107
 #: The longest name of a socket in the run folder.
 MAX_SOCKET_NAME_BYTES = 24
 _MAX_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - MAX_SOCKET_NAME_BYTES - len("/")
-#: Who seems to own root's folders, /tmp among them, inside a user namespace (Apptainer, rootless containers).
-_UNMAPPED_UID = 65534
 #: How many random names are tried; with 32 bits each, one is nearly always enough.
 _NAME_ATTEMPTS = 16
 
@@ -39,8 +38,10 @@ class Credentials:
     run_id: str
     #: Its own name in the run, never given to a second process.
     process_id: str
-    #: 64 hexadecimal digits that only this process and the run's allow-list know.
+    #: 64 hexadecimal digits that only this process and the run's allow-list know, or a token (`tokens.py`).
     secret: str = field(repr=False)
+    #: Of its certificate, if it has one.
+    fingerprint: str = ""
 
     @classmethod
     def create(cls, run_id: str, process_id: str) -> Credentials:
@@ -101,13 +102,24 @@ class AllowList:
             self._secrets.pop(process_id, None)
             self._by_fingerprint = {f: owner for f, owner in self._by_fingerprint.items() if owner != process_id}
 
-    def check(self, process_id: str, secret: str) -> bool:
-        """Whether this is the secret of an admitted process; takes as long for a wrong one as for the right one."""
-        with self._lock:
-            known = self._secrets.get(process_id)
-        # As bytes: `compare_digest` raises on text that is not ASCII, and a stranger chooses this text.
-        equal = hmac.compare_digest(known or self._stranger, secret.encode(errors="surrogatepass"))
-        return equal and known is not None
+    def has_proved(self, process_id: str, fingerprint: str, text: bytes, proof: bytes) -> bool:
+        """Whether a proof is the HMAC of a text under the secret of an admitted process.
+
+        Takes as long for a wrong one as for the right one, and for an unknown process as for a member.
+
+        Args:
+            process_id: who says that it is a member.
+            fingerprint: of its certificate, as it says.
+            text: what it was to prove that it has seen.
+            proof: what it has shown.
+        """
+        secret = self._secret_of(process_id, fingerprint)
+        equal = hmac.compare_digest(hmac.digest(secret or self._stranger, text, "sha256"), proof)
+        return equal and secret is not None
+
+    def proof_for(self, process_id: str, fingerprint: str, text: bytes) -> bytes:
+        """The HMAC of a text under the secret of a process, which shows it that we belong to its run."""
+        return hmac.digest(self._secret_of(process_id, fingerprint) or self._stranger, text, "sha256")
 
     def check_fingerprint(self, fingerprint: str) -> str | None:
         """The admitted process that has this certificate; None for a stranger and for a retired process."""
@@ -118,42 +130,10 @@ class AllowList:
         """Whether a certificate is the one of that process."""
         return self.check_fingerprint(fingerprint) == process_id
 
-
-class TokenList(AllowList):
-    """Lets in who shows the token that was made for its name.
-
-    A token is a hash of the name under a key, so that whoever has the key can let a process in at any moment,
-    without a word to the one that checks. Between hosts every certificate of the run will do for TLS: who a process
-    is, its token tells.
-    """
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self._key = key
-        self._retired: set[str] = set()
-
-    def retire(self, process_id: str) -> None:
-        """Refuse a process from now on; may be called twice."""
-        self._retired.add(process_id)
-
-    def check(self, process_id: str, secret: str) -> bool:
-        """Whether this is the token of a process that was not retired."""
-        expected = token_of(self._key, process_id).encode()
-        equal = hmac.compare_digest(expected, secret.encode(errors="surrogatepass"))
-        return equal and process_id not in self._retired
-
-    def check_fingerprint(self, fingerprint: str) -> str | None:
-        """Some process of the run; TLS has checked that the authority of the run signed its certificate."""
-        return ""
-
-    def owns(self, process_id: str, fingerprint: str) -> bool:
-        """Certificates are not listed here."""
-        return True
-
-
-def token_of(key: str, process_id: str) -> str:
-    """What a process shows to whoever has the key: HMAC-SHA-256 of its name, 64 hexadecimal digits."""
-    return hmac.digest(key.encode(), process_id.encode(errors="surrogatepass"), "sha256").hex()
+    def _secret_of(self, process_id: str, fingerprint: str) -> bytes | None:
+        """What an admitted process proves that it knows."""
+        with self._lock:
+            return self._secrets.get(process_id)
 
 
 def create_run_folder(parent: Path | None = None) -> Path:
@@ -192,10 +172,9 @@ def write_secret_file(path: Path, data: bytes) -> None:
         FileExistsError: something of that name is there already, be it a dangling link; nothing was written.
         OSError: the file could not be written; nothing is left of it.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    file = create_private(path)
     try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o600)  # a umask may have taken our own rights away; it can never have added any
+        with file:
             file.write(data)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -226,7 +205,7 @@ def _why_unfit(folder: Path) -> str | None:
         return error.strerror or str(error)
     if not stat.S_ISDIR(facts.st_mode):
         return "is not a folder"
-    if facts.st_uid not in (0, os.geteuid(), _UNMAPPED_UID):
+    if not owns_folders(facts.st_uid):
         return f"belongs to user {facts.st_uid}, not to you ({os.geteuid()})"
     if facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX:
         return f"others may rename what is in it (mode {stat.S_IMODE(facts.st_mode):04o} without the sticky bit)"

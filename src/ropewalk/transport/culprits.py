@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -44,8 +45,9 @@ def find_culprit(
     deadline = time.monotonic() + MAX_SECONDS
     attempts = itertools.count()
     for _ in range(MAX_DEPTH):
-        if kind_of(value).__module__.startswith("multiprocessing."):
-            break  # the user knows the Queue, not the lock inside it
+        is_known = kind_of(value).__module__.startswith("multiprocessing.") or isinstance(value, threading.Thread)
+        if is_known or refuses_itself(value, error):
+            break  # the user knows the Queue or the thread, not the lock inside it
         for step, part in _parts(value, code_by_value):
             if isinstance(part, _ATOMS) or id(part) in seen:
                 continue
@@ -64,6 +66,17 @@ def find_culprit(
 def kind_of(value: object) -> type[Any]:
     """The type of a value of the user."""
     return type(value)
+
+
+def refuses_itself(value: object, error: Exception) -> bool:
+    """Whether an object's own `__reduce__` or the like raised, in words of its author, which say more than any path."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    kind = kind_of(value)
+    methods = (getattr(kind, name, None) for name in ("__reduce_ex__", "__reduce__", "__getstate__"))
+    codes = [getattr(method, "__code__", None) for method in methods]
+    return trace is not None and trace.tb_frame.f_code in codes
 
 
 def _parts(value: Any, code_by_value: bool) -> Iterator[tuple[str, Any]]:

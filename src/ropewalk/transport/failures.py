@@ -2,7 +2,8 @@
 
     raised there ──failure_of──▶ Failure ──rebuild_error──▶ raised here, the remote traceback as its cause
 
-The text survives even if the exception itself can be neither pickled nor rebuilt.
+The text survives even if the exception itself can be neither pickled nor rebuilt. An exception that crosses several
+processes keeps one traceback, whose frames are in the order of the calls (`one_traceback.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, cast
 import msgspec
 
 from ropewalk.errors import RemoteError
+from ropewalk.escaping import escaped_lines
+from ropewalk.transport.one_traceback import note_of_place, one_traceback, own_notes
 from ropewalk.transport.serialization import dumps_result, loads
 
 
@@ -31,10 +34,7 @@ FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
 
 
 def failure_of(error: BaseException, *ours: str) -> Failure:
-    """An exception, ready to travel; outer frames of the modules `ours` are left out of its traceback."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__") in ours:
-        trace = trace.tb_next
+    """An exception, ready to travel; outer frames of the modules and packages `ours` are left out of its traceback."""
     try:
         message = str(error)
     except Exception as problem:  # the user's own __str__
@@ -44,7 +44,7 @@ def failure_of(error: BaseException, *ours: str) -> Failure:
             "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
             "host and read-only; copy() it to change it."
         )
-    text = "".join(traceback.format_exception(type(error), error, trace))
+    text = one_traceback(error, *ours)
     type_name = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
         payload = dumps_result(error)
@@ -82,9 +82,8 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
             type_name=failure.type_name,
         )
     if where:
-        note = f"It was raised in {where}; the remote traceback is above."
-        _set(error, "__notes__", [*getattr(error, "__notes__", ()), note])
-    _set(error, "__cause__", RemoteTraceback(failure.traceback))
+        _set(error, "__notes__", [*own_notes(error), note_of_place(where)])
+    _set(error, "__cause__", RemoteTraceback(escaped_lines(failure.traceback)))
     return error
 
 

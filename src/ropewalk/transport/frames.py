@@ -7,13 +7,15 @@
 
 Little endian. The header is one msgspec struct; parts are opaque bytes, read
 straight into memory of their own when they are large. Limits hold before
-anything is allocated, and are small until the peer is known (`Limits`).
+anything is allocated, and are small until the peer is known (`Limits`). Memory is
+allocated as bytes arrive: what a frame only announces costs nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 MAGIC = b"rw"
 #: Changes whenever the bytes of a frame or of the handshake change.
-PROTOCOL = 1
+PROTOCOL = 2
 _PREFIX = struct.Struct("<2sBBHI")
 _PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
 _SIZE = struct.Struct("<Q")
@@ -32,6 +34,10 @@ _BUFFER_BYTES = 64 * 1024
 MAX_FDS = 253
 #: Parts of this size and more are read into pages that cost nothing before something arrives in them.
 _PAGES_MIN_BYTES = 1 << 20
+#: Parts of this size and more are read straight into place; of smaller ones many are read at once, and copied.
+_DIRECT_MIN_BYTES = 16 << 10
+#: So much memory is allocated for parts before their bytes arrive, or as much again as has arrived.
+_AHEAD_BYTES = 8 << 20
 
 Part = bytes | bytearray | memoryview
 
@@ -48,8 +54,13 @@ class Limits:
 
 #: Before the handshake is over: one small header and nothing else.
 STRANGER = Limits(header_bytes=4096, num_parts=0, frame_bytes=8192, num_fds=0)
-#: Afterwards. The size of a frame is bounded by what a process may reasonably hold, not by the format.
-MEMBER = Limits(header_bytes=64 << 20, num_parts=65535, frame_bytes=64 << 30, num_fds=MAX_FDS)
+#: Afterwards. The size of a frame is bounded by the memory of this host, not by the format.
+MEMBER = Limits(
+    header_bytes=64 << 20,
+    num_parts=65535,
+    frame_bytes=min(64 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+    num_fds=MAX_FDS,
+)
 
 
 @dataclass(slots=True)
@@ -66,7 +77,7 @@ def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int
     """Everything of a frame that comes before its parts.
 
     Raises:
-        FrameError: more parts or descriptors, or a longer header, than any peer would accept.
+        FrameError: more parts, bytes or descriptors, or a longer header, than any peer would accept.
     """
     if num_fds > MAX_FDS:
         raise FrameError(f"a frame with {num_fds} file descriptors is over the limit of {MAX_FDS}; send it in pieces")
@@ -78,8 +89,13 @@ def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int
     prefix = _PREFIX.pack(MAGIC, PROTOCOL, num_fds, len(parts), len(header))
     if not parts:
         return prefix + header
-    sizes = struct.pack(f"<{len(parts)}Q", *[part.nbytes if type(part) is memoryview else len(part) for part in parts])
-    return prefix + sizes + header
+    sizes = [part.nbytes if type(part) is memoryview else len(part) for part in parts]
+    if sum(sizes) > MEMBER.frame_bytes:
+        raise FrameError(
+            f"a frame of {sum(sizes)} bytes is over the limit of {MEMBER.frame_bytes} bytes, which is 64 GiB or the "
+            "memory of this host; send it in pieces"
+        )
+    return prefix + struct.pack(f"<{len(parts)}Q", *sizes) + header
 
 
 def encode_alone(header: bytes) -> bytes:
@@ -104,8 +120,8 @@ class FrameReader:
         self._stream = stream
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._start = 0
-        self._end = 0
+        self._start: int = 0
+        self._end: int = 0
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled = False
@@ -125,7 +141,8 @@ class FrameReader:
         taken = 0
         while frame is None:
             large = self._large
-            target = large.wanted() if large else self._room()
+            direct = large is not None and large.direct
+            target = large.left if large and direct else self._room()
             self._dry = True
             count = self._stream.receive_into(target, wait=wait)
             self._dry = False
@@ -139,19 +156,20 @@ class FrameReader:
                 if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one behind it
                     raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
             self._filled = count == target.nbytes
-            if large:
+            if large and direct:
                 large.advance(count)
-                taken += count
-                if taken > TURN_BYTES and not wait and not self._filled:
-                    # Others want to be heard, too; and what is left is in the kernel, which announces it again.
-                    self._dry = True
-                    raise BlockingIOError
             else:
                 was_empty = not self._end
                 self._end += count
-                if was_empty and not self._fds and (frame := self._parse_alone(count)):
+                if was_empty and not large and not self._fds and (frame := self._parse_alone(count)):
                     return frame
             frame = self._parse()
+            if large:
+                taken += count
+                if frame is None and taken > TURN_BYTES and not wait and not self._filled:
+                    # Others want to be heard, too; and what is left is in the kernel, which announces it again.
+                    self._dry = True
+                    raise BlockingIOError
         return frame
 
     def _parse_alone(self, count: int) -> Frame | None:
@@ -185,8 +203,9 @@ class FrameReader:
         return fds
 
     def _parse(self) -> Frame | None:
-        if self._large:
-            return self._finish(self._large.frame, self._large.num_fds) if self._large.complete else None
+        if large := self._large:
+            self._start += large.take(self._view[self._start : self._end])
+            return None if large.left else self._finish(large.frame, large.num_fds)
         start, available = self._start, self._end - self._start
         if available < _PREFIX.size:
             return None
@@ -194,7 +213,10 @@ class FrameReader:
         if magic != MAGIC:
             raise FrameError(f"these bytes are not a Ropewalk frame (they begin with {bytes(magic)!r})")
         if version != PROTOCOL:
-            raise FrameError(f"the peer speaks protocol {version} and this side {PROTOCOL}; upgrade the older side")
+            raise FrameError(
+                f"the peer speaks protocol {version} and this side {PROTOCOL}; upgrade the older side",
+                peer_protocol=version,
+            )
         limits = self.limits
         if header_size > limits.header_bytes or num_parts > limits.num_parts or num_fds > limits.num_fds:
             raise FrameError(
@@ -204,7 +226,6 @@ class FrameReader:
         body = start + _PREFIX.size + 8 * num_parts
         parts_at = body + header_size
         if parts_at > self._end:
-            self._reserve(parts_at - start)
             return None
         if not num_parts:
             self._start = parts_at
@@ -227,12 +248,10 @@ class FrameReader:
             self._start = at
             return self._finish(frame, num_fds) if num_fds else frame
         if parts_at - start + total <= _BUFFER_BYTES:
-            self._reserve(parts_at - start + total)
             return None
         # A large frame: each part gets memory of its own and is read into place.
-        header = bytes(self._view[body:parts_at])
-        self._large = _LargeFrame(header, sizes, num_fds)
-        self._start = self._large.take(self._view[parts_at : self._end]) + parts_at
+        self._large = _LargeFrame(bytes(self._view[body:parts_at]), sizes, num_fds)
+        self._start = parts_at
         return self._parse()
 
     def _finish(self, frame: Frame, num_fds: int) -> Frame:
@@ -246,15 +265,6 @@ class FrameReader:
             frame.fds, self._fds = self._fds[:num_fds], self._fds[num_fds:]
         return frame
 
-    def _reserve(self, size: int) -> None:
-        """Make the buffer large enough for a frame of `size` bytes that begins at `_start`."""
-        if size <= len(self._buffer):
-            return
-        grown = bytearray(size)
-        count = self._end - self._start
-        grown[:count] = self._view[self._start : self._end]
-        self._buffer, self._view, self._start, self._end = grown, memoryview(grown), 0, count
-
     def _room(self) -> memoryview:
         if self._start == self._end:
             self._start = self._end = 0
@@ -266,8 +276,11 @@ class FrameReader:
             count = self._end - self._start
             self._buffer[:count] = self._buffer[self._start : self._end]
             self._start, self._end = 0, count
-        if self._end == len(self._buffer):
-            self._reserve(2 * len(self._buffer))
+        if self._end == len(self._buffer):  # twice what has arrived, whatever was announced
+            grown = bytearray(2 * len(self._buffer))
+            count = self._end - self._start
+            grown[:count] = self._view[self._start : self._end]
+            self._buffer, self._view, self._start, self._end = grown, memoryview(grown), 0, count
         return self._view[self._end :]
 
 
@@ -276,37 +289,57 @@ class _LargeFrame:
 
     def __init__(self, header: bytes, sizes: Sequence[int], num_fds: int) -> None:
         self.num_fds = num_fds
-        try:
-            self.frame = Frame(header, [_room_for(size) for size in sizes], [])
-        except (MemoryError, OSError) as error:
-            raise FrameError(
-                f"a frame announces {sum(sizes)} bytes, which this process cannot hold: {error}"
-            ) from error
-        self._left = [memoryview(part) for part in self.frame.parts if len(part)]
-        self._left.reverse()
-
-    @property
-    def complete(self) -> bool:
-        return not self._left
-
-    def wanted(self) -> memoryview:
-        return self._left[-1]
+        self.frame = Frame(header, [], [])
+        self.left = memoryview(b"")
+        """What is not here yet of the part that arrives now; empty when the frame is whole."""
+        self.direct = False
+        """Whether that part is read straight into place."""
+        self._sizes = sizes
+        self._num_begun = 0
+        self._arrived = self._allocated = 0
+        self._begin_part()
 
     def advance(self, count: int) -> None:
-        view = self._left.pop()
-        if count < view.nbytes:
-            self._left.append(view[count:])
+        """So many bytes have come into place."""
+        self._arrived += count
+        self.left = self.left[count:]
+        if not self.left:
+            self._begin_part()
 
     def take(self, available: memoryview) -> int:
         """Copy what is already here into place; returns how much was used."""
         used = 0
-        while self._left and used < available.nbytes:
-            wanted = self.wanted()
-            count = min(wanted.nbytes, available.nbytes - used)
-            wanted[:count] = available[used : used + count]
+        while self.left and used < available.nbytes:
+            count = min(self.left.nbytes, available.nbytes - used)
+            self.left[:count] = available[used : used + count]
             self.advance(count)
             used += count
         return used
+
+    def _begin_part(self) -> None:
+        """Go on with the next part that has bytes, if there is one."""
+        while not self.left and self._num_begun < len(self._sizes):
+            if self._num_begun == len(self.frame.parts):
+                self._allocate()
+            self.left = memoryview(self.frame.parts[self._num_begun])
+            self.direct = self.left.nbytes >= _DIRECT_MIN_BYTES
+            self._num_begun += 1
+
+    def _allocate(self) -> None:
+        """Make room for some parts at once, because neighbours share huge pages, and each part alone has none."""
+        parts, most = self.frame.parts, max(2 * self._arrived, self._arrived + _AHEAD_BYTES)
+        while len(parts) < len(self._sizes):
+            size = self._sizes[len(parts)]
+            if self._allocated + size > most and len(parts) > self._num_begun:
+                return
+            try:
+                parts.append(_room_for(size))
+            except (MemoryError, OSError) as error:
+                raise FrameError(
+                    f"a frame of {sum(self._sizes)} bytes has a part of {size} bytes, which this process cannot hold: "
+                    f"{error}"
+                ) from error
+            self._allocated += size
 
 
 def _room_for(size: int) -> bytearray | memoryview:

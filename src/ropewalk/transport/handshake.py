@@ -1,23 +1,41 @@
-"""The first words on a link: who dials, for which run, and whether that fits.
+"""The first words on a link: each side proves to the other that it belongs to the run.
 
-The dialler says `Hello`; the server answers `Welcome` or `Refused`, and a link is
-up only after `Welcome`. Nothing is unpickled before that, and a stranger may send
-one small frame. The order of checks: the transport (uid of the peer, or its
-certificate), protocol, Python, package, run, and the secret of the process.
+    server ──Challenge(nonce)──────────────────────────────────────────▶ dialler
+           ◀─Hello(who, for which run, nonce, proof)───────────────────
+           ──Welcome(proof), or Refused(why)──────────────────────────▶
+
+A proof is the HMAC of all that was said, with both nonces, and of the side that gives it, under the secret of the
+process that dials. So no secret ever travels, what was overheard is worth nothing on another link, and nobody can
+answer in the place of the other side. Between hosts, the certificates of both ends are part of the text: what was
+proved on one TLS connection proves nothing on another. A link is up only when the dialler has checked the `Welcome`;
+nothing is unpickled before that, and a stranger may send one small frame. The order of the server's checks: the
+transport (uid of the peer, or its certificate), protocol, Python, package, run, and the proof.
 """
 
 from __future__ import annotations
 
+import hmac
+import os
 import platform
 import sys
 
 import msgspec
 
 from ropewalk.errors import TransportRefused
+from ropewalk.escaping import escaped
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.frames import PROTOCOL
 from ropewalk.transport.link import Codec
 from ropewalk.version import VERSION
+
+_NONCE_BYTES = 32
+
+
+class Challenge(msgspec.Struct, tag="challenge", frozen=True):
+    """What a server says to everybody who connects: prove that you belong to us."""
+
+    nonce: bytes
+    """Random, for this link alone."""
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -28,12 +46,17 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     package: str
     run_id: str
     process_id: str
-    secret: str
-    host: str = ""
+    fingerprint: str
+    """Of the certificate of the process, if it has one, whether it is shown on this link or not."""
+    host: str
+    nonce: bytes
+    proof: bytes = b""
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """The link is up."""
+    """The link is up, if the server proves that it belongs to the run as well."""
+
+    proof: bytes
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
@@ -42,61 +65,139 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     reason: str
 
 
-CODEC = Codec(Hello | Welcome | Refused)
+class Ends(msgspec.Struct, frozen=True):
+    """The fingerprints of the certificates at the ends of a TLS connection; empty where none are shown."""
+
+    dialler: str = ""
+    server: str = ""
 
 
-def hello(credentials: Credentials) -> Hello:
-    """The greeting of this process."""
-    return Hello(
-        protocol=PROTOCOL,
-        python=sys.version_info[:2],
-        package=VERSION,
-        run_id=credentials.run_id,
-        process_id=credentials.process_id,
-        secret=credentials.secret,
-        host=platform.node(),
-    )
+CODEC = Codec(Challenge | Hello | Welcome | Refused)
 
 
-def judge(theirs: Hello, run_id: str, members: AllowList, *, fingerprint: str | None = None) -> str | None:
-    """Why a greeting is refused, in words that say which side to change; None if it is welcome.
+class Dialling:
+    """The dialler's side of one handshake.
 
     Args:
-        theirs: the greeting.
+        credentials: who we are.
+        peer: whom we dial, for people.
+        ends: of the TLS connection, if there is one.
+    """
+
+    def __init__(self, credentials: Credentials, peer: str, ends: Ends = Ends()) -> None:  # noqa: B008 - it is frozen
+        self._credentials = credentials
+        self._peer = peer
+        self._ends = ends
+        self._nonce = b""
+        self._greeting: Hello | None = None
+
+    def answer(self, challenge: object) -> Hello:
+        """What to say to the server's first words.
+
+        Raises:
+            TransportRefused: they are not the first words of a server.
+        """
+        if not isinstance(challenge, Challenge):
+            raise self._refused(challenge)
+        self._nonce = challenge.nonce
+        self._greeting = Hello(
+            protocol=PROTOCOL,
+            python=sys.version_info[:2],
+            package=VERSION,
+            run_id=self._credentials.run_id,
+            process_id=self._credentials.process_id,
+            fingerprint=self._credentials.fingerprint or self._ends.dialler,
+            host=platform.node(),
+            nonce=os.urandom(_NONCE_BYTES),
+        )
+        return msgspec.structs.replace(self._greeting, proof=self._proof("dialler"))
+
+    def check(self, answer: object) -> None:
+        """Look at the server's answer.
+
+        Raises:
+            TransportRefused: it refuses us, or it is not of this run.
+        """
+        if not isinstance(answer, Welcome):
+            raise self._refused(answer)
+        if not hmac.compare_digest(self._proof("server"), answer.proof):
+            raise TransportRefused(
+                f"{self._peer} did not prove that it belongs to this run; something else answers there, and was told "
+                "nothing"
+            )
+
+    def _proof(self, side: str) -> bytes:
+        assert self._greeting
+        text = _text(side, self._ends, self._nonce, self._greeting)
+        return hmac.digest(self._credentials.secret.encode(), text, "sha256")
+
+    def _refused(self, answer: object) -> TransportRefused:
+        if isinstance(answer, Refused):  # anybody may have said it, so nothing of it may steer a terminal
+            reason = escaped(answer.reason)
+            return TransportRefused(f"{self._peer} refused this process: {reason}", reason=reason)
+        return TransportRefused(
+            f"{self._peer} did not answer as a server does; it is not a Ropewalk process of this run"
+        )
+
+
+class Admission:
+    """The server's side of one handshake.
+
+    Args:
         run_id: the run of this side.
         members: who may speak.
-        fingerprint: of the certificate that the peer has shown, where it had to show one.
+        ends: of the TLS connection, if there is one.
     """
-    where = f"the process {theirs.process_id!r} on {theirs.host!r}"
-    if theirs.protocol != PROTOCOL:
-        older = "that" if theirs.protocol < PROTOCOL else "this"
-        return (
-            f"{where} speaks protocol {theirs.protocol} and this side {PROTOCOL}; "
-            f"upgrade ropewalk on {older} side so that both are equal"
-        )
-    if theirs.python != sys.version_info[:2]:
-        return (
-            f"{where} runs Python {theirs.python[0]}.{theirs.python[1]} and the launcher "
-            f"{sys.version_info[0]}.{sys.version_info[1]}; code only travels between equal minor versions: "
-            f"start that side with Python {sys.version_info[0]}.{sys.version_info[1]}"
-        )
-    if theirs.package != VERSION:
-        return (
-            f"{where} has ropewalk {theirs.package!r} and the launcher {VERSION}; "
-            f"install ropewalk=={VERSION} on that side"
-        )
-    if theirs.run_id != run_id:
-        return f"{where} belongs to another run; it was started with stale credentials"
-    if not members.check(theirs.process_id, theirs.secret):
-        return f"{where} is not a member of this run, or was retired from it"
-    if fingerprint is not None and not members.owns(theirs.process_id, fingerprint):
-        return f"{where} shows the certificate of another process; start it with its own"
-    return None
+
+    def __init__(self, run_id: str, members: AllowList, ends: Ends = Ends()) -> None:  # noqa: B008 - it is frozen
+        self._run_id = run_id
+        self._members = members
+        self._ends = ends
+        self.challenge = Challenge(os.urandom(_NONCE_BYTES))
+
+    def judge(self, theirs: Hello) -> Welcome | Refused:
+        """The answer to a greeting; a refusal says which side to change."""
+        reason = self._why_unfit(theirs)
+
+        def text(side: str) -> bytes:
+            return _text(side, self._ends, self.challenge.nonce, theirs)
+
+        members, shown = self._members, self._ends.dialler
+        who = theirs.process_id, theirs.fingerprint
+        if reason is None and not members.has_proved(*who, text("dialler"), theirs.proof):
+            reason = f"{_where(theirs)} is not a member of this run, or was retired from it"
+        if reason is None and shown and not (shown == theirs.fingerprint and members.owns(theirs.process_id, shown)):
+            reason = f"{_where(theirs)} shows the certificate of another process; start it with its own"
+        return Refused(reason) if reason else Welcome(members.proof_for(*who, text("server")))
+
+    def _why_unfit(self, theirs: Hello) -> str | None:
+        where = _where(theirs)
+        if theirs.protocol != PROTOCOL:
+            older = "that" if theirs.protocol < PROTOCOL else "this"
+            return (
+                f"{where} speaks protocol {theirs.protocol} and this side {PROTOCOL}; "
+                f"upgrade ropewalk on {older} side so that both are equal"
+            )
+        if theirs.python != sys.version_info[:2]:
+            return (
+                f"{where} runs Python {theirs.python[0]}.{theirs.python[1]} and the launcher "
+                f"{sys.version_info[0]}.{sys.version_info[1]}; code only travels between equal minor versions: "
+                f"start that side with Python {sys.version_info[0]}.{sys.version_info[1]}"
+            )
+        if theirs.package != VERSION:
+            return (
+                f"{where} has ropewalk {theirs.package!r} and the launcher {VERSION}; "
+                f"install ropewalk=={VERSION} on that side"
+            )
+        if theirs.run_id != self._run_id:
+            return f"{where} belongs to another run; it was started with stale credentials"
+        return None
 
 
-def accept_answer(answer: object, peer: str) -> None:
-    """Raise `TransportRefused` unless the server's answer is a welcome."""
-    if isinstance(answer, Refused):
-        raise TransportRefused(f"{peer} refused this process: {answer.reason}", reason=answer.reason)
-    if not isinstance(answer, Welcome):
-        raise TransportRefused(f"{peer} did not answer the greeting; it is not a Ropewalk process of this run")
+def _where(theirs: Hello) -> str:
+    return f"the process {theirs.process_id!r} on {theirs.host!r}"
+
+
+def _text(side: str, ends: Ends, nonce: bytes, greeting: Hello) -> bytes:
+    """What a side proves that it has seen: each field with its length, so that no two conversations have one text."""
+    return msgspec.msgpack.encode((side, ends, nonce, msgspec.structs.replace(greeting, proof=b"")))

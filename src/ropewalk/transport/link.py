@@ -21,6 +21,7 @@ import msgspec
 
 from ropewalk import injection
 from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.transport.descriptors import NONE, Descriptors
 from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_alone, encode_head, encode_with_one
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
@@ -43,11 +44,11 @@ class Codec:
 
 
 class Received:
-    """A message with the parts and file descriptors that came with it."""
+    """A message with the parts and file descriptors that came with it; those that nobody takes are closed with it."""
 
     __slots__ = ("fds", "message", "parts")
 
-    def __init__(self, message: Any, parts: list[Part], fds: list[int]) -> None:
+    def __init__(self, message: Any, parts: list[Part], fds: Descriptors = NONE) -> None:
         self.message = message
         self.parts = parts
         self.fds = fds
@@ -272,13 +273,12 @@ class Link:
         frame = self._reader.next(wait=wait)
         if frame is None:
             return None
+        fds = Descriptors(frame.fds) if frame.fds else NONE
         try:
             message = self.codec.decode(frame.header)
         except (ValueError, RecursionError) as error:  # not of this protocol, or nested too deep
-            for fd in frame.fds:
-                os.close(fd)
             raise FrameError(f"{self.peer} sent a header that is no message of this link: {error}") from error
-        return Received(message, frame.parts, frame.fds)
+        return Received(message, frame.parts, fds)
 
     def _keep_rest(self, buffers: list[memoryview], sent: int, fds: Sequence[int]) -> None:
         if sent:

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.link import Link, Received
@@ -34,7 +34,6 @@ from ropewalk.transport.streams.stream import TURN_BYTES
 
 logger = logging.getLogger(__name__)
 
-_EPOLL = hasattr(select, "epoll")
 _IN, _OUT = select.POLLIN, select.POLLOUT
 #: How many messages of one link are handled before the others get their turn.
 _TURN = 64
@@ -68,7 +67,7 @@ class Loop:
 
     def __init__(self) -> None:
         # Without the wrapper in `selectors`, which takes longer than the system call. Both speak in the same flags.
-        self._poll: Any = select.epoll() if hasattr(select, "epoll") else select.poll()
+        self._poll = select.epoll()
         self._on_readable: dict[int, Callable[[], object]] = {}
         self._events: dict[int, int] = {}
         self._calls: deque[Callable[[], object]] = deque()
@@ -341,7 +340,7 @@ class Loop:
         self._raise_alarm()
         for link in list(self._links):
             self.remove_link(link)
-        self._close_poll()
+        self._poll.close()
         self._awake = True  # nobody shall write to these numbers any more: they are given out again
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -415,7 +414,7 @@ class Loop:
         for link in self._links:
             link.close_copy()
         with contextlib.suppress(OSError):
-            self._close_poll()
+            self._poll.close()
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
     def _handle(self, ready: list[tuple[int, int]], tenure: int) -> None:
@@ -458,14 +457,13 @@ class Loop:
                 return
 
     def _timeout(self) -> float | None:
-        """How long to wait, in the unit of the object that does it; None for ever."""
+        """How many seconds to wait; None for ever."""
         if self._calls or self._busy:
             return 0.0
         if not self._timers:
             return None
         # Rounded up: an early look finds nothing to do, and looks again.
-        left_s = max(0.0, self._timers[0][0] - time.monotonic() + 0.0005)
-        return left_s if _EPOLL else left_s * 1000
+        return max(0.0, self._timers[0][0] - time.monotonic() + 0.0005)
 
     def _drain_wakes(self) -> None:
         # Read first: a byte written after the flag fell would be read away, and nobody would write another one.
@@ -502,10 +500,6 @@ class Loop:
         if self._events.pop(fd, None) is not None:
             with contextlib.suppress(KeyError, ValueError, OSError):
                 self._poll.unregister(fd)
-
-    def _close_poll(self) -> None:
-        if _EPOLL:
-            self._poll.close()
 
     def _leave(self, link: Link) -> None:
         served = self._links.pop(link, None)

@@ -35,6 +35,8 @@ from typing import Any
 
 import cloudpickle.cloudpickle
 
+from ropewalk.transport.habits import habits, take_over
+
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
 #: What a receiver gets for one name: the pickle, and its out-of-band buffers.
@@ -43,7 +45,7 @@ Definition = tuple[Any, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class MainFacts:
-    """What code may ask of its `__main__` apart from its own names; travels as JSON or pickle."""
+    """What code may ask of its `__main__` apart from its own names; travels as plain data."""
 
     #: `__file__`, or None for `-c`, the REPL and notebooks.
     file: str | None = None
@@ -55,6 +57,8 @@ class MainFacts:
     doc: str | None = None
     #: `sys.argv` of the sender.
     argv: tuple[str, ...] = ()
+    #: How the sender logs and warns; see `habits.py`. Empty: it does not matter.
+    habits: bytes = b""
 
 
 def main_facts() -> MainFacts:
@@ -67,6 +71,7 @@ def main_facts() -> MainFacts:
         spec=spec.name if spec else None,
         doc=main.__doc__,
         argv=tuple(sys.argv),
+        habits=habits(),
     )
 
 
@@ -91,10 +96,13 @@ class MainNamespace:
         self._pending: dict[str, Definition] = {}
         self._depth: dict[str, int] = {}
         self._bound: set[str] = set()
+        self._of_source: dict[tuple[str, str], dict[str, Any]] = {}
         self._lock = threading.RLock()
         self._replaced = sys.modules.get("__main__")  # its functions may still run: the fork server's own
         sys.modules["__main__"] = module
         _here.namespace = self
+        if facts.habits:
+            take_over(facts.habits)
 
     def install(self, definitions: Mapping[str, Definition]) -> None:
         """Give each name its value, unless the same bytes were the last ones received for it.
@@ -168,11 +176,59 @@ class MainNamespace:
                 del self._pending[name]
             return value
 
+    def run_source(self, text: str, file: str, classes: Mapping[str, str]) -> dict[str, Any]:
+        """What the sender's script defines when it is imported; it is run once, in this very namespace.
+
+        Names that have a value here keep it: those were sent, or set by code that ran here.
+
+        Args:
+            text: of the script.
+            file: where the sender has it.
+            classes: cloudpickle's ids of the classes of `__main__`; classes that come by value later are these.
+
+        Raises:
+            ImportError: the script raised something, which is the cause.
+        """
+        with self._lock:
+            defined = self._of_source.get((text, file))
+            if defined is not None:
+                return defined
+            names, module = self._names, sys.modules["__main__"]
+            before = dict(names)
+            sys.modules[_IMPORTED] = module
+            names["__name__"] = _IMPORTED
+            _here.is_importing = True
+            try:
+                exec(compile(text, file, "exec", dont_inherit=True), names)
+            except (Exception, SystemExit) as error:
+                raise ImportError(
+                    f"{file} was imported in another process, as multiprocessing's spawn does, for a global that "
+                    f"cannot be pickled, and raised {error!r}"
+                ) from error
+            finally:
+                _here.is_importing = False
+                names["__name__"] = "__main__"
+                defined = {name: value for name, value in names.items() if value is not before.get(name, _here)}
+                names.update(before)
+            for name, value in defined.items():
+                if getattr(value, "__module__", None) == _IMPORTED and isinstance(value, type | types.FunctionType):
+                    value.__module__ = "__main__"  # by which it is found at home
+                if isinstance(value, type) and name in classes:
+                    _track(value, classes[name])
+            self._of_source[text, file] = defined
+            return defined
+
+
+#: What a script is called that is imported, so that `if __name__ == "__main__":` is false.
+_IMPORTED = "__mp_main__"
+
 
 class _Here:
     """The namespace of this process, if it is a worker."""
 
     namespace: MainNamespace | None = None
+    is_importing = False
+    """Whether the sender's script is just being imported."""
 
 
 _here = _Here()
@@ -224,6 +280,35 @@ def main_reference(qualname: str, token: str) -> Any:
     return value
 
 
+def value_of_source(text: str, file: str, name: str, classes: Mapping[str, str]) -> Any:
+    """What `__main__` has under a name when its source is imported.
+
+    Args:
+        text: the source.
+        file: where the sender has it.
+        name: in `__main__`.
+        classes: as of `MainNamespace.run_source`.
+
+    Raises:
+        ImportError: it raised something, or defines no such name when it is imported.
+    """
+    if _here.namespace is None:
+        return main_globals()[name]
+    defined = _here.namespace.run_source(text, file, classes)
+    if name not in defined:
+        raise ImportError(
+            f"the global {name!r} of {file} cannot be pickled, and is not there when the script is imported: define it "
+            "at the top level, pass what it needs as an argument, or set it in the pool's initializer",
+            name=name,
+        )
+    return defined[name]
+
+
+def is_importing() -> bool:
+    """Whether this process is just importing the script of another one, and must not begin its work again."""
+    return _here.is_importing
+
+
 def bind_definition(name: str, tracker_id: str | None, make: Callable[..., Any], *arguments: Any) -> Any:
     """Make the value of `name`, or take the class that is already here under the tracker's id.
 
@@ -242,6 +327,12 @@ def bind_definition(name: str, tracker_id: str | None, make: Callable[..., Any],
             return make(*arguments)
 
     return create() if _here.namespace is None else _here.namespace.bind(name, create)
+
+
+def _track(cls: type, tracker_id: str) -> None:
+    with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID[tracker_id] = cls
+        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[cls] = tracker_id
 
 
 def tracked_class(tracker_id: str | None) -> Any:

@@ -19,7 +19,6 @@ import functools
 import inspect
 import itertools
 import opcode
-import operator
 import pickle
 import re
 import sys
@@ -32,8 +31,10 @@ from typing import Any
 
 import cloudpickle.cloudpickle
 
+from ropewalk.transport.class_reduction import reduce_class
 from ropewalk.transport.main_namespace import bind_definition, main_globals, main_reference, tracked_class
 from ropewalk.transport.reducers import BY_TYPE, NAMED, TENSOR_MODULES, TENSORS, TensorMemory, reduce_tensor
+from ropewalk.transport.stand_ins import reduce_stand_in
 from ropewalk.transport.standard_objects import STANDARD_MODULES, reduce_standard_object
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
@@ -173,6 +174,11 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         self.definition = definition
         self._main = main_globals()
 
+    def reducer_override(self, obj: object) -> Any:
+        if self.definition is not None and (reduced := reduce_stand_in(obj)) is not NotImplemented:
+            return reduced
+        return _NameCollector.reducer_override(self, obj)
+
     def reduce_code(self, obj: Any) -> Any:
         if obj.__module__ == "__main__":
             root = root_in_main(obj)
@@ -192,8 +198,7 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         reduced = _cloudpickle.Pickler.reducer_override(self, obj)
         if reduced is not NotImplemented and _is_class(obj):
             self._note_annotations(obj, self._main)
-            if type(obj).__module__ == "_ctypes":
-                return _reduce_ctypes_class(obj, *reduced)
+            return reduce_class(obj, reduced)
         return reduced
 
     def _bound(self, name: str, obj: Any) -> Any:
@@ -219,18 +224,6 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         types_named = {name for name in re.findall(r"\w+", text) if isinstance(main.get(name), type | types.ModuleType)}
         if types_named:
             self.note(types_named)
-
-
-def _reduce_ctypes_class(obj: Any, _: Any, arguments: Any, state: Any, *rest: Any) -> Any:
-    """The reduction of a class of ctypes, whose metaclass cannot be imported."""
-    length = getattr(obj, "_length_", None)
-    if length is not None and obj.__name__ == f"{obj._type_.__name__}_Array_{length}":
-        return operator.mul, (obj._type_, obj._length_)
-    attributes, slots = state
-    kept = {name: value for name, value in attributes.items() if type(value).__name__ != "CField"}
-    if "_fields_" in kept:
-        kept["_fields_"] = kept.pop("_fields_")  # last: it makes the fields, as what stands before it wants them
-    return make_structure, arguments[1:], (kept, slots), *rest
 
 
 def _reduce_text_file(file: TextIOWrapper) -> Any:
@@ -304,11 +297,6 @@ def set_main_function_state(func: types.FunctionType, state: tuple[dict[str, Any
             continue
     for name, value in slots.items():
         setattr(func, name, value)
-
-
-def make_structure(name: str, bases: tuple[type, ...], *arguments: Any) -> type[Any]:
-    """A ctypes structure that has no fields yet."""
-    return _cloudpickle._make_skeleton_class(type(bases[0]), name, bases, *arguments)
 
 
 def class_at_home(tracker_id: str, qualname: str) -> Any:

@@ -12,6 +12,10 @@ that their code refers to, and so on until nothing is missing. Each definition
 being a pickle of its own, two globals that hold the same list hold two lists
 in the worker. Names that code reaches only through text (`globals()["x"]`,
 `eval`) are not seen.
+
+A global that cannot be pickled is sent as what another process can have in its place: locks, queues of threads, open
+files and the like have stand-ins (`stand_ins.py`); for the rest the receiver imports the script, as multiprocessing's
+spawn does, if the script has an `if __name__ == "__main__":` (`main_source.py`).
 """
 
 from __future__ import annotations
@@ -28,9 +32,10 @@ from typing import Any, NoReturn, cast
 import cloudpickle.cloudpickle
 
 from ropewalk.errors import NotPicklable
-from ropewalk.transport.culprits import find_culprit, kind_of
+from ropewalk.transport.culprits import find_culprit, kind_of, refuses_itself
 from ropewalk.transport.given_up import Trial
-from ropewalk.transport.main_namespace import main_globals
+from ropewalk.transport.main_namespace import main_globals, value_of_source
+from ropewalk.transport.main_source import MainSource, main_source
 from ropewalk.transport.picklers import ByValue, CodePickler, FastPickler, ResultPickler, root_in_main
 from ropewalk.transport.standard_objects import not_by_inheritance, take_instead
 from ropewalk.transport.unchanged import Unchanged, watch
@@ -40,6 +45,7 @@ OUT_OF_BAND_BYTES = 4096
 _ATOMS = frozenset([int, float, bool, str, bytes, type(None)])
 _NO_NAMES: frozenset[str] = frozenset()
 _PROTOCOL = 5
+_get_or_create_tracker_id: Any = cloudpickle.cloudpickle._get_or_create_tracker_id  # type: ignore[attr-defined]
 _by_value_modules: set[str] = cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES  # type: ignore[attr-defined]
 
 
@@ -179,6 +185,7 @@ def _define(names: Iterable[str], label: str) -> tuple[dict[str, Payload], dict[
     """The definitions, and what each name held; `label` is what refers to the first names, for errors."""
     main = main_globals()
     definitions: dict[str, Payload] = {}
+    imported: MainSource | None = None
     seen: dict[str, Any] = {}
     paths: dict[str, str] = {}
     referrers: dict[str, str] = {}
@@ -196,13 +203,53 @@ def _define(names: Iterable[str], label: str) -> tuple[dict[str, Payload], dict[
         try:
             payload = definitions[name] = _dump(functools.partial(CodePickler, definition=name), value)
         except Exception as error:
-            _explain_definition(error, name, value, paths[name], referrers[name])
+            imported = _source_instead(error, value)
+            if imported is None:
+                _explain_definition(error, name, value, paths[name], referrers[name])
+            payload = definitions[name] = _imported_definition(imported, name, main)
         kind = "class" if isinstance(value, type) else "function" if callable(value) else "global"
         for other in sorted(payload.names - paths.keys()):
             paths[other] = f"{paths[name]}.<globals>[{other!r}]"
             referrers[other] = f"{kind} {name} refers"
             queue.append(other)
+    if imported:  # what was imported is made of the script's classes, which must be the same for all
+        for name in definitions:
+            if _is_class_of_main(seen[name], name):
+                definitions[name] = _imported_definition(imported, name, main)
     return definitions, seen
+
+
+def _source_instead(error: Exception, value: Any) -> MainSource | None:
+    """The source that another process may run to have a global which cannot be pickled; None if that is no way."""
+    if isinstance(error, MemoryError) or isinstance(value, type | types.FunctionType):
+        return None
+    if _is_inheritance(error):
+        return None  # locks of multiprocessing: by spawn each process gets its own, and nothing is locked
+    source = main_source()
+    return source if source and source.has_guard else None
+
+
+def _imported_definition(source: MainSource, name: str, main: dict[str, Any]) -> Payload:
+    """The definition of a name by the source of `__main__`."""
+    classes = {
+        other: _get_or_create_tracker_id(value) for other, value in main.items() if _is_class_of_main(value, other)
+    }
+    call = _Call(value_of_source, (source.text, source.file, name, classes))
+    return Payload(pickle.dumps(call, _PROTOCOL), (), _NO_NAMES)
+
+
+class _Call:
+    """Pickles as a call."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._call = function, args
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+def _is_class_of_main(value: Any, name: str) -> bool:
+    return isinstance(value, type) and value.__module__ == "__main__" and value.__qualname__ == name
 
 
 def _is_reference(value: Any, name: str) -> bool:
@@ -259,7 +306,8 @@ def _explain(error: Exception, value: Any, what: str, make: Callable[..., Any]) 
     if not _is_pickles_own(error):
         raise error
     path, reason, advice = _diagnose(error, value, what, make)
-    raise NotPicklable(f"{path} cannot be sent to another process: {reason}; {advice}", path=path) from error
+    words = f"{path} cannot be sent to another process: {reason}; {advice}" if advice else f"{reason} ({path})"
+    raise NotPicklable(words, path=path) from error
 
 
 def _explain_definition(error: Exception, name: str, value: Any, path: str, referrer: str) -> NoReturn:
@@ -273,8 +321,14 @@ def _explain_definition(error: Exception, name: str, value: Any, path: str, refe
     else:
         subject = f"function {referrer}"
     what = f"{subject} to the global {name!r} in __main__, which" if subject else f"{name!r} in __main__"
-    if not isinstance(value, type | types.FunctionType):
+    if not isinstance(value, type | types.FunctionType) and not _is_inheritance(error):
         advice = "pass what it needs as an argument, or keep None in it here and set it in the pool's initializer"
+        source = main_source()
+        if source and not source.has_guard:
+            advice += (
+                "; or put what the script does under `if __name__ == '__main__':`, so that each process imports it "
+                "and has its own"
+            )
     raise NotPicklable(f"{what} cannot be sent: {kind}{reason}{place}; {advice}", path=inner) from error
 
 
@@ -294,6 +348,8 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
     if kind.__module__.startswith("multiprocessing."):
         reason = not_by_inheritance(kind)
         advice = take_instead(kind)
+    elif refuses_itself(culprit, error):
+        reason, advice = str(error), ""
     elif isinstance(error, NotPicklable):
         reason = str(error)
         advice = "the copy that arrives can be moved to a device there"

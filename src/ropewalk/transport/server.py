@@ -21,12 +21,12 @@ from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.frames import MEMBER, STRANGER
-from ropewalk.transport.handshake import CODEC, Hello, Refused, Welcome, judge
+from ropewalk.transport.handshake import CODEC, Admission, Ends, Hello, Refused, Welcome
 from ropewalk.transport.link import Codec, Link
 from ropewalk.transport.loop import Loop, Timer
-from ropewalk.transport.streams.plain import PlainStream, peer_uid
+from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
-from ropewalk.transport.unix_sockets import listen_at
+from ropewalk.transport.unix_sockets import listen_at, peer_uid
 
 #: A stranger has this long to say who it is.
 HANDSHAKE_S = 10.0
@@ -53,6 +53,7 @@ class Stranger:
     """Where it comes from: an IP address; empty on a unix socket."""
     deadline: Timer
     link: Link | None = None
+    admission: Admission | None = None
     refused: bool = False
 
 
@@ -135,11 +136,14 @@ class Listener(abc.ABC):
         return stranger
 
     def _listen_to(self, stranger: Stranger) -> None:
-        """Wait for the greeting of a connection."""
+        """Challenge a connection, and wait for its greeting."""
         if stranger not in self._strangers:
             return
+        stranger.admission = Admission(self._run_id, self._members, self._ends_of(stranger))
         stranger.link = Link(stranger.stream, CODEC, "a process that has not said who it is", STRANGER)
         stranger.link.want_write = lambda: None  # our few words fit; the loop must not wait even if they do not
+        with contextlib.suppress(LinkClosed):  # it has gone, which is seen in a moment
+            stranger.link.send(stranger.admission.challenge)
         self._loop.watch(stranger.stream.fileno(), lambda: self._hear(stranger))
         self._hear(stranger)  # a stream may hold bytes that came with its own handshake
 
@@ -171,15 +175,19 @@ class Listener(abc.ABC):
             self._drop(stranger)
             return
         theirs = received.message
-        reason = self._judge(theirs, stranger) if isinstance(theirs, Hello) else "a link begins with a greeting"
-        if reason:
-            self._refuse(stranger, reason)
+        assert stranger.admission
+        if not isinstance(theirs, Hello):
+            self._refuse(stranger, "a link begins with a greeting")
+            return
+        answer = stranger.admission.judge(theirs)
+        if isinstance(answer, Refused):
+            self._refuse(stranger, answer.reason)
         else:
-            self._welcome(stranger, link, theirs.process_id)
+            self._welcome(stranger, link, theirs.process_id, answer)
 
-    def _judge(self, theirs: Hello, stranger: Stranger) -> str | None:
-        """Why a greeting is refused; None if it is welcome."""
-        return judge(theirs, self._run_id, self._members)
+    def _ends_of(self, stranger: Stranger) -> Ends:
+        """The certificates of a connection."""
+        return Ends()
 
     def _refuse(self, stranger: Stranger, reason: str) -> None:
         """Say why, and give the peer a moment to hang up first."""
@@ -193,10 +201,10 @@ class Listener(abc.ABC):
         except LinkClosed:
             self._drop(stranger)
 
-    def _welcome(self, stranger: Stranger, link: Link, process_id: str) -> None:
+    def _welcome(self, stranger: Stranger, link: Link, process_id: str, welcome: Welcome) -> None:
         self._release(stranger)
         with contextlib.suppress(LinkClosed):  # a peer that left at once is noticed by whoever serves the link
-            link.send(Welcome())
+            link.send(welcome)
         link.want_write = None
         link.relabel(self._codec, MEMBER)
         link.peer = process_id
@@ -231,7 +239,7 @@ class UnixListener(Listener):
         self._listen_to(self._admit(PlainStream(sock, carries_fds=False), "another host"))
 
     def _meet(self, sock: socket.socket, address: Any) -> None:
-        if peer_uid(sock) != os.getuid():
+        if peer_uid(sock) != os.geteuid():
             self.num_refused += 1
             sock.close()
             return

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ropewalk.errors import PeerLost
+from ropewalk.transport.kernel import memory_file
 
 ALIGN = 64
 _RECORD = struct.Struct("<HHIQQQQ")
@@ -44,11 +45,6 @@ _FIRST_SLAB_BYTES = 64 << 10
 #: A slab is no larger, unless a single slot is.
 _SLAB_BYTES = 16 << 20
 _MESSAGE, _RING = 0, 1
-
-
-def are_possible() -> bool:
-    """Whether processes of this host can share memory so."""
-    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ class SlotMemory:
     """The memory of a sender, for all its receivers; for one thread."""
 
     def __init__(self) -> None:
-        self._fd = os.memfd_create("ropewalk-slots", os.MFD_CLOEXEC)
+        self._fd = memory_file("ropewalk-slots")
         self._end = 0
         self._slabs: dict[int, list[_Slab]] = {}
 
@@ -375,4 +371,4 @@ class BellRope:
         self.close()
 
 
-__all__ = ["ALIGN", "Announced", "Bell", "BellRope", "PeerSlots", "Place", "Slot", "SlotMemory", "are_possible"]
+__all__ = ["ALIGN", "Announced", "Bell", "BellRope", "PeerSlots", "Place", "Slot", "SlotMemory"]

@@ -15,7 +15,6 @@ sockets and 1.4 against 1.6 on TCP, not worth two pipes for each splice.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
 from collections.abc import Callable
@@ -31,7 +30,7 @@ SILENCE_S = 10.0
 #: How often it must have been asked again: a single lost packet is no sign.
 _MIN_ASKED = 3
 #: While nothing is under way the kernel asks by itself: after 5 s, then each second, and gives up after six questions.
-_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 6}
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 6}
 # struct tcp_info of Linux: retransmits and probes without an answer, and the time since the last acknowledgement in ms.
 _TCP_INFO = struct.Struct("=2xBB4x48xI")
 
@@ -43,9 +42,8 @@ def prepare(sock: socket.socket) -> None:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    for option, value in _KEEPALIVE.items():
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Flow:
@@ -198,7 +196,7 @@ def _is_silent(sock: socket.socket) -> bool:
     Not left to TCP_USER_TIMEOUT: since Linux 5.11 that also ends a connection whose peer is well and answers, but has
     not read for so long, which a peer may do that computes.
     """
-    if sock.family == socket.AF_UNIX or not hasattr(select, "epoll"):
+    if sock.family == socket.AF_UNIX:
         return False
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)

@@ -59,7 +59,7 @@ def reduce_standard_object(obj: Any, kind: type[Any]) -> Any:
         raise RuntimeError("Connection objects should only be shared between processes through inheritance")
     if kind.__name__ in ("SharedMemory", "ShareableList"):
         make, arguments = obj.__reduce__()
-        return attach, (_home(), _creator(obj), make, arguments)
+        return attach, (home(), _creator(obj), make, arguments)
     return NotImplemented
 
 
@@ -67,14 +67,14 @@ def reduce_standard_object(obj: Any, kind: type[Any]) -> Any:
 STANDARD_MODULES = frozenset({"multiprocessing.connection", "multiprocessing.shared_memory"})
 
 
-def attach(home: str, creator: int, make: Any, arguments: tuple[Any, ...]) -> Any:
+def attach(at: str, creator: int, make: Any, arguments: tuple[Any, ...]) -> Any:
     """Attach to named memory, where its name means something.
 
     Raises:
         WrongHost: it is the memory of another host.
         FileNotFoundError: it is gone.
     """
-    if home != _home():
+    if at != home():
         raise WrongHost(
             "a SharedMemory or ShareableList was sent to another host than that of its memory; "
             "send the array itself through a ropewalk.Queue(), or keep it in a ropewalk.Manager()"
@@ -98,7 +98,7 @@ def _creator(obj: Any) -> int:
 
 
 @functools.cache
-def _home() -> str:
+def home() -> str:
     """A word that is equal where names of memory mean the same: one system, one /dev/shm."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:

@@ -29,13 +29,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.errors import LinkClosed, TransportRefused
+from ropewalk.escaping import escaped
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.interfaces import listen_on
 from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.server import BACKLOG, MAX_UNDECIDED
 from ropewalk.transport.splice import BUFFER_BYTES, Splice, prepare
-from ropewalk.transport.streams.plain import peer_uid
-from ropewalk.transport.unix_sockets import connect_to, listen_at, seconds_left
+from ropewalk.transport.unix_sockets import connect_to, listen_at, peer_uid, seconds_left
 
 #: A stranger has this long to show a ticket.
 TICKET_S = 5.0
@@ -218,9 +218,30 @@ class Switchboard:
             deadline = self._loop.call_later(timeout_s, lambda: self._claims.pop(_hash(ticket), None))
         self._claims[_hash(ticket)] = _Claim(ticket, on_come, deadline)
 
+    def withdraw(self, ticket: str) -> None:
+        """Nobody meets with a ticket any more: who waits is sent away, and the pair that it has joined is cut.
+
+        Args:
+            ticket: as in `expect`; nothing happens if it was never expected, or is over.
+        """
+        meeting = self._meetings.get(_hash(ticket))
+        if meeting:
+            first = self._end_of(meeting)
+            if first:
+                self._refuse(first, "the other side is gone")
+        for splice in [splice for splice, joined in self._splices.items() if joined == ticket]:
+            splice.stop()
+            del self._splices[splice]
+            for flow in (splice.a_to_b, splice.b_to_a):
+                flow.source.close()
+
     def num_splices(self) -> int:
         """How many pairs are joined now."""
         return len(self._splices)
+
+    def joined(self) -> set[str]:
+        """The tickets of all pairs that are joined now."""
+        return set(self._splices.values())
 
     @property
     def num_undecided(self) -> int:
@@ -276,7 +297,7 @@ class Switchboard:
             self._loop.unwatch(listening.fileno())
             self._loop.call_later(_PAUSE_S, lambda: self._accept_again(listening))
             return
-        if sock.family == socket.AF_UNIX and peer_uid(sock) != os.getuid():
+        if sock.family == socket.AF_UNIX and peer_uid(sock) != os.geteuid():
             self.num_refused += 1
             sock.close()
             return
@@ -521,7 +542,7 @@ def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
     if answer != _NO:
         return "it gave an answer that no switchboard gives"
     (size,) = _receive_exactly(sock, 1, deadline)
-    return _receive_exactly(sock, size, deadline).decode(errors="replace")
+    return escaped(_receive_exactly(sock, size, deadline).decode(errors="replace"))  # anybody may have said it
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:

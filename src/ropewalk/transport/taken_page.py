@@ -24,6 +24,7 @@ import os
 import time
 
 from ropewalk.transport.barriers import full_barrier
+from ropewalk.transport.kernel import memory_file
 
 #: Far more than calls can be under way over one link, so that two of them hardly ever share a slot.
 _NUM_SLOTS = 8192
@@ -34,7 +35,7 @@ _SIZE_BYTES = 8 * (_NUM_SLOTS + 2 * NUM_LOTS)
 _OPEN, _CLOSING = 2**62, 2**62 + 1
 #: The lender needs microseconds to close a fence, but may be interrupted; so many looks before it is asked.
 _NUM_LOOKS, _LOOK_S = 20, 0.0001
-_SEALS = getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0) | getattr(fcntl, "F_SEAL_SEAL", 0)
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class TakenPage:
@@ -59,9 +60,8 @@ class TakenPage:
 
         Raises:
             OSError: out of descriptors or memory.
-            AttributeError: this system has no such files.
         """
-        fd = os.memfd_create("ropewalk-taken", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = memory_file("ropewalk-taken", sealable=True)
         os.ftruncate(fd, _SIZE_BYTES)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         return fd

@@ -19,7 +19,7 @@ from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport import server
 from ropewalk.transport.address import TlsAddress
 from ropewalk.transport.credentials import AllowList, ProcessCertificate
-from ropewalk.transport.handshake import Hello, judge
+from ropewalk.transport.handshake import Ends
 from ropewalk.transport.interfaces import listen_on
 from ropewalk.transport.link import Codec
 from ropewalk.transport.loop import Loop
@@ -60,6 +60,7 @@ class TlsListener(Listener):
             OSError: the address cannot be bound.
         """
         self._context = server_context(certificate)
+        self._fingerprint = certificate.fingerprint
         self.address: TlsAddress | None = None
         if port is None:
             sock = socket.socket()
@@ -100,6 +101,6 @@ class TlsListener(Listener):
         else:
             self._loop.call_soon(lambda: self._listen_to(stranger))
 
-    def _judge(self, theirs: Hello, stranger: Stranger) -> str | None:
+    def _ends_of(self, stranger: Stranger) -> Ends:
         assert isinstance(stranger.stream, TlsStream)
-        return judge(theirs, self._run_id, self._members, fingerprint=stranger.stream.peer_fingerprint)
+        return Ends(dialler=stranger.stream.peer_fingerprint, server=self._fingerprint)

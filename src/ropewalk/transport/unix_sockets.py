@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import struct
 import time
 
 #: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again, at first and at last.
@@ -32,6 +34,7 @@ def connect_to(path: str, deadline: float) -> socket.socket:
 
     Raises:
         TimeoutError: not before the deadline, a monotonic time.
+        PermissionError: another user listens there.
         OSError: nobody listens there.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -41,6 +44,7 @@ def connect_to(path: str, deadline: float) -> socket.socket:
             sock.settimeout(seconds_left(deadline))
             try:
                 sock.connect(path)
+                _check_listener(sock)
                 return sock
             except BlockingIOError:
                 time.sleep(min(pause_s, seconds_left(deadline)))
@@ -48,6 +52,20 @@ def connect_to(path: str, deadline: float) -> socket.socket:
     except OSError:
         sock.close()
         raise
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user id of the process at the other end of a unix socket, as the kernel tells it."""
+    size = struct.calcsize("3i")
+    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid
+
+
+def _check_listener(sock: socket.socket) -> None:
+    """Nothing is said to another user, who may have taken the place of one of our sockets."""
+    uid = peer_uid(sock)
+    if uid != os.geteuid():
+        raise PermissionError(errno.EACCES, f"user {uid} listens there, and not you ({os.geteuid()})")
 
 
 def seconds_left(deadline: float) -> float:

@@ -47,12 +47,12 @@ class Bench:
 
     def __enter__(self) -> StandIn:
         self.thread.start()
-        assert self.context.is_served.wait(30)
+        assert self.context.is_served.wait(120)
         return self.context
 
     def __exit__(self, *exc: object) -> None:
         self.context.stop.set()
-        self.thread.join(30)
+        self.thread.join(120)
         assert not self.thread.is_alive(), "a node ends when it shall stop"
 
 
@@ -74,7 +74,7 @@ def test_a_service_is_made_from_clients_and_serves_until_it_shall_stop() -> None
     with Bench(node, StandIn({"peer": peer})) as context:
         assert context.served.rate == 0.5 and context.served.lock.acquire() and context.served.peer == [peer]
         assert list(context.methods) == ["push"]
-        assert context.is_waiting.wait(30)
+        assert context.is_waiting.wait(120)
 
 
 def test_a_service_that_runs_is_complete_when_it_has_run() -> None:
@@ -141,6 +141,6 @@ def test_a_pool_node_serves_a_pool() -> None:
         stream = pool.imap(square, range(3))
         assert isinstance(stream, Iterator) and list(stream) == [0, 1, 4]
         assert sorted(pool.imap_unordered(square, range(3))) == [0, 1, 4]
-        assert context.is_waiting.wait(30)
+        assert context.is_waiting.wait(120)
         pool.resize(2)
         assert pool.status().name == "shared" and pool.status().done == 4 + 1 + 1 + 3 + 3

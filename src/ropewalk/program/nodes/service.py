@@ -23,7 +23,8 @@ class Service(Node[T_co]):
     """An object made by `cls(*args, **kwargs)` in its own process, whose public methods can be called by handle.
 
     If the class has a method `run`, that is the object's own work: it runs beside the calls, and the
-    node is complete when it returns. Otherwise the service serves until the program stops.
+    node is complete when it returns. Otherwise, and if `run` waits in `rw.wait_for_stop`, the service serves until the
+    program stops, which it does when all other nodes with an end of their own have completed.
 
     Args:
         cls: a class, or a function that is annotated with the class that it returns.

@@ -6,10 +6,10 @@ depot ── /proc/PID/fd/N ──▶ processes of this host map it; what they w
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import ClassVar
 
 from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.transport.kernel import memory_file
 
 
 class MemoryState:
@@ -26,22 +26,16 @@ class MemoryState:
     SEALED: ClassVar = frozenset[str]()
 
     def __init__(self, size_bytes: int) -> None:
-        if hasattr(os, "memfd_create"):
-            self._fd = os.memfd_create("ropewalk-memory", os.MFD_CLOEXEC)
-            self._path = f"/proc/{os.getpid()}/fd/{self._fd}"
-        else:  # macOS
-            self._fd, self._path = tempfile.mkstemp(prefix="ropewalk-memory-")
+        self._fd = memory_file("ropewalk-memory")
         os.ftruncate(self._fd, max(1, size_bytes))
 
     def place(self, waiter: Waiter) -> list[Outcome]:
         """Tell where every process of this user on this host finds it."""
-        return [Outcome(waiter, self._path)]
+        return [Outcome(waiter, f"/proc/{os.getpid()}/fd/{self._fd}")]
 
     def close(self) -> None:
         """Nobody maps it any more from now on; it goes with its last mapping."""
         os.close(self._fd)
-        if not self._path.startswith("/proc/"):
-            os.unlink(self._path)
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
         """No call waits here."""

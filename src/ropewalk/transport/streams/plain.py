@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import contextlib
 import socket
-import struct
 from collections.abc import Sequence
 
 from ropewalk.errors import LinkClosed
@@ -112,10 +111,3 @@ def _one_turn(buffers: Sequence[memoryview]) -> Sequence[memoryview]:
         if buffer.nbytes > TURN_BYTES:
             return [*buffers[:index], buffer[:TURN_BYTES]]
     return buffers
-
-
-def peer_uid(sock: socket.socket) -> int:
-    """The user id of the process at the other end of a unix socket, as the kernel tells it."""
-    size = struct.calcsize("3i")
-    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return uid

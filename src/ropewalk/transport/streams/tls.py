@@ -29,7 +29,6 @@ import os
 import select
 import socket
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from typing import Any, TypeVar, cast
 
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.credentials import ProcessCertificate
+from ropewalk.transport.kernel import memory_file
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: Plaintext that is encrypted at once, and so about the most ciphertext that ever waits for the socket.
@@ -53,7 +53,7 @@ _LINGER_S = 0.5
 #: A host that vanishes is noticed after about 60 + 4 * 15 s if nothing is under way to it; the lease of the process
 #: usually ends before. TCP_USER_TIMEOUT would watch over what is under way, but since Linux 5.11 it also ends a
 #: connection to a peer that is well and answers, and only has not read for so long because it computes.
-_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 _YES, _NO = b"\x01", b"\x00"
 
@@ -94,9 +94,8 @@ class TlsStream(Stream):
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _KEEPALIVE.items():
-                if hasattr(socket, name):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            for option, value in _KEEPALIVE.items():
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
         self._sock = sock
         self._peer = _name_of_peer(sock)
         self._closed = False
@@ -360,16 +359,10 @@ def _context(protocol: Any, certificate: ProcessCertificate) -> ssl.SSLContext:
     context.load_verify_locations(cadata=certificate.ca_pem)
     # Python's ssl reads keys from files only. A file without a name never touches a disk and needs no sweeping.
     pem = (certificate.cert_pem + certificate.key_pem).encode()
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("certificate"), "wb") as file:
-            file.write(pem)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
-    else:
-        with tempfile.NamedTemporaryFile() as file:  # mode 0600
-            file.write(pem)
-            file.flush()
-            context.load_cert_chain(file.name)
+    with os.fdopen(memory_file("certificate"), "wb") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
     return context
 
 

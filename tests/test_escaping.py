@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.cli.escaping import escaped, escaped_line, escaped_lines
+from ropewalk.escaping import escaped, escaped_line, escaped_lines
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Calls that become one, and the queue in which they gather."""
+"""Calls that become one, each as an entry of a new first axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.calls.batches import BatchQueue, split_compatible, stack, unstack
+from ropewalk.calls.stacking import Stacking
+
+STACKING = Stacking()
+split_compatible, stack = STACKING.split_compatible, STACKING.merge
+
+
+def unstack(result: Any, num_calls: int) -> list[Any]:
+    return STACKING.divide(result, [1] * num_calls)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,10 +89,10 @@ def test_large_whole_numbers_do_not_become_floats() -> None:
 
 def test_numbers_become_a_list_where_numpy_is_not_loaded() -> None:
     code = (
-        "import sys; from ropewalk.calls.batches import stack, unstack, split_compatible\n"
-        "calls = [((1, 'a'), {}), ((2.5, 'b'), {})]\n"
-        "assert split_compatible(calls) == ([0, 1], {}) and stack(calls) == (([1, 2.5], ['a', 'b']), {})\n"
-        "assert unstack({'x': [1, 2]}, 2) == [{'x': 1}, {'x': 2}]\n"
+        "import sys; from ropewalk.calls.stacking import Stacking\n"
+        "calls, way = [((1, 'a'), {}), ((2.5, 'b'), {})], Stacking()\n"
+        "assert way.split_compatible(calls) == ([0, 1], {}) and way.merge(calls) == (([1, 2.5], ['a', 'b']), {})\n"
+        "assert way.divide({'x': [1, 2]}, [1, 1]) == [{'x': 1}, {'x': 2}]\n"
         "assert 'numpy' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -126,6 +133,11 @@ def test_a_difference_inside_a_dataclass_is_named_by_its_field() -> None:
     ]
     _, refused = split_compatible(calls)
     assert "kwargs['o'].image is an array of shape (9,)" in str(refused[2])
+
+
+def test_who_brings_other_numbers_of_rows_is_told_what_would_take_them() -> None:
+    _, refused = split_compatible([one(np.ones((4, 3))), one(np.ones((8, 3)))])
+    assert "concatenate=True" in str(refused[1])
 
 
 def test_the_form_of_most_calls_wins_and_of_equals_the_first() -> None:
@@ -219,70 +231,3 @@ def test_tensors_are_stacked_by_torch() -> None:
     assert [part.tolist() for part in unstack(tree["x"], 3)] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     with pytest.raises(ValueError, match=r"an array of shape \(3, 2\) and type torch.float32"):
         unstack(tree["x"], 2)
-
-
-# --- the queue --------------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_goes_when_it_is_full_or_its_first_call_has_waited_long_enough() -> None:
-    queue: BatchQueue[str] = BatchQueue(3, 0.5)
-    assert queue.next_due is None and queue.due(9.0) == []
-    assert queue.add("a", 10.0) == [] and queue.add("b", 10.1) == []
-    assert queue.next_due == 10.5 and queue.due(10.4) == []
-    assert queue.due(10.5) == ["a", "b"]
-    assert queue.done(10.6) == []
-    assert [queue.add(item, 11.0) for item in "cde"] == [[], [], ["c", "d", "e"]]
-
-
-def test_while_a_batch_runs_others_gather_and_their_waiting_counts() -> None:
-    queue: BatchQueue[int] = BatchQueue(3, 0.5)
-    assert queue.add(0, 0.0) == [] and queue.due(0.5) == [0]
-    assert [queue.add(item, 0.6) for item in range(1, 6)] == [[]] * 5
-    assert queue.next_due is None and queue.due(9.0) == []
-    assert queue.done(0.7) == [1, 2, 3]  # full
-    assert queue.done(0.8) == [] and queue.next_due == 1.1  # there is time for more
-    assert queue.due(1.1) == [4, 5]
-    assert queue.add(6, 1.2) == [] and queue.done(1.7) == [6]  # it waited while the others ran
-
-
-def test_without_a_wait_only_those_gather_that_come_while_a_batch_runs() -> None:
-    queue: BatchQueue[int] = BatchQueue(10, 0.0)
-    assert queue.add(0, 0.0) == [0]
-    assert queue.add(1, 0.0) == [] and queue.add(2, 0.0) == []
-    assert queue.done(0.0) == [1, 2]
-
-
-def test_given_up_calls_leave_and_the_rest_is_taken_at_the_end() -> None:
-    queue: BatchQueue[object] = BatchQueue(10, 1.0)
-    first, second, third = (object() for _ in range(3))
-    for item in (first, second, third):
-        queue.add(item, 0.0)
-    assert queue.discard(first) and not queue.discard(first)
-    assert len(queue) == 2 and queue.take() == [second, third] and queue.take() == []
-    assert queue.next_due is None and queue  # true although it is empty
-
-
-@given(events=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["add", "due", "done", "discard"]))))
-def test_every_call_goes_once_in_order_in_one_batch_at_a_time(events: list[tuple[float, str]]) -> None:
-    queue: BatchQueue[object] = BatchQueue(4, 1.0)
-    now, running = 0.0, False
-    waiting: list[object] = []
-    for gap, event in events:
-        now += gap
-        batch: list[object] = []
-        if event == "add":
-            waiting.append(object())
-            batch = queue.add(waiting[-1], now)
-        elif event == "due":
-            batch = queue.due(now)
-        elif event == "done" and running:
-            running = False
-            batch = queue.done(now)
-        elif event == "discard" and waiting:
-            assert queue.discard(waiting.pop())
-        if batch:
-            assert not running and len(batch) <= 4 and batch == waiting[: len(batch)]
-            del waiting[: len(batch)]
-            running = True
-        assert len(queue) == len(waiting)
-        assert running or len(waiting) < 4

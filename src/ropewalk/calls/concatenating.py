@@ -1,0 +1,127 @@
+"""Many calls as one, each of which brings any number of rows: arrays are joined along their first axis.
+
+act(8 rows) ─┐                        ┌─▶ result[0:8]
+act(4 rows) ─┼─▶ act(13 rows) ─▶ result ─▶ result[8:12]
+act(1 row)  ─┘                        └─▶ result[12:13]
+
+argument of one call           argument of the batch
+numpy array, torch tensor      one of them, with the rows of all calls
+dict, list, tuple, dataclass   the same, of batches
+anything else                  that value, which must be the same in all calls of the batch
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, cast
+
+from ropewalk.calls.merging import Arguments, Merging
+from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, rebuilt, words_of
+
+
+class Concatenating(Merging):
+    """Joins the rows of calls."""
+
+    advice = "the arrays of a method that joins rows may differ in their first axis only, and other values not at all"
+
+    def form(self, value: Any) -> Hashable:
+        """See `Merging`."""
+        library = library_of(value)
+        if library is not None:
+            return library.__name__, tuple(value.shape[1:]), value.dtype, str(getattr(value, "device", ""))
+        parts = parts_of(value)
+        if parts is None:
+            try:
+                return "same", kind_of(value), hash(value), value
+            except TypeError:  # what has no hash is the same as nothing else
+                return "own", id(value)
+        if isinstance(value, dict):
+            return dict, frozenset((key, self.form(part)) for key, part in parts.items())
+        return kind_of(value), tuple(self.form(part) for part in parts.values())
+
+    def size(self, call: Arguments) -> int:
+        """How many rows a call brings; see `Merging`."""
+        first: tuple[str, Any] | None = None
+        for path, array in itertools.chain(_arrays(call[0], "args"), _arrays(call[1], "kwargs")):
+            if not array.shape:
+                raise ValueError(f"{path} is {words_of(array)}, and has no rows; give it a first axis, as in x[None]")
+            if first is None:
+                first = path, array
+            elif array.shape[0] != first[1].shape[0]:
+                raise ValueError(
+                    f"the arrays of a call need one number of rows, but {first[0]} is {words_of(first[1])} and {path} "
+                    f"is {words_of(array)}"
+                )
+        if first is None:
+            raise ValueError(
+                "a call of a method that joins rows needs an array among its arguments, whose first axis are the rows"
+            )
+        return first[1].shape[0]
+
+    def merge(self, calls: Sequence[Arguments]) -> Arguments:
+        """See `Merging`."""
+        if len(calls) == 1:
+            return calls[0]
+        args = tuple(_joined(column) for column in zip(*(args for args, _ in calls), strict=True))
+        return args, {name: _joined([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
+
+    def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
+        """Arrays and lists by rows, and dicts, tuples and dataclasses part by part; None is for all.
+
+        See `Merging`.
+        """
+        ends = list(itertools.accumulate(sizes))
+        return _divided(result, [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)], "its result")
+
+
+# Values are the user's, so they are Any from here on.
+
+
+def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if library_of(value) is not None:
+        yield path, value
+    else:
+        for key, part in (parts_of(value) or {}).items():
+            yield from _arrays(part, inner_path(path, value, key))
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    library = library_of(first)
+    if library is not None:
+        return (library.cat if library.__name__ == "torch" else library.concatenate)(values)
+    parts = parts_of(first)
+    if parts is None:
+        return first
+    columns = [parts_of(value) or {} for value in values]
+    return rebuilt(first, {key: _joined([column[key] for column in columns]) for key in parts})
+
+
+def _divided(result: Any, slices: Sequence[slice], path: str) -> list[Any]:
+    if result is None:
+        return [None] * len(slices)
+    num_rows = slices[-1].stop
+    rows: Any = None
+    if library_of(result) is not None:
+        rows = result if result.shape else ()
+    elif isinstance(result, list):
+        rows = cast("list[Any]", result)
+    if rows is not None:
+        if len(rows) != num_rows:
+            raise ValueError(
+                f"a batch of {num_rows} rows needs a result for each, but {path} is {words_of(result)}; it needs one "
+                "entry per row, in their order"
+            )
+        return [rows[each] for each in slices]
+    parts = parts_of(result)
+    if parts is None:
+        raise TypeError(
+            f"a batch of {num_rows} rows needs a result for each, but {path} is {words_of(result)}; return an array or "
+            "a list with one entry per row, or a dict, tuple or dataclass of such"
+        )
+    columns = {key: _divided(part, slices, inner_path(path, result, key)) for key, part in parts.items()}
+    return [rebuilt(result, {key: column[index] for key, column in columns.items()}) for index in range(len(slices))]
+
+
+__all__ = ["Concatenating"]

@@ -1,0 +1,168 @@
+"""The call that the running code serves, as the code sees it: whether anybody still waits for the answer.
+
+    @rw.concurrent(64)
+    def insert(self, item):
+        with self.changed:                                  # a threading.Condition
+            rw.wait_for(self.changed, self.may_insert)      # ends when the caller dies, cancels, or is out of time
+            self.items.append(item)
+
+A method that waits in any other way outlives its caller: nobody can wake a thread that waits in C.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ropewalk.calls import frame as frames
+from ropewalk.calls.frame import Frame
+from ropewalk.errors import CallCancelled, DeadlineExceeded
+
+T = TypeVar("T")
+
+
+class CurrentCall:
+    """A call that a method serves; may be handed to threads that the method starts.
+
+    Outside of any call there is one, too, which is never over; so objects can be used by themselves.
+    """
+
+    def __init__(self, frame: Frame | None) -> None:
+        self._call = frame.call if frame else None
+        self._deadline = frame.deadline if frame else None
+
+    @property
+    def label(self) -> str:
+        """Service and method, such as "replay.insert"; empty outside of any call."""
+        return self._call.label if self._call else ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for the answer any more, or what serves the call is being stopped."""
+        return bool(self._why_over())
+
+    @property
+    def stream(self) -> str:
+        """Names the caller, with its generation, if its client has `on_lost="retry"`; else empty.
+
+        An object answers a call that comes again without doing it again. It cannot know which calls marked
+        `@concurrent` a state contains that was taken beside them: such methods can note the
+        `sequence` of each stream in that state themselves, under the lock that guards it.
+        """
+        once = getattr(self._call, "once", None)
+        return f"{once.owner}#{once.generation}" if once else ""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the call in its stream, from 1, which stays the same when the call comes again; else 0."""
+        once = getattr(self._call, "once", None)
+        return once.sequence if once else 0
+
+    def time_left_s(self) -> float | None:
+        """Seconds until the caller's deadline, 0 if it is over; None if it has none."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def check(self) -> None:
+        """Raise if the call is over, for methods that compute for long.
+
+        Raises:
+            CallCancelled: the caller is gone or gave the call up, or the service is being stopped.
+            DeadlineExceeded: the caller's deadline has passed.
+        """
+        why = self._why_over()
+        if why and self._deadline is not None and why == _LATE:
+            raise DeadlineExceeded(f"the deadline of {self.label or 'this code'} has passed", call=self.label)
+        if why:
+            raise CallCancelled(f"{self.label} is over before it has returned: {why}", call=self.label, reason=why)
+
+    def on_over(self, callback: Callable[[], object]) -> None:
+        """Have a function called, in a thread of its own, when the caller goes or gives up, or the service is stopped.
+
+        Now, in this thread, if that has happened already; never, if the method returns before. Callers that live give
+        up by themselves when their deadline passes.
+        """
+        call = self._call
+        if call is None:
+            return
+        once = threading.Lock()
+
+        def tell() -> None:
+            if once.acquire(blocking=False):
+                callback()
+
+        frames.watch(call, tell)
+        if call.given_up or call.ending:
+            tell()
+
+    def _why_over(self) -> str:
+        call = self._call
+        if call is not None and (call.given_up or call.ending):
+            return call.given_up or call.ending
+        return _LATE if self._deadline is not None and time.monotonic() >= self._deadline else ""
+
+    def __repr__(self) -> str:
+        return f"<call of {self.label}>" if self._call else "<no call>"
+
+
+_LATE = "the deadline has passed"
+
+
+def current_call() -> CurrentCall:
+    """The call that the running code serves."""
+    return CurrentCall(frames.current.get())
+
+
+def wait_for(condition: threading.Condition, predicate: Callable[[], T], timeout_s: float | None = None) -> T:
+    """Wait on a condition until `predicate()` is true, or the call in which this waits is over.
+
+    As `threading.Condition.wait_for`, and inside a method of a service it also ends when the caller dies, cancels its
+    future or is out of time, and when the service is stopped; so a call that waits holds its place among those of a
+    `@concurrent` method only for a caller that lives. What shall not happen for a caller that has gone belongs after
+    this: it raises though the predicate be true by then.
+
+    Args:
+        condition: held by the running thread, which holds it again when this returns or raises.
+        predicate: called with the condition held.
+        timeout_s: seconds to wait at most; None waits without a limit of its own.
+
+    Returns:
+        What `predicate` returned last, which is false only after `timeout_s`.
+
+    Raises:
+        CallCancelled: the caller is gone or gave the call up, or the service is being stopped.
+        DeadlineExceeded: the caller's deadline passed.
+    """
+    frame = frames.current.get()
+    call = frame.call if frame else None
+    limit = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = frame.deadline if frame else None
+
+    def wake() -> None:
+        with condition:
+            condition.notify_all()
+
+    if call is not None:
+        frames.watch(call, wake)
+    try:
+        while True:
+            if call is not None and call.given_up:
+                current_call().check()
+            if value := predicate():
+                return value
+            current_call().check()
+            now = time.monotonic()
+            if limit is not None and now >= limit:
+                return value
+            before_waiting = getattr(getattr(call, "served", None), "before_waiting", None)
+            if before_waiting:
+                before_waiting()
+            ends = [each - now for each in (limit, deadline) if each is not None]
+            condition.wait(min(ends) if ends else None)
+    finally:
+        if call is not None:
+            frames.unwatch(call, wake)
+
+
+__all__ = ["CurrentCall", "current_call", "wait_for"]

@@ -1,0 +1,117 @@
+"""Many calls as one: arguments are stacked on a new first axis, and the result is taken apart along it.
+
+    act(obs_0) ─┐                       ┌─▶ result[0]
+    act(obs_1) ─┼─▶ act(stacked) ─▶ result ─▶ result[1]
+    act(obs_2) ─┘                       └─▶ result[2]
+
+    argument of one call           argument of the batch
+    numpy array, torch tensor      one of them, with the calls as its first axis
+    number, numpy scalar           numpy array of numbers; a list where numpy is not loaded
+    dict, list, tuple, dataclass   the same, of batches
+    anything else (str, None)      list
+
+Pure, and without numpy or torch: an array can only have come from a library that is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Sequence
+from typing import Any, cast
+
+from ropewalk.calls.merging import Arguments, Merging
+from ropewalk.calls.trees import inner_path, is_number, kind_of, library_of, parts_of, rebuilt, words_of
+
+
+class Stacking(Merging):
+    """Makes each call an entry of a new first axis."""
+
+    advice = (
+        "the calls of a batched method need arguments of one form; if they bring different numbers of rows, mark it "
+        "@rw.batched(..., concatenate=True)"
+    )
+
+    def form(self, value: Any) -> Hashable:
+        """See `Merging`."""
+        library = library_of(value)
+        if library is not None:
+            return library.__name__, tuple(value.shape), value.dtype, str(getattr(value, "device", ""))
+        if is_number(value):
+            return "number"
+        parts = parts_of(value)
+        if parts is None:
+            return "other"
+        if isinstance(value, dict):
+            return dict, frozenset((key, self.form(part)) for key, part in parts.items())
+        return kind_of(value), tuple(self.form(part) for part in parts.values())
+
+    def size(self, call: Arguments) -> int:
+        """See `Merging`."""
+        return 1
+
+    def merge(self, calls: Sequence[Arguments]) -> Arguments:
+        """See `Merging`."""
+        args = tuple(_stack(column) for column in zip(*(args for args, _ in calls), strict=True))
+        return args, {name: _stack([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
+
+    def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
+        """Arrays by their first axis, lists by item, and dicts, tuples and dataclasses part by part; None is for all.
+
+        See `Merging`.
+        """
+        return _unstack(result, len(sizes), "its result")
+
+
+# Values are the user's, so they are Any from here on.
+
+
+def _stack(values: Sequence[Any]) -> Any:
+    first = values[0]
+    library = library_of(first)
+    if library is not None:
+        return library.stack(values)
+    if is_number(first):
+        return _numbers(values)
+    parts = parts_of(first)
+    if parts is None:
+        return list(values)
+    columns = [parts_of(value) or {} for value in values]
+    return rebuilt(first, {key: _stack([column[key] for column in columns]) for key in parts})
+
+
+def _numbers(values: Sequence[Any]) -> Any:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return list(values)
+    array = numpy.asarray(values)
+    # Whole numbers that fit into no type of numpy's would lose digits as floats.
+    whole = all(isinstance(value, int) for value in values)
+    return array if array.dtype.kind in ("biu" if whole else "biufc") else list(values)
+
+
+def _unstack(result: Any, num_calls: int, path: str) -> list[Any]:
+    if result is None:
+        return [None] * num_calls
+    entries: Any = None  # per call
+    if library_of(result) is not None:
+        entries = result if result.shape else ()
+    elif isinstance(result, list):
+        entries = cast("list[Any]", result)
+    if entries is not None:
+        if len(entries) != num_calls:
+            raise ValueError(
+                f"a batch of {num_calls} calls needs a result for each, but {path} is {words_of(result)}; "
+                f"it needs one entry per call, in their order"
+            )
+        return list(entries)
+    parts = parts_of(result)
+    if parts is None:
+        raise TypeError(
+            f"a batch of {num_calls} calls needs a result for each, but {path} is {words_of(result)}; return an array "
+            f"or a list with one entry per call, or a dict, tuple or dataclass of such"
+        )
+    columns = {key: _unstack(part, num_calls, inner_path(path, result, key)) for key, part in parts.items()}
+    return [rebuilt(result, {key: column[index] for key, column in columns.items()}) for index in range(num_calls)]
+
+
+__all__ = ["Stacking"]

@@ -1,0 +1,191 @@
+"""One checkpoint of one object: its state is taken where nothing of it runs, and written beside what follows.
+
+    take:    state_dict() ─▶ pickle ─▶ buffers in the object's own memory ─▶ fork, or copy
+    finish:                    child, or this thread: digest, file ─▶ kept
+
+Calls wait for `take` only, which takes milliseconds however large the state is: a forked child has all memory as it was
+at that moment. What is small is copied, and so is everything where no child can be had, because other nodes share the
+process or because what the state holds cannot be read in one. What its author calls `Frozen` needs neither.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from ropewalk.program.checkpoints import Header, write
+from ropewalk.program.forked_work import ForkedWork
+from ropewalk.program.large_pages import join_pages
+from ropewalk.program.snapshot_costs import How, SnapshotCosts
+from ropewalk.program.state_stores import NewState
+from ropewalk.transport.serialization import Payload, dumps
+
+T = TypeVar("T")
+
+#: A child, or a disk, that does not go on for so long will not do so any more.
+_SILENT_S = 120.0
+#: How much a child writes between two signs of life.
+_SIGN_BYTES = 16 << 20
+
+
+class Frozen(Generic[T]):
+    """A state that nobody will change any more, as `state_dict` may return it: calls do not wait for it to be pickled.
+
+    For objects whose state consists of parts that are replaced, and never written to.
+
+    Example:
+        >>> class Replay:
+        ...     def state_dict(self):
+        ...         with self._lock:
+        ...             return Frozen({"items": list(self._items)})  # and the chunks in them never change
+    """
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+class Saving:
+    """One checkpoint.
+
+    Args:
+        obj: gives its state.
+        header: of the checkpoint.
+        what: what errors call the state.
+        new: where it is kept.
+        costs: choose what keeps the state as it was; None if the object does not go on, and nothing is needed.
+        memory: for copies; used again, because memory that was never used before costs many times as much.
+        unless: the digest of the checkpoint that is kept; if this one has the same, it stays.
+    """
+
+    def __init__(
+        self,
+        obj: Any,
+        header: Header,
+        what: str,
+        new: NewState,
+        costs: SnapshotCosts | None,
+        memory: list[bytearray],
+        unless: bytes,
+    ) -> None:
+        self._obj = obj
+        self._header = header
+        self._what = what
+        self._new = new
+        self._costs = costs
+        self._memory = memory
+        self._unless = unless
+        self.how: How | None = None
+        """What keeps the state as it was."""
+        self._child: ForkedWork | None = None
+        self._frozen: Frozen[Any] | None = None
+        self._payload: Payload | None = None
+
+    def take(self) -> None:
+        """Take the state as it is; nothing that changes it may run beside this.
+
+        Raises:
+            Exception: what `state_dict` or the pickling of its value raised.
+            OSError: there can be no child.
+        """
+        state, costs = self._obj.state_dict(), self._costs
+        if isinstance(state, Frozen):
+            self._frozen = state
+        elif costs and costs.pickles_in_child:
+            self._fork(How.PICKLE_IN_CHILD, costs, lambda: dumps(state, what=self._what))
+        else:
+            begun = time.monotonic()
+            payload = self._payload = dumps(state, what=self._what)
+            if costs:
+                costs.pickled(time.monotonic() - begun)
+                if costs.copies(payload.size_bytes):
+                    self._copy(payload, costs)
+                else:
+                    self._fork(How.WRITE_IN_CHILD, costs, lambda: payload)
+
+    def finish(self) -> bytes:
+        """Wait until the state is kept; returns its digest.
+
+        Raises:
+            ForkedWorkFailed: the child has failed, or ended.
+            OSError: it could not be kept; what was kept before still is.
+            LinkClosed: the launcher, which keeps it, is gone.
+        """
+        if self._child:
+            self._new.follow(_SILENT_S)
+            digest = self._child.wait(_SILENT_S)
+            if digest.startswith(_OF_DISK):
+                raise OSError(digest[len(_OF_DISK) :].decode(errors="replace"))
+        else:
+            payload = dumps(self._frozen.value, what=self._what) if self._frozen else self._payload
+            assert payload
+            digest = self._write(payload, lambda: None)
+        if digest != self._unless:
+            self._new.keep()
+        return digest
+
+    def end(self) -> None:
+        """Let go of everything; after `finish`, or in its stead. May be called twice."""
+        if self._child:
+            self._child.kill()
+            if self._payload and self._costs and self._costs.forks_slowly:  # what was written to lies in small pages
+                join_pages(self._payload.buffers)
+        self._new.discard()
+        self._payload = self._frozen = None
+
+    def _fork(self, how: How, costs: SnapshotCosts, get: Callable[[], Payload]) -> None:
+        def work(sign: Callable[[], None]) -> bytes:
+            payload = get()
+            try:
+                return self._write(payload, sign)
+            except OSError as error:  # being a child is not to blame
+                return _OF_DISK + str(error).encode(errors="replace")
+
+        self.how = how
+        self._new.expect_child()
+        begun = time.monotonic()
+        self._child = ForkedWork(work)
+        costs.forked(time.monotonic() - begun)
+
+    def _copy(self, payload: Payload, costs: SnapshotCosts) -> None:
+        self.how = How.COPY
+        sizes = [buffer.nbytes for buffer in payload.buffers]
+        was_used = sizes == [len(each) for each in self._memory]
+        if not was_used:
+            self._memory[:] = [bytearray(size) for size in sizes]
+        begun = time.monotonic()
+        for copy, buffer in zip(self._memory, payload.buffers, strict=True):
+            copy[:] = buffer
+        if was_used:
+            costs.copied(sum(sizes), time.monotonic() - begun)
+        self._payload = Payload(payload.pickle, tuple(map(memoryview, self._memory)), payload.names)
+
+    def _write(self, payload: Payload, sign: Callable[[], None]) -> bytes:
+        digest = write(_Signing(self._new.file, sign), self._header, payload, self._unless)
+        if digest != self._unless:
+            self._new.sync()
+        return digest
+
+
+#: Before the words of a child that could not write; no digest begins with it, being too short.
+_OF_DISK = b"the disk or the link refuses what is written there: "
+
+
+class _Signing:
+    """A file whose writer gives signs of life."""
+
+    def __init__(self, file: Any, sign: Callable[[], None]) -> None:
+        self._file = file
+        self._sign = sign
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        for at in range(0, view.nbytes, _SIGN_BYTES):
+            self._file.write(view[at : at + _SIGN_BYTES])
+            self._sign()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+__all__ = ["Frozen", "Saving"]

@@ -1,0 +1,260 @@
+"""What Ropewalk asks of the kernel, each feature with its trial, and with what is lost where it is refused.
+
+Linux alone has these features, and not everywhere: a seccomp filter of a container, a sandbox with a kernel of its own
+(gVisor) and an old kernel refuse some of them. An agent tries them before it hosts anything, and `ropewalk doctor`
+shows them: so a refusal is met by its name, and not as a process that never comes up.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ropewalk.transport.barriers import join_barriers
+
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+#: `struct flock` on 64-bit Linux: type, whence, start, length, and the pid, which has to be 0 here.
+FLOCK = struct.Struct("@hhqqi0q")
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+# What the kernel is asked for
+
+
+def memory_file(name: str, *, sealable: bool = False) -> int:
+    """The descriptor of a new file in memory, which has no name in any file system; the caller owns it.
+
+    Args:
+        name: for people who look at this process.
+        sealable: whether `seal` may be called on it.
+
+    Raises:
+        OSError: out of memory or descriptors, or the kernel refuses such files.
+    """
+    try:
+        return os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealable else 0))
+    except OSError as error:
+        raise OSError(error.errno, f"memfd_create: {error.strerror}") from None
+
+
+def seal(fd: int) -> None:
+    """Have nobody change a memory file any more, nor its size.
+
+    Raises:
+        OSError: it was not made for that, or is mapped for writing.
+    """
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+
+
+def open_process(pid: int) -> int | None:
+    """A descriptor that can be read when a process has ended, which the caller owns; None if the kernel has none.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+        OSError: no descriptor is left.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        return None
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; only from a process's first thread.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def name_thread(name: str) -> None:
+    """The name that `ps` and `top` show."""
+    _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+# Whether it gives them
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that kernels have, or refuse."""
+
+    name: str
+    since: str
+    """The first version of Linux that has it."""
+    gives: str
+    """What Ropewalk has by it."""
+    without: str
+    """What happens where it is refused; empty if nothing runs there."""
+    attempt: Callable[[], None]
+    """Uses it, and leaves nothing; raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A feature that cannot be had here."""
+
+    feature: Feature
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.feature.name} is refused ({self.why}); it gives {self.feature.gives}"
+
+
+def refusal(feature: Feature) -> Refusal | None:
+    """Try a feature; returns None if this process can have it."""
+    try:
+        feature.attempt()
+    except OSError as error:
+        return Refusal(feature, error.strerror or str(error))
+    return None
+
+
+#: What people do about a refusal.
+ADVICE = "allow it in the seccomp profile of the container, or use another sandbox or a newer kernel"
+
+
+def what_keeps_processes_from_running() -> str:
+    """Why no process can be hosted here, each refused feature by its name; empty if processes can be."""
+    needed = [str(refused) for feature in FEATURES if not feature.without and (refused := refusal(feature))]
+    return f"{'; '.join(needed)}: {ADVICE} (`ropewalk doctor` tries all that is needed)" if needed else ""
+
+
+def _make_sealed_file() -> None:
+    fd = os.memfd_create("ropewalk-trial", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        seal(fd)
+    finally:
+        os.close(fd)
+
+
+def _find_through_proc() -> None:
+    ends = os.pipe()
+    try:
+        found = os.open(f"/proc/{os.getpid()}/fd/{ends[0]}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not os.path.samestat(os.fstat(found), os.fstat(ends[0])):
+                raise FileNotFoundError(errno.ENOENT, "what is mounted there shows other processes")
+        finally:
+            os.close(found)
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def _pass_descriptor() -> None:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ends[0], ends[1]:
+        ends[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [ends[0].fileno()]))])
+        _, fds, _, _ = socket.recv_fds(ends[1], 1, 1)
+        for fd in fds:
+            os.close(fd)
+        if not fds:
+            raise OSError(errno.EOPNOTSUPP, "descriptors sent over it do not arrive")
+
+
+def _become_subreaper() -> None:
+    _set_again(_PR_GET_CHILD_SUBREAPER, _PR_SET_CHILD_SUBREAPER)
+
+
+def _set_death_signal() -> None:
+    _set_again(_PR_GET_PDEATHSIG, _PR_SET_PDEATHSIG)
+
+
+def _set_again(get: int, set: int) -> None:
+    """Set what this process has set already."""
+    value = ctypes.c_int()
+    _prctl(get, ctypes.addressof(value))
+    _prctl(set, value.value)
+
+
+def _watch_process() -> None:
+    os.close(os.pidfd_open(os.getpid()))
+
+
+def _lock_record() -> None:
+    fd = memory_file("ropewalk-trial")
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    finally:
+        os.close(fd)
+
+
+def _prctl(option: int, value: int) -> None:
+    none = ctypes.c_ulong(0)
+    if _libc.prctl(option, ctypes.c_ulong(value), none, none, none):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+RECORD_LOCKS = Feature(
+    "F_OFD_SETLK",
+    "3.15",
+    "locks beside the values that they guard",
+    "processes ask another one for the locks of values and arrays, which takes longer",
+    _lock_record,
+)
+
+#: Those without which nothing runs come first.
+FEATURES = (
+    Feature("memfd_create", "3.17", "memory for task pages and large values", "", _make_sealed_file),
+    Feature("SOCK_SEQPACKET", "2.6", "the channel to the fork server, and pipes", "", _pass_descriptor),
+    Feature("PR_SET_CHILD_SUBREAPER", "3.4", "the agent its workers as children", "", _become_subreaper),
+    Feature("PR_SET_PDEATHSIG", "2.2", "the end of all processes with their agent", "", _set_death_signal),
+    Feature("/proc", "2.2", "other processes a way to shared memory", "", _find_through_proc),
+    Feature(
+        "pidfd_open",
+        "5.3",
+        "the end of the launcher at once",
+        "an agent looks every second whether its launcher is still there",
+        _watch_process,
+    ),
+    Feature(
+        "membarrier",
+        "4.16",
+        "back what a process was given ahead and has not begun",
+        "tasks wait behind a slow one that was given to the same worker, and each `get` of a queue is a message",
+        join_barriers,
+    ),
+    RECORD_LOCKS,
+)
+
+
+__all__ = [
+    "ADVICE",
+    "FEATURES",
+    "FLOCK",
+    "RECORD_LOCKS",
+    "Feature",
+    "Refusal",
+    "adopt_orphans",
+    "die_with_parent",
+    "memory_file",
+    "name_thread",
+    "open_process",
+    "refusal",
+    "seal",
+    "what_keeps_processes_from_running",
+]

@@ -1,0 +1,127 @@
+"""Calls that are done once: numbers at the caller, the table at the object, and every loss and restart between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.calls.once import CallName, Done, OnceTable, Standing
+from ropewalk.calls.sequences import Sequence
+
+
+def name(sequence: int, owner: str = "actor", generation: int = 0) -> CallName:
+    return CallName(owner, generation, sequence)
+
+
+ANSWER = Done([b"answer"])
+
+
+def test_a_call_is_new_once_then_runs_then_has_its_answer_until_the_caller_has_it() -> None:
+    table = OnceTable()
+    assert table.arrive(name(1), 0) is Standing.NEW
+    assert table.arrive(name(1), 0) is Standing.RUNS
+    table.done(name(1), ANSWER)
+    assert table.arrive(name(1), 0) == ANSWER
+    assert table.arrive(name(2), 1) is Standing.NEW
+    assert table.arrive(name(1), 0) is Standing.OLD
+    assert table.state_dict() == {"actor": (0, 1, {})}, "the answer is kept no longer"
+
+
+def test_a_call_that_ended_undone_is_new_again() -> None:
+    table = OnceTable()
+    table.arrive(name(1), 0)
+    table.undone(name(1))
+    assert table.arrive(name(1), 0) is Standing.NEW
+
+
+def test_callers_do_not_share_numbers_and_the_next_life_of_one_begins_anew() -> None:
+    table = OnceTable()
+    for owner in ("actor", "learner"):
+        assert table.arrive(name(1, owner), 0) is Standing.NEW
+    assert table.arrive(name(1, generation=1), 0) is Standing.NEW
+    table.done(name(1), ANSWER)  # of the life that has ended: nobody will ask for it
+    assert table.arrive(name(1, generation=1), 0) is Standing.RUNS
+    assert table.arrive(name(2), 0) is Standing.OLD
+
+
+def test_what_was_done_is_known_after_a_restart_and_what_ran_is_new() -> None:
+    table, successor = OnceTable(), OnceTable()
+    for sequence in (1, 2):
+        table.arrive(name(sequence), 0)
+    table.done(name(1), ANSWER)
+    successor.load_state_dict(table.state_dict())
+    assert successor.arrive(name(1), 0) == ANSWER and successor.arrive(name(2), 0) is Standing.NEW
+
+
+def test_answers_are_let_go_of_though_an_earlier_call_stays_open() -> None:
+    # A call that waits for hours kept the answers to all that its caller asked meanwhile.
+    sequence, table = Sequence(), OnceTable()
+    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is Standing.NEW  # waits
+    for _ in range(100):
+        number = sequence.next()
+        assert table.arrive(name(number), *sequence.acknowledgement()) is Standing.NEW
+        table.done(name(number), ANSWER)
+        sequence.over(number)
+    assert len(table.state_dict()["actor"][2]) <= 1
+    sequence.over(1)
+    assert sequence.acknowledgement() == (101, [])
+
+
+@dataclass
+class Service:
+    """An object that appends, and its table; both are saved in one moment."""
+
+    done: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    table: OnceTable = field(default_factory=OnceTable)
+    saved: Any = ([], {})
+
+    def save(self) -> None:
+        self.saved = list(self.done), self.table.state_dict()
+
+    def restart(self) -> None:
+        self.done, self.table = list(self.saved[0]), OnceTable()
+        self.table.load_state_dict(self.saved[1])
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["call", "ask lost", "answer lost", "save", "restart"]), st.sampled_from("ab")),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_whatever_is_lost_a_call_has_no_more_than_one_effect_and_none_is_missed_since_the_last_checkpoint(
+    steps: list[tuple[str, str]],
+) -> None:
+    service, sequences = Service(), {"a": Sequence(), "b": Sequence()}
+    open_calls: dict[str, int] = {}
+    answered: list[tuple[str, int]] = []
+    """Calls whose callers have an answer that no restart has outdated."""
+
+    def ask(caller: str, *, heard: bool) -> None:
+        number = open_calls[caller]
+        standing = service.table.arrive(name(number, caller), *sequences[caller].acknowledgement())
+        if standing is Standing.NEW:
+            service.done.append((caller, number))
+            service.table.done(name(number, caller), Done([str(number).encode()]))
+        else:
+            assert standing == Done([str(number).encode()]), "the answer is the one to this very call"
+        if heard:
+            sequences[caller].over(open_calls.pop(caller))
+            answered.append((caller, number))
+
+    for step, caller in steps:
+        if step == "save":
+            service.save()
+        elif step == "restart":
+            service.restart()
+            answered = [call for call in answered if call in service.done]  # what came after the checkpoint is lost
+        else:
+            open_calls[caller] = open_calls.get(caller) or sequences[caller].next()
+            if step != "ask lost":
+                ask(caller, heard=step == "call")
+        assert len(service.done) == len(set(service.done)), "a call was done twice"
+        assert set(answered) <= set(service.done), "a call was answered and not done"

@@ -1,0 +1,71 @@
+"""What a forked child does on the memory of one moment, and that nothing is left of it however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropewalk.program.forked_work import ForkedWork, ForkedWorkFailed
+
+PATIENCE_S = 60.0
+
+
+def test_a_child_sees_memory_as_it_was_when_it_was_made() -> None:
+    values = np.arange(1000)
+    go, told = os.pipe(), os.pipe()
+
+    def work(sign: Any) -> bytes:
+        sign()
+        os.read(go[0], 1)
+        sign()
+        return str(values.sum()).encode()
+
+    child = ForkedWork(work)
+    values[:] = 0
+    os.write(go[1], b"x")
+    assert child.wait(PATIENCE_S) == b"499500"
+    assert child.kill() is None
+    for fd in (*go, *told):
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (lambda _: {}["missing"], "KeyError: 'missing'"),
+        (lambda _: os._exit(3), "ended with status 768 before it was done"),
+        (lambda _: os.kill(os.getpid(), signal.SIGSEGV), "ended with status"),
+        (lambda _: "no bytes", "TypeError"),
+    ],
+)
+def test_what_goes_wrong_in_a_child_is_told(work: Any, words: str) -> None:
+    with pytest.raises(ForkedWorkFailed, match=words):
+        ForkedWork(work).wait(PATIENCE_S)
+
+
+def test_a_child_that_does_not_go_on_is_killed() -> None:
+    # As one does that waits for a lock which another thread held when it was made.
+    lock = threading.Lock()
+    lock.acquire()
+    child = ForkedWork(lambda _: b"%d" % lock.acquire())
+    with pytest.raises(ForkedWorkFailed, match=r"did not go on for 0\.05 s, and was killed"):
+        child.wait(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child.pid, 0)
+
+
+def test_a_child_ends_by_the_signals_that_its_parent_handles() -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        child = ForkedWork(lambda sign: (sign(), signal.pause(), b"")[-1])
+        os.read(child._report, 1)
+        os.kill(child.pid, signal.SIGTERM)
+        with pytest.raises(ForkedWorkFailed, match="ended with status"):
+            child.wait(PATIENCE_S)
+    finally:
+        signal.signal(signal.SIGTERM, before)

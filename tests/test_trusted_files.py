@@ -1,0 +1,225 @@
+"""Which files may decide what runs: real users, real links, real pipes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ropewalk import trusted_files
+from ropewalk.errors import FileNotTrusted
+from ropewalk.trusted_files import (
+    create_private,
+    locate,
+    make_private_folder,
+    open_own,
+    open_trusted,
+    read_trusted,
+    write_private,
+)
+from tests.other_users import ADA, MALLORY, as_user, needs_root
+
+
+def plant(path: Path, text: str = "planted", mode: int = 0o644) -> None:
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def refused(path: Path, how: Callable[[Path], object] = read_trusted) -> FileNotTrusted:
+    with pytest.raises(FileNotTrusted) as caught:
+        how(path)
+    return caught.value
+
+
+def test_our_own_file_is_read_as_are_links_of_ours_to_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    plant(tmp_path / "real" / "file", "ours")
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / ".." / "folder" / "file")
+    assert read_trusted(tmp_path / "link") == b"ours"
+    assert locate(tmp_path / "link") == os.path.realpath(tmp_path / "real" / "file")
+    with open_own(tmp_path / "folder" / "file") as file:
+        assert file.read() == b"ours"
+
+
+def test_what_is_missing_is_missing_and_no_reason_for_suspicion(tmp_path: Path) -> None:
+    for name in ("file", "folder/file"):
+        for read in (open_trusted, open_own):
+            with pytest.raises(FileNotFoundError):
+                read(tmp_path / name)
+    plant(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        open_trusted(tmp_path / "file" / "below")
+
+
+def test_a_relative_path_is_walked_from_the_root_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "open" / "project").mkdir()
+    plant(tmp_path / "open" / "project" / "file")
+    monkeypatch.chdir(tmp_path / "open" / "project")
+    error = refused(Path("file"))
+    assert (error.place, error.mode) == (os.path.realpath(tmp_path / "open"), 0o777)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602, 0o646])
+def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    plant(tmp_path / "file", mode=mode)
+    for how in (open_trusted, open_own):
+        error = refused(tmp_path / "file", how)
+        assert (error.path, error.owner, error.mode) == (str(tmp_path / "file"), os.geteuid(), mode)
+        assert f"mode {mode:04o}" in str(error) and f"chmod go-w {tmp_path / 'file'}" in str(error)
+
+
+def test_a_folder_that_others_may_write_to_is_refused_unless_it_is_sticky(tmp_path: Path) -> None:
+    plant(tmp_path / "file")
+    tmp_path.chmod(0o777)
+    assert refused(tmp_path / "file").place == os.path.realpath(tmp_path)
+    assert refused(tmp_path / "file", open_own).mode == 0o777
+    tmp_path.chmod(0o1777)
+    assert read_trusted(tmp_path / "file") == b"planted"
+    tmp_path.chmod(0o755)
+
+
+def test_a_group_may_write_only_if_it_is_the_users_own_group_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(tmp_path / "file", mode=0o664)
+    monkeypatch.setattr(trusted_files, "_is_group_of_one", lambda uid, gid: (uid, gid) == (os.getuid(), os.getgid()))
+    assert read_trusted(tmp_path / "file") == b"planted"
+    monkeypatch.setattr(trusted_files, "_is_group_of_one", lambda uid, gid: False)
+    assert refused(tmp_path / "file").mode == 0o664
+
+
+def test_a_group_of_one_has_the_users_name_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = {7: ("ada", 70), 8: ("bob", 80), 9: ("eve", 90)}
+    groups = {70: ("ada", ["ada"]), 80: ("users", []), 90: ("eve", ["eve", "mallory"])}
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: _Row(pw_name=users[uid][0], pw_gid=users[uid][1]))
+    monkeypatch.setattr("grp.getgrgid", lambda gid: _Row(gr_name=groups[gid][0], gr_mem=groups[gid][1]))
+    assert trusted_files._is_group_of_one(7, 70)
+    assert not trusted_files._is_group_of_one(7, 80), "another group"
+    assert not trusted_files._is_group_of_one(8, 80), "a group of many"
+    assert not trusted_files._is_group_of_one(9, 90), "somebody was added"
+    assert not trusted_files._is_group_of_one(10, 70), "nobody knows that user"
+
+
+class _Row:
+    def __init__(self, **fields: object) -> None:
+        self.__dict__.update(fields)
+
+
+def test_what_is_no_file_never_holds_up_its_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for name in ("pipe", "folder"):
+        for how in (open_trusted, open_own):
+            with pytest.raises(OSError, match="no regular file"):
+                how(tmp_path / name)
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError) as caught:
+        open_trusted(tmp_path / "round")
+    assert caught.value.errno == errno.ELOOP
+
+
+# --- a second user ----------------------------------------------------------------------------------------------------
+
+
+@needs_root
+def test_what_another_user_planted_in_a_shared_folder_is_refused(everybodys: Path) -> None:  # S13
+    """Each way to plant something, against a victim who is neither the planter nor root."""
+    as_user(ADA, lambda: plant(everybodys / "secrets", "of ada", 0o600))
+
+    def by_mallory() -> None:
+        plant(everybodys / "file")
+        (everybodys / "link").symlink_to(everybodys / "secrets")
+        (everybodys / "folder").mkdir()
+        plant(everybodys / "folder" / "file")
+        os.mkfifo(everybodys / "pipe")
+
+    as_user(MALLORY, by_mallory)
+    for name in ("file", "link", "folder/file", "pipe"):
+        error = as_user(ADA, lambda name=name: refused(everybodys / name))
+        assert error.owner == MALLORY, name
+        assert f"belongs to user {MALLORY}" in str(error) and f"user {ADA}" in str(error)
+    plant(everybodys / "of-root")
+    assert as_user(ADA, lambda: read_trusted(everybodys / "of-root")) == b"planted"
+    for name in ("file", "folder/file"):
+        assert as_user(ADA, lambda name=name: refused(everybodys / name, open_own)).owner == MALLORY
+    with pytest.raises(OSError, match="symbolic link"):
+        as_user(ADA, lambda: open_own(everybodys / "link"))
+
+
+@needs_root
+def test_nobody_is_a_user_like_others_but_stands_for_root_where_root_has_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = int(Path("/proc/sys/kernel/overflowuid").read_text())
+    plant(tmp_path / "file")
+    os.chown(tmp_path, nobody, nobody)
+    assert refused(tmp_path / "file").owner == nobody
+    assert refused(tmp_path / "file", open_own).owner == nobody
+    (tmp_path / "uid_map").write_text("         0     100000      65536\n")
+    monkeypatch.setattr(trusted_files, "_UID_MAP", tmp_path / "uid_map")
+    assert read_trusted(tmp_path / "file") == b"planted"
+    os.chown(tmp_path / "file", nobody, nobody)
+    assert refused(tmp_path / "file").owner == nobody, "it may be a stranger's: what has no number has one owner"
+    os.chown(tmp_path, 0, 0)
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_folders_and_files_are_ours_alone_under_any_umask(tmp_path: Path, umask: int) -> None:  # S12
+    """The folders above the one that is asked for, too: in one that others may write to, they could replace it."""
+    folder = tmp_path / "a" / "b" / "c"
+    before = os.umask(umask)
+    try:
+        make_private_folder(folder)
+        make_private_folder(folder)
+        assert write_private(folder / "file", [b"ab", bytearray(b"c"), memoryview(b"d")]) == 4
+        create_private(folder / "new").close()
+    finally:
+        os.umask(before)
+    for made in (folder, folder.parent, folder.parent.parent):
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    for name in ("file", "new"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert (folder / "file").read_bytes() == b"abcd"
+    assert sorted(os.listdir(folder)) == ["file", "new"]
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:  # S13
+    plant(tmp_path / "precious")
+    (tmp_path / "file").symlink_to("precious")
+    write_private(tmp_path / "file", [b"new"])
+    assert (tmp_path / "precious").read_text() == "planted"
+    assert not (tmp_path / "file").is_symlink() and (tmp_path / "file").read_text() == "new"
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with pytest.raises(FileExistsError):
+        create_private(tmp_path / "dangling")
+
+
+def test_what_cannot_be_written_whole_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    write_private(tmp_path / "file", [b"old"])
+
+    def parts() -> Iterator[bytes]:
+        yield b"half of"
+        raise OSError(errno.ENOSPC, "no room")
+
+    with pytest.raises(OSError, match="no room"):
+        write_private(tmp_path / "file", parts())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+@needs_root
+def test_a_folder_that_another_user_made_first_is_refused(everybodys: Path) -> None:  # S13
+    as_user(MALLORY, lambda: (everybodys / "taken").mkdir(mode=0o777))
+    error = as_user(ADA, lambda: refused(everybodys / "taken", make_private_folder))
+    assert error.owner == MALLORY
+    as_user(ADA, lambda: make_private_folder(everybodys / "free"), umask=0)
+    assert stat.S_IMODE((everybodys / "free").stat().st_mode) == 0o700
