@@ -24,6 +24,7 @@ import argparse
 import hashlib
 import json
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -81,6 +82,7 @@ def draw_learning_curve(run: Run, path: str, title: str) -> None:
     axes.set(xlabel=f"generation, {run.steps:,} steps in all", ylabel="return of an episode", title=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="best", fontsize="small")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
@@ -129,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"learning curve: {arguments.picture}")
     if arguments.json:
         summary = {
-            "test": run.best_fitness,
+            "test": run.best_test,
             "means": [round(row["mean"], 2) for row in run.table],
             "evaluations": run.evaluations,
             "steps": run.steps,

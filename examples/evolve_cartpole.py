@@ -28,6 +28,7 @@ import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -165,6 +166,7 @@ def draw_learning_curve(story: Story, path: str) -> None:
     axes.set(xlabel="generation", ylabel="return of an episode", ylim=(0, 510), title="OpenAI-ES on CartPole-v1")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="best", fontsize="small")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 

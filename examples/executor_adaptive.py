@@ -31,8 +31,7 @@ def peak(x: float) -> float:
 def sample(executor: rw.Executor, num_points: int) -> Any:
     """A learner that knows the function at so many points at least."""
     learner: Any = adaptive.Learner1D(peak, bounds=(-1, 1))  # pyright: ignore[reportArgumentType]  # it types `Real`
-    # `ntasks`: of executors it does not know, adaptive cannot tell how many workers they have.
-    adaptive.BlockingRunner(learner, npoints_goal=num_points, executor=executor, ntasks=2 * WORKERS)
+    adaptive.BlockingRunner(learner, npoints_goal=num_points, executor=executor)
     return learner
 
 

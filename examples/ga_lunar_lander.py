@@ -5,7 +5,7 @@
 
 Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https://arxiv.org/abs/1712.06567).
 
-    launcher ── numbers of candidates ──▶ worker: parent + power · noise, 3 episodes
+    launcher ── numbers of candidates ──▶ worker: parent + sigma · noise, 3 episodes
              ◀─ return, steps ──────────  (parents come once a generation and host, as chains of seeds)
 
 The best of a generation play further episodes beside the next: a lucky landing is no good landing. One seed gives one
@@ -20,6 +20,7 @@ import argparse
 import hashlib
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -89,6 +90,7 @@ def draw(run: Run, path: str) -> None:
     right.plot([-0.2, 0.2], [0, 0], color="black", linewidth=4, solid_capstyle="butt")  # the pad
     right.set(xlim=(-1, 1), ylim=(-0.1, 1.6), xlabel="to the right of the pad", ylabel="above the pad",
               title=f"{num_solved} of {LANDINGS_DRAWN} landings with a return of {SOLVED_RETURN} or more")  # fmt: skip
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
@@ -110,8 +112,8 @@ def main(argv: list[str] | None = None) -> int:
         SIZE,
         population=arguments.population,
         parents=max(2, arguments.population // 10),
-        power=0.2,
-        initial_power=0.5,
+        sigma=0.2,
+        initial_sigma=0.5,
         validated=2,
         episodes=2,
         seed=arguments.seed,
@@ -135,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"returns and landings: {arguments.picture}")
     if arguments.json:
         summary = {
-            "test": run.best_fitness,
+            "test": run.best_test,
             "means": [round(row["mean"], 2) for row in run.table],
             "evaluations": run.evaluations,
             "steps": run.steps,

@@ -161,6 +161,7 @@ def draw(runs: list[Run], path: Path, link: str | None) -> None:
     )
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight")
     pyplot.close(figure)
 

@@ -86,6 +86,7 @@ def main() -> None:
     actions = schedule.actions(plan)
     rw.pipeline.verify(plan, actions, schedule)
     if pictures:
+        pictures.mkdir(parents=True, exist_ok=True)
         (pictures / "plan.svg").write_text(plan.svg())
         timeline = rw.pipeline.simulate(plan, profile, devices, actions)
         (pictures / "timeline.svg").write_text(timeline.svg())

@@ -107,6 +107,7 @@ def main() -> float:
         print(f"squared error of test pictures: {F.mse_loss(noisy_test, test):.4f} with noise, {left:.4f} without")
         print(trainer.report())
         if options.drawn:
+            options.drawn.parent.mkdir(parents=True, exist_ok=True)
             trainer.timeline(options.drawn)
     return left
 

@@ -16,8 +16,9 @@ __all__ = ["load_example", "mode", "one_thread"]
 FOLDER = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(params=["threads", "processes"])
+@pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.soak)])
 def mode(request: pytest.FixtureRequest) -> str:
+    """Threads; as files, in `test_examples_run.py`, the same programs run in processes."""
     return request.param
 
 

@@ -35,7 +35,7 @@ def test_the_replay_keeps_the_newest_and_makes_the_learner_wait_for_them(load_ex
     learner.join(0.05)
     assert learner.is_alive()
     replay.insert("f")
-    learner.join(5)
+    learner.join(120)
     assert sampled == ["d", "e", "f"]
 
 

@@ -26,6 +26,6 @@ def test_it_evolves_ones(load_example: LoadExample) -> None:
 
 
 def test_the_file_runs(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0].endswith("of 60 bits are ones after 40 generations")

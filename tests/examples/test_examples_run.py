@@ -12,15 +12,30 @@ FOLDER = Path(__file__).parents[2] / "examples"
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
 
 
-@pytest.mark.parametrize("command", [["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode", "threads"]],
-                         ids=["python", "ropewalk-run"])  # fmt: skip
+AS_A_FILE, IN_THREADS = ["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode", "threads"]
+
+
+# In processes, which is the default; their own tests run the same programs in threads. The other way round in soak.
+@pytest.mark.parametrize(
+    "command",
+    [AS_A_FILE, pytest.param(IN_THREADS, marks=pytest.mark.soak)],
+    ids=["python", "ropewalk-run"],
+)
 @pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "rw.Program" in text])
 def test_the_file_runs(name: str, command: list[str], tmp_path: Path) -> None:
+    check(name, command, tmp_path)
+
+
+def test_the_file_runs_in_threads(tmp_path: Path) -> None:
+    check("hello", IN_THREADS, tmp_path)
+
+
+def check(name: str, command: list[str], tmp_path: Path) -> None:
     for needed in ("numpy", "gymnasium"):
         if f"import {needed}" in TEXTS[name]:
             pytest.importorskip(needed)
     # In a folder of its own: a node must not find the example's classes by chance.
     arguments = [part.format(file=FOLDER / f"{name}.py") for part in command]
-    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert 1 < len(done.stdout.splitlines()) < 20

@@ -25,6 +25,6 @@ def test_points_gather_at_the_peak_and_bear_its_values(load_example: LoadExample
 
 
 def test_the_file_runs(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 2

@@ -25,13 +25,14 @@ def output(folder: Path, line: str, *parts: str) -> str:
     script = folder / f"{line.split()[1]}_fires.py"
     script.write_text(text.replace(f"\n{THEIRS} ", f"\n{line} "), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script), *parts], cwd=folder, capture_output=True, text=True, timeout=100
+        [sys.executable, str(script), *parts], cwd=folder, capture_output=True, text=True, timeout=200
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout
 
 
-@pytest.mark.parametrize("part", PARTS)
+# By themselves; in the whole program each of them is compared as well.
+@pytest.mark.parametrize("part", [*(pytest.param(part, marks=pytest.mark.soak) for part in PARTS[:-1]), PARTS[-1]])
 def test_each_part_prints_the_same_with_both_libraries(part: str, tmp_path: Path) -> None:
     theirs = output(tmp_path, THEIRS, part)
     assert theirs.startswith(f"# {part}\n") and theirs.count("\n") > 5

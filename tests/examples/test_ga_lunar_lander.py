@@ -39,7 +39,7 @@ def test_a_run_in_two_parts_on_other_workers_is_the_unbroken_run(
         assert example.main([*SMALL, *arguments]) == 0
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    picture = tmp_path / "lander.png"
+    picture = tmp_path / "drawn" / "lander.png"
     whole = summary("--generations", "2", "--workers", "2", "--picture", str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
     folder = ["--checkpoint", str(tmp_path / "runs"), "--workers", "1", "--picture", ""]

@@ -26,8 +26,8 @@ def test_the_arm_reaches_most_places_whatever_the_number_of_workers(load_example
 
 def test_the_file_runs_and_draws_its_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="draws the picture; pip install matplotlib")
-    arguments = ["--generations", "3", "--niches", "40", "--picture", "arm.png"]
-    done = subprocess.run([sys.executable, FILE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    arguments = ["--generations", "3", "--niches", "40", "--picture", "drawn/arm.png"]
+    done = subprocess.run([sys.executable, FILE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0].startswith("600 evaluations found ways to ")
-    assert (tmp_path / "arm.png").stat().st_size > 5000
+    assert (tmp_path / "drawn/arm.png").stat().st_size > 5000

@@ -20,7 +20,7 @@ def discover(folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
     """Run the example in a process of its own; its lines, and its summary."""
     small = ["--workers", "1", "--population", "4", "--interval", "1"]
     command = [sys.executable, EXAMPLE, *small, *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     *lines, last = done.stdout.splitlines()
     return lines, json.loads(last)

@@ -15,7 +15,7 @@ LoadExample = Callable[[str], types.ModuleType]
 
 
 def test_courses_descend_from_flat_ground_and_are_drawn(load_example: LoadExample, tmp_path: Path) -> None:
-    picture = tmp_path / "lineage.png"
+    picture = tmp_path / "drawn" / "lineage.png"
     run = load_example("poet_bipedal").main(
         ["--iterations", "7", "--pairs", "2", "--steps", "15", "--workers", "1", "--picture", str(picture)]
     )

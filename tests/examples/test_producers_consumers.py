@@ -17,7 +17,7 @@ def test_a_full_queue_makes_its_producer_wait_until_an_item_is_taken(load_exampl
     producer.join(0.05)
     assert producer.is_alive()
     assert items.get(wait_s=5) == (0, 0)
-    producer.join(5)
+    producer.join(120)
     assert items.get(wait_s=5) == (0, 1) and items.get(wait_s=0) is None
 
 
@@ -30,7 +30,7 @@ def test_items_count_as_done_only_when_their_consumer_says_so(load_example: Load
     waiter.join(0.05)
     assert waiter.is_alive()
     items.done()
-    waiter.join(5)
+    waiter.join(120)
     assert not waiter.is_alive()
 
 

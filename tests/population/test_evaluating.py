@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import inspect
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -20,18 +23,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ropewalk as rw
-from ropewalk.errors import EvaluationFailed
+from ropewalk.errors import EvaluationFailed, FileNotTrusted
 from ropewalk.population import (
     CMAES,
     PBT,
+    SNES,
     Algorithm,
     Carry,
     Checkpoint,
     Drop,
     Follow,
+    Genetic,
     NoiseTable,
+    NoveltyES,
     OpenAIES,
     Outcome,
     Run,
@@ -42,7 +49,10 @@ from ropewalk.population import (
     evaluate,
     read_decisions,
 )
+from ropewalk.population.state_file import pack_state, read_state
 from tests import conftest
+from tests.left_behind import Snapshot
+from tests.other_users import MALLORY, as_user, needs_root
 from tests.population import fitnesses
 from tests.population.local_loop import same_state
 
@@ -69,15 +79,16 @@ def assert_same(one: Run, other: Run) -> None:
     assert same_state(one.algorithm.state_dict(), other.algorithm.state_dict())
     assert rows(one) == rows(other)
     assert np.array_equal(one.best, other.best) and one.best_fitness == other.best_fitness
+    assert np.array_equal(one.best_test, other.best_test, equal_nan=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """In place of the one for every test, which would end the session of the pool that all share."""
-    before = conftest.Snapshot.take()
+    before = Snapshot.take()
     yield
     conftest._end_sessions()
-    left = conftest._wait_until_gone(before)
+    left = before.what_stays()
     assert not left, left.describe()
 
 
@@ -100,7 +111,7 @@ def test_a_run_is_the_same_in_this_process_and_on_any_pool(pool: rw.Pool) -> Non
 
     here = run(None)
     assert [row["generation"] for row in here.table] == [1, 2, 3, 4] and 0 < here.table[-1]["length"] < 7
-    assert here.best_fitness == max(row["test"] for row in here.table)
+    assert here.best_test == max(row["test"] for row in here.table)
     assert np.isnan(here.launcher_ms)
     assert_same(run(pool), here)
     with rw.Pool(3) as three:
@@ -298,6 +309,54 @@ def test_a_finished_run_is_not_run_again_and_another_one_is_refused(pool: rw.Poo
         evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
 
 
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@needs_root
+def test_a_checkpoint_that_another_user_planted_is_passed_over_and_costs_none_of_ours(everybodys: Path) -> None:
+    """Its name made it the newest, so it was unpickled by default; and it counted as one of those that are kept."""
+    run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=2, checkpoint=everybodys)
+    state = read_state(everybodys / "generation-000000002.state")
+    state["run"]["best_tested"] = {"pickle": pickle.dumps(Bomb(everybodys / "exploded"))}
+    bomb = pack_state(state)
+    planted = [everybodys / f"generation-99999999{digit}.state" for digit in range(3)]
+    as_user(MALLORY, lambda: [path.write_bytes(bomb) for path in planted] and None)
+    again = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=4, checkpoint=everybodys)
+    assert not (everybodys / "exploded").exists()
+    assert [row["generation"] for row in again.table] == [1, 2, 3, 4] and again.table[1] == run.table[1]
+    ours = [path.name for path in sorted(everybodys.glob("*.state")) if path not in planted]
+    assert ours == ["generation-000000003.state", "generation-000000004.state"]
+    for name in ours:
+        (everybodys / name).unlink()
+    with pytest.raises(FileNotTrusted, match=f"belongs to user {MALLORY}"):
+        evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=4, checkpoint=everybodys)
+    assert not (everybodys / "exploded").exists()
+
+
+def test_a_folder_that_others_may_write_to_is_no_place_for_checkpoints(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(FileNotTrusted, match="chmod go-w"):
+        evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=1, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_checkpoints_are_ours_alone_and_hold_no_pickle_where_none_is_needed(tmp_path: Path, umask: int) -> None:  # S12
+    before = os.umask(umask)
+    try:
+        evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=1, test=1, checkpoint=tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    (path,) = (tmp_path / "a" / "b").iterdir()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, *path.parents[:2])] == [0o600, 0o700, 0o700]
+    run = read_state(path)["run"]
+    assert run["asked"] == {"plain": {}} and "plain" in run["best_tested"]
+
+
 def test_a_run_that_begins_anew_replaces_the_checkpoints_of_a_longer_one(tmp_path: Path) -> None:
     evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5, checkpoint=tmp_path)
     anew = algorithm(seed=6)
@@ -318,8 +377,45 @@ def test_a_function_that_changes_its_argument_changes_nothing_else(pool: rw.Pool
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         assert_same(evaluate(CMAES(4, population=8, seed=1), changes_its_argument, threads, generations=4), here)
     for ground in (None, pool):  # what is tested is sent once for all episodes
-        with pytest.raises(ValueError, match="read-only"):
-            evaluate(CMAES(4, population=8, seed=1), changes_its_argument, ground, generations=4, test=1)
+        tested = evaluate(CMAES(4, population=8, seed=1), changes_its_argument, ground, generations=4, test=3)
+        assert tested.best_test == pytest.approx(-float(np.sum((tested.best - 1.0) ** 2)))
+
+
+def sum_of_squares_in_torch(x: Any, trial: Trial) -> float:
+    """As people write it who have a policy in torch."""
+    policy = torch.nn.Linear(3, 1)
+    torch.nn.utils.vector_to_parameters(torch.as_tensor(x, dtype=torch.float32), policy.parameters())
+    with torch.no_grad():
+        return -float(policy(torch.ones(3)).square())
+
+
+@pytest.mark.parametrize("make", [OpenAIES, Genetic, NoveltyES, CMAES, SNES])
+def test_torch_takes_what_a_fitness_gets_and_what_a_run_gives(make: Any) -> None:
+    # PyTorch warns of read-only arrays, which is an error here: of parents, elites and what is tested.
+    fitness = with_behaviour if make is NoveltyES else sum_of_squares_in_torch
+    run = evaluate(make(np.ones(4, np.float32), seed=1), fitness, None, generations=2, test=1)
+    torch.from_numpy(run.best).zero_()
+
+
+def with_behaviour(x: Any, trial: Trial) -> Outcome:
+    return Outcome(sum_of_squares_in_torch(x, trial), behaviour=x[:1])
+
+
+def test_a_run_says_apart_what_was_tested_and_what_was_lucky(pool: rw.Pool) -> None:
+    # "best 86.25", said of a table whose rows said 500: one was the mean of the best test, one a single candidate.
+    def fitness(x: Any, trial: Trial) -> float:
+        return 86.25 if trial.is_test else 500.0
+
+    tested = evaluate(CMAES(4, population=8, seed=1), fitness, None, generations=2, test=4)
+    assert (tested.best_test, tested.best_fitness, tested.table[-1]["best"]) == (86.25, 500.0, 500.0)
+    assert str(tested).startswith("CMAES: best test 86.25, best evaluation 500, 2 generations, 16 evaluations in")
+    untested = evaluate(CMAES(4, population=8, seed=1), fitness, None, generations=2)
+    assert str(untested).startswith("CMAES: best evaluation 500, 2 generations") and np.isnan(untested.best_test)
+
+
+def test_the_deviation_of_noise_is_called_sigma_by_every_algorithm() -> None:
+    for algorithm in (OpenAIES, Genetic, NoveltyES, CMAES, SNES):
+        assert "sigma" in inspect.signature(algorithm).parameters, algorithm
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
@@ -371,8 +467,8 @@ def test_rows_are_reported_and_shown(pool: rw.Pool, capsys: pytest.CaptureFixtur
 
 def test_a_run_ends_when_a_row_is_good_enough() -> None:
     run = evaluate(algorithm(), fitnesses.noisy_sphere, until={"test": -1.0}, test=2)
-    assert run.table[-1]["test"] >= -1.0 > run.table[-2]["test"] and run.best_fitness >= -1.0
-    assert fitnesses.noisy_sphere(run.best, Trial(0, is_test=True)) == pytest.approx(run.best_fitness)
+    assert run.table[-1]["test"] >= -1.0 > run.table[-2]["test"] and run.best_test >= -1.0
+    assert fitnesses.noisy_sphere(run.best, Trial(0, is_test=True)) == pytest.approx(run.best_test)
     run = evaluate(algorithm(), fitnesses.noisy_sphere, until=lambda row: row["evaluations"] >= 40)
     assert run.evaluations == 48
     with pytest.raises(ValueError, match="until asks for the column 'reward', and the rows of this run have"):

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ropewalk as rw
-from ropewalk.errors import CheckpointCorrupt, HeldLost, NotPicklable
+from ropewalk.errors import CheckpointCorrupt, FileNotTrusted, HeldLost, NotPicklable
 from ropewalk.pool.pool import Pool
 from ropewalk.population.held import Held, hold
 from ropewalk.population.noise_table import NoiseTable
@@ -96,12 +96,12 @@ def test_a_held_value_outlives_its_worker_and_is_freed_with_the_last_who_refers_
 
 def make_together(work: tuple[int, Barrier]) -> tuple[Held, int, int]:
     number, barrier = work
-    barrier.wait(30)
+    barrier.wait(120)
     return make(number)
 
 
 def where(barrier: Barrier) -> tuple[str, tuple[str, ...], NDArray[np.float32]]:
-    barrier.wait(30)
+    barrier.wait(120)
     noise = TABLE.slice(TABLE.index(1, 2, 100), 100).copy()
     maps = Path("/proc/self/maps").read_text().splitlines()
     return str(os.getppid()), tuple(line.split()[4] for line in maps if "memfd:ropewalk-made" in line), noise
@@ -152,5 +152,9 @@ def test_where_no_agent_is_a_held_value_goes_along(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-1])
     with pytest.raises(CheckpointCorrupt):
         Held.load(tmp_path / "a")
+    held.save(tmp_path / "b")
+    (tmp_path / "b").chmod(0o666)
+    with pytest.raises(FileNotTrusted, match="chmod go-w"):
+        Held.load(tmp_path / "b")
     with pytest.raises(NotPicklable, match="held value"):
         hold({"lock": threading.Lock()})

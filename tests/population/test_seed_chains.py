@@ -43,8 +43,8 @@ def test_parameters_are_the_same_bits_whatever_the_cache_holds(
     seed_chains._CACHE.clear()
     start = np.linspace(-1, 1, DIM)
     lineage = Lineage(start, NOISE)
-    for parent, index, power in links:
-        lineage.add(min(parent, len(lineage)) - 1, index, power)
+    for parent, index, sigma in links:
+        lineage.add(min(parent, len(lineage)) - 1, index, sigma)
     packed, position_of = pickle.loads(pickle.dumps(lineage.pack(range(len(lineage)), cache_bytes)))
     for node in [at % len(links) for at in order]:
         parameters = packed.decode(position_of[node])
@@ -87,9 +87,9 @@ def test_runs_that_differ_in_anything_share_no_parameters_in_a_process(cache: Pa
     starts: list[Start] = [DIM, np.ones(DIM), np.ones(DIM) * 2]
     for start in starts:
         for noise in (NOISE, NoiseTable(1 << 10, seed=4), NoiseTable(1 << 11, seed=3)):
-            for power in (0.1, 0.2):
+            for sigma in (0.1, 0.2):
                 lineage = Lineage(start, noise)
-                node = lineage.add(lineage.add(ROOT, 1, power), 2, 0.1)
+                node = lineage.add(lineage.add(ROOT, 1, sigma), 2, 0.1)
                 packed, position_of = lineage.pack([node], AMPLE)
                 expected = lineage.chain(node).decode(start, noise)
                 assert packed.decode(position_of[node]).tobytes() == expected.tobytes()

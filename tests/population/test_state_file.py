@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ropewalk.errors import CheckpointCorrupt
-from ropewalk.population.state_file import pack_state, read_state, unpack_state, write_state
+from ropewalk.errors import CheckpointCorrupt, FileNotTrusted
+from ropewalk.population.state_file import is_plain, pack_state, read_state, unpack_state, write_state
+from tests.other_users import MALLORY, as_user, needs_root
 from tests.population.local_loop import same_state
 
 LEAVES = st.one_of(
@@ -68,6 +73,80 @@ def test_a_file_that_was_cut_short_is_noticed(tmp_path: Path) -> None:
     os.truncate(path, size - 7)
     with pytest.raises(CheckpointCorrupt):
         read_state(path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_forged_file_is_a_damaged_one_whatever_is_in_it(data: st.DataObject) -> None:
+    """The digest fits, so that all that stands behind it is read. Nothing is unpickled, and nothing hangs."""
+    good = pack_state({"a": [1, 2.5, None, float("inf")], "b": (np.arange(6).reshape(2, 3), b"xy"), "c": "text"})
+    body = bytearray(good[49:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        match data.draw(st.sampled_from(["flip", "cut", "repeat", "digit"])):
+            case "flip":
+                body[at] ^= 1 << data.draw(st.integers(0, 7))
+            case "cut":
+                del body[at : at + data.draw(st.integers(1, 40))]
+                body += b"." * (not body)
+            case "repeat":
+                body[at:at] = body[at : at + 20]
+            case _:
+                body[at] = ord(data.draw(st.sampled_from('0123456789-{}[]"')))
+    forged = good[:17] + hashlib.sha256(body).digest() + body
+    with contextlib.suppress(CheckpointCorrupt):
+        unpack_state(forged, "here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"dict":' * 100_000, '{"array":7}', '{"float":"x"}', "{}", "1e", '{"a":1,"b":2}'],
+    ids=lambda text: text[:12],
+)
+def test_a_forged_tree_is_a_damaged_file(text: str) -> None:
+    body = struct.pack("<Q", len(text)) + text.encode()
+    with pytest.raises(CheckpointCorrupt, match="here is no saved state"):
+        unpack_state(pack_state(0)[:17] + hashlib.sha256(body).digest() + body, "here")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_file_is_ours_alone_under_any_umask(tmp_path: Path, umask: int) -> None:  # S12
+    before = os.umask(umask)
+    try:
+        write_state(tmp_path / "a.state", 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.state").stat().st_mode) == 0o600
+
+
+@needs_root
+def test_a_file_of_another_user_or_a_link_is_not_read(everybodys: Path) -> None:  # S13
+    write_state(everybodys / "mine", 1)
+    data = (everybodys / "mine").read_bytes()
+
+    def by_mallory() -> None:
+        (everybodys / "hers").write_bytes(data)
+        (everybodys / "link").symlink_to("mine")
+        os.mkfifo(everybodys / "pipe")
+
+    as_user(MALLORY, by_mallory)
+    for name in ("hers", "pipe"):
+        with pytest.raises(FileNotTrusted):
+            read_state(everybodys / name)
+    with pytest.raises(OSError, match="symbolic link"):
+        read_state(everybodys / "link")
+    (everybodys / "mine").chmod(0o666)
+    with pytest.raises(FileNotTrusted, match="must not let other users write"):
+        read_state(everybodys / "mine")
+
+
+def test_only_what_comes_back_as_it_was_counts_as_plain() -> None:
+    class Named(NamedTuple):
+        a: int
+
+    plain = [None, True, 1, 2.5, float("nan"), "x", b"x", np.arange(3), [1, (2,)], {"a": {"b": []}}, {}]
+    others = [Named(1), {1: 2}, {1}, np.float32(1), np.array([{}]), np.ma.array([1]), object(), bytearray(b"x"), [len]]
+    assert all(map(is_plain, plain)) and not any(map(is_plain, others))
 
 
 def test_a_full_disk_leaves_the_file_from_before_and_nothing_beside_it(tmp_path: Path) -> None:

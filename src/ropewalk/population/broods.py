@@ -34,7 +34,7 @@ class Brood:
     """Nodes that play further episodes."""
     episodes: int
     """How many each of them plays."""
-    power: float
+    sigma: float
     """What the noise of a child is multiplied with."""
     seed: int
 
@@ -85,4 +85,4 @@ class ChainEvaluator(Evaluator[int]):
         if candidate < brood.first_child:
             return chains.decode(brood.champion(candidate))
         parent, index = brood.child(candidate, chains.noise, chains.dim)
-        return mutated(chains.decode(parent), chains.noise, index, brood.power)
+        return mutated(chains.decode(parent), chains.noise, index, brood.sigma)

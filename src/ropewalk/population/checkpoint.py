@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import CheckpointCorrupt
+from ropewalk.errors import CheckpointCorrupt, FileNotTrusted
 from ropewalk.population.state_file import read_state, write_state
+from ropewalk.trusted_files import make_private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ class Checkpoint:
     """Where and how often a run is saved.
 
     Args:
-        folder: made if it is not there.
+        folder: made if it is not there, for this user alone; others must not be able to change what lies in it.
         every: generations between two; each is written whole before the older one goes.
         keep: how many; older ones serve when the newest is damaged.
     """
@@ -56,12 +58,13 @@ class Checkpoints:
 
         Raises:
             CheckpointCorrupt: there are some, and all of them are damaged.
+            FileNotTrusted: there are some, and other users could have written them.
         """
-        problem: CheckpointCorrupt | None = None
-        for path in reversed(self._files() if self._resume else []):
+        problem: CheckpointCorrupt | FileNotTrusted | None = None
+        for path in sorted(self._folder.glob(_PATTERN), reverse=True) if self._resume else ():
             try:
                 return path, read_state(path)
-            except CheckpointCorrupt as error:
+            except (CheckpointCorrupt, FileNotTrusted) as error:
                 logger.warning("%s; an older checkpoint is used if there is one", error)
                 problem = problem or error
         if problem is not None:
@@ -73,7 +76,7 @@ class Checkpoints:
         if generation % self._options.every:
             return False
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             newest = self._folder / f"generation-{generation:09d}.state"
             write_state(newest, state())
         except OSError as error:
@@ -89,4 +92,5 @@ class Checkpoints:
         return True
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(_PATTERN))
+        """Ours alone: what another user puts there must not count as one that is kept."""
+        return sorted(path for path in self._folder.glob(_PATTERN) if path.lstat().st_uid == os.geteuid())

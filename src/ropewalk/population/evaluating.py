@@ -14,7 +14,7 @@ from ropewalk.population.algorithm import Algorithm, serial_map
 from ropewalk.population.algorithms.outside import adapt
 from ropewalk.population.checkpoint import Checkpoint, Checkpoints
 from ropewalk.population.decisions import Decisions, read_decisions
-from ropewalk.population.evaluation import taking_trial
+from ropewalk.population.evaluation import own, taking_trial
 from ropewalk.population.failures import FailurePolicy, Policy
 from ropewalk.population.grounds import ground_of
 from ropewalk.population.pacing.generational import Generational
@@ -26,6 +26,7 @@ from ropewalk.population.progress import Progress
 from ropewalk.population.rows import Row, Test
 from ropewalk.population.run import Loop
 from ropewalk.population.workers import Follow
+from ropewalk.trusted_files import make_private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,10 @@ class Run:
     """A row for each generation: fitness, tests, figures of the algorithm, times."""
     best: Any
     """What to use: the incumbent of the best test; without tests the last incumbent."""
+    best_test: float
+    """The mean of the best test; NaN without tests."""
     best_fitness: float
-    """The mean of the best test; without tests the best fitness of any evaluation."""
+    """The best fitness of any single evaluation, as in the column "best": of a candidate, and often by luck."""
     decisions: Decisions
     """What was decided, in order: `evaluate(..., replay=run.decisions)` repeats it."""
     evaluations: int
@@ -58,10 +61,12 @@ class Run:
 
     def __str__(self) -> str:
         rate = self.evaluations / self.seconds if self.seconds else 0.0
+        test = "" if self.best_test != self.best_test else f"best test {self.best_test:.6g}, "
         own = "" if self.launcher_ms != self.launcher_ms else f", {self.launcher_ms:.3f} ms of the launcher for each"
         return (
-            f"{type(self.algorithm).__name__}: best {self.best_fitness:.6g} after {self.algorithm.generation} "
-            f"generations, {self.evaluations} evaluations in {self.seconds:.1f} s ({rate:.4g}/s{own})"
+            f"{type(self.algorithm).__name__}: {test}best evaluation {self.best_fitness:.6g}, "
+            f"{self.algorithm.generation} generations, {self.evaluations} evaluations in {self.seconds:.1f} s "
+            f"({rate:.4g}/s{own})"
         )
 
 
@@ -111,7 +116,8 @@ def evaluate(
         nan: the same of those that returned NaN.
         test: episodes of what was learnt, beside those that it is learnt from: `Test(episodes, every)` or a number of
             episodes. Column "test"; the best one is `Run.best`.
-        checkpoint: a folder, or a `Checkpoint`: the run is saved there after each generation.
+        checkpoint: a folder, or a `Checkpoint`: the run is saved there after each generation. What it goes on from may
+            hold pickles, which run code: files that another user could have written are not used.
         resume: whether to go on from the newest checkpoint in there; else those of the earlier run are removed.
         log: a file for the decisions, one JSON a line.
         replay: the log of an earlier run of an algorithm with the same arguments: its decisions are carried out again.
@@ -124,6 +130,7 @@ def evaluate(
         EvaluationFailed: a fitness is NaN and `nan="raise"`, or nothing but failures comes back.
         Exception: what an evaluation raised, with its remote traceback, if `failures="raise"`.
         OSError: the folder of checkpoints cannot be made, or the log not written.
+        FileNotTrusted: other users may change what lies in that folder, or could have written all checkpoints there.
         CheckpointCorrupt: there are checkpoints, and none of them is whole.
         ValueError: arguments that do not fit each other, or a checkpoint of another algorithm or problem.
     """
@@ -138,7 +145,7 @@ def evaluate(
     if isinstance(checkpoint, str | Path):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:  # a disk that fills up later does not end a run, but a place that cannot be is a mistake
-        Path(checkpoint.folder).mkdir(parents=True, exist_ok=True)
+        make_private_folder(checkpoint.folder)
     if workers is not None and not isinstance(pool, Pool):
         raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
     run_seed = seed if seed is not None else method.seed
@@ -222,8 +229,9 @@ def evaluate(
     return Run(
         algorithm=method,
         table=loop.rows,
-        best=loop.best_tested if tested else method.incumbent(),
-        best_fitness=loop.best_test if tested else loop.best_fitness,
+        best=own(loop.best_tested if tested else method.incumbent()),
+        best_test=loop.best_test if tested else float("nan"),
+        best_fitness=loop.best_fitness,
         decisions=decisions,
         evaluations=loop.num_evaluations,
         steps=loop.num_steps,

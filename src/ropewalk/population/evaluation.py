@@ -10,9 +10,11 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
 
 from ropewalk.pool.seeds import derive, task_seed
 from ropewalk.population.algorithm import Evaluator, Fitness
@@ -72,6 +74,9 @@ def _pickled(value: Any, keep: Callable[[pickle.PickleBuffer], object] | None) -
 def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:
     """The user's function as evaluators call it: with what a candidate stands for, and the trial.
 
+    Arrays that others use as well, such as parents that a worker keeps, become copies of its own: PyTorch cannot take
+    read-only ones, and what one evaluation changes shall concern no other.
+
     The trial is left out if the function has no parameter for it: none after the first `num_arguments`, or one with a
     default that is not called `trial`.
 
@@ -83,7 +88,7 @@ def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:
     try:
         parameters = list(inspect.signature(fitness).parameters.values())
     except (ValueError, TypeError):
-        return _WithoutTrial(fitness)  # written in C: what is known of those is that they take no trial
+        return _Users(fitness, takes_trial=False)  # written in C: what is known of those is that they take no trial
     positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     required = [each for each in positional if each.default is each.empty]
@@ -95,16 +100,23 @@ def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:
             f"arguments: {name}({what}) or {name}({what}, trial); use functools.partial for more"
         )
     after = positional[num_arguments] if len(positional) > num_arguments else None
-    if after is not None and (after.default is after.empty or after.name == "trial"):
-        return fitness
-    return _WithoutTrial(fitness)
+    takes_trial = after is not None and (after.default is after.empty or after.name == "trial")
+    return _Users(fitness, takes_trial=takes_trial)
 
 
-class _WithoutTrial:
-    """A function that does not want to know its trial."""
+class _Users:
+    """A function of the user; see `taking_trial`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, takes_trial: bool) -> None:
         self._function = function
+        self._takes_trial = takes_trial
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._function(*arguments[:-1])
+        return self._function(*map(own, arguments if self._takes_trial else arguments[:-1]))
+
+
+def own(value: Any) -> Any:
+    """An array that may be written to: this one, or a copy of it if it is read-only; anything else as it is."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return cast("NDArray[Any]", value).copy()
+    return cast(Any, value)

@@ -78,7 +78,9 @@ class Held:
             ) from error
 
     def save(self, path: str | Path) -> int:
-        """Write the value to a file, whole or not at all; called in a worker, it does not pass through the launcher.
+        """Write the value to a file that only this user can read, whole or not at all.
+
+        Called in a worker, it does not pass through the launcher.
 
         Returns:
             The size of the file in bytes.
@@ -92,12 +94,13 @@ class Held:
 
     @staticmethod
     def load(path: str | Path) -> Held:
-        """Hold, here, the value in a file that `save` has written.
+        """Hold, here, the value in a file that `save` has written, by this user.
 
-        The file is a pickle: load only what you trust.
+        The file is a pickle, which runs code: one that another user could have written is refused.
 
         Raises:
             OSError: there is no such file.
+            FileNotTrusted: it is of another user than this one and root, or others may write to it or its folder.
             CheckpointCorrupt: it is damaged, or something else.
         """
         pickled, *buffers = read_state(Path(path))

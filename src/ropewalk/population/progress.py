@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from ropewalk.escaping import escaped
+
 _SHOWN = ("mean", "max", "test", "best")
 
 
@@ -45,7 +47,7 @@ class Progress:
     def note(self, text: str) -> None:
         """Say something that is not a row."""
         if self._shown:
-            print(f"{self._title}: {text}", file=sys.stderr, flush=True)
+            print(f"{self._title}: {escaped(text)}", file=sys.stderr, flush=True)
 
     def row(self, row: dict[str, float]) -> None:
         """Show one."""

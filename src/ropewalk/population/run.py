@@ -28,6 +28,7 @@ from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ask, Drop, Pacing, Tell, Ticket
 from ropewalk.population.pacing.replay import Replay
 from ropewalk.population.rows import OpenRow, Row, Test, Testing, check_names, row_of
+from ropewalk.population.state_file import is_plain
 from ropewalk.population.workers import Follow
 
 #: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
@@ -336,9 +337,9 @@ class Loop:
             "pacing": self._pacing.state_dict(),
             "decisions": self._decisions.packed(),
             "num_asks": self._num_asks,
-            # Ours, for ourselves: candidates and evaluators are whatever the algorithm made them.
-            "asked": _pickled(asked),
-            "best_tested": _pickled(self.best_tested),
+            # Candidates and evaluators are whatever the algorithm made them; between generations there are mostly none.
+            "asked": _saved(asked),
+            "best_tested": _saved(self.best_tested),
             "rows": self.rows,
             "counts": [self.num_evaluations, self.num_steps, self._num_without_fitness],
             "figures": [self.seconds, self.cpu_s, self.best_fitness, self.best_test],
@@ -356,14 +357,22 @@ class Loop:
             }  # evaluated again, perhaps with more luck
             self._decisions.begin_with([each for each in earlier if getattr(each, "ticket", None) not in under_way])
         self._num_asks = state["num_asks"]
-        asked = pickle.loads(state["asked"])  # noqa: S301  # a checkpoint is trusted like the program that wrote it
+        asked = _restored(state["asked"])
         self._asked = {number: _Asked(evaluator, candidates) for number, (evaluator, candidates) in asked.items()}
-        self.best_tested = pickle.loads(state["best_tested"])  # noqa: S301
+        self.best_tested = _restored(state["best_tested"])
         self.rows = state["rows"]
         self.num_evaluations, self.num_steps, self._num_without_fitness = state["counts"]
         self.seconds, self.cpu_s, self.best_fitness, self.best_test = state["figures"]
         self._policy.worst = state["worst"]
 
 
-def _pickled(value: Any) -> bytes:
-    return cloudpickle.dumps(value)  # pyright: ignore[reportUnknownMemberType]
+def _saved(value: Any) -> dict[str, Any]:
+    """A value as it is, or pickled where a file could not bring it back."""
+    if is_plain(value):
+        return {"plain": value}
+    return {"pickle": cloudpickle.dumps(value)}  # pyright: ignore[reportUnknownMemberType]
+
+
+def _restored(saved: dict[str, Any]) -> Any:
+    # `read_state` reads only what this user has written.
+    return pickle.loads(saved["pickle"]) if "pickle" in saved else saved["plain"]  # noqa: S301

@@ -4,13 +4,13 @@ Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https:
 equations 1 and 2. As there, a seed is an index into a noise table. Chains that share ancestors are kept, and sent, as
 one tree in which each ancestor lies once; ancestors that no living genome needs are forgotten.
 
-    launcher   Lineage   node ─▶ (parent, index, power)        grows by the parents of each generation
+    launcher   Lineage   node ─▶ (parent, index, sigma)        grows by the parents of each generation
                   │ pack(living)
                   ▼
-    wire       PackedChains: arrays of parents, indices, powers, 16 bytes for each node; digests of the youngest
+    wire       PackedChains: arrays of parents, indices, sigmas, 16 bytes for each node; digests of the youngest
                   │ decode(position)
                   ▼
-    worker     start + power·noise[index] + power·noise[index] + …, from the nearest ancestor in this process's cache
+    worker     start + sigma·noise[index] + sigma·noise[index] + …, from the nearest ancestor in this process's cache
 
 Additions are made one after the other, from the start to the child, in float32. The value of an ancestor is a partial
 sum of just this order, so the bits are the same whether an ancestor was in the cache or not. The digest of a node is
@@ -53,9 +53,9 @@ def made(start: Start) -> Vector:
     return start_parameters(start() if callable(start) else start)
 
 
-def mutated(parameters: Vector, noise: NoiseTable, index: int, power: float) -> Vector:
+def mutated(parameters: Vector, noise: NoiseTable, index: int, sigma: float) -> Vector:
     """A child of these parameters: one link more."""
-    child = np.multiply(noise.slice(index, parameters.size), np.float32(power), dtype=np.float32)
+    child = np.multiply(noise.slice(index, parameters.size), np.float32(sigma), dtype=np.float32)
     return np.add(child, parameters, out=child)
 
 
@@ -65,14 +65,14 @@ class SeedChain:
 
     indices: tuple[int, ...]
     """Where in the noise table the draw of each link begins, oldest first."""
-    powers: tuple[float, ...]
+    sigmas: tuple[float, ...]
     """What each draw is multiplied with."""
 
     def decode(self, start: Start, noise: NoiseTable) -> Vector:
         """The parameters."""
         parameters = made(start)
-        for index, power in zip(self.indices, self.powers, strict=True):
-            parameters = mutated(parameters, noise, index, power)
+        for index, sigma in zip(self.indices, self.sigmas, strict=True):
+            parameters = mutated(parameters, noise, index, sigma)
         return parameters
 
 
@@ -80,7 +80,7 @@ class SeedChain:
 class _Node:
     parent: int
     index: int
-    power: float
+    sigma: float
     depth: int
     digest: bytes
 
@@ -105,12 +105,12 @@ class Lineage:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def add(self, parent: int, index: int, power: float) -> int:
+    def add(self, parent: int, index: int, sigma: float) -> int:
         """The number of a new node; numbers only grow."""
         above = self.root_digest if parent == ROOT else self._nodes[parent].digest
-        power = float(np.float32(power))  # as it travels
-        digest = hashlib.blake2b(above + _LINK.pack(index, power), digest_size=_DIGEST_BYTES).digest()
-        self._nodes[self._next] = _Node(parent, index, power, self.depth(parent) + 1, digest)
+        sigma = float(np.float32(sigma))  # as it travels
+        digest = hashlib.blake2b(above + _LINK.pack(index, sigma), digest_size=_DIGEST_BYTES).digest()
+        self._nodes[self._next] = _Node(parent, index, sigma, self.depth(parent) + 1, digest)
         self._next += 1
         return self._next - 1
 
@@ -124,7 +124,7 @@ class Lineage:
         while node != ROOT:
             links.append(self._nodes[node])
             node = links[-1].parent
-        return SeedChain(tuple(link.index for link in reversed(links)), tuple(link.power for link in reversed(links)))
+        return SeedChain(tuple(link.index for link in reversed(links)), tuple(link.sigma for link in reversed(links)))
 
     def depth(self, node: int) -> int:
         """How many links the chain of a node has."""
@@ -140,7 +140,7 @@ class Lineage:
             self.dim,
             np.array([positions[node.parent] for node in nodes.values()], np.int32),
             np.array([node.index for node in nodes.values()], np.int64),
-            np.array([node.power for node in nodes.values()], np.float32),
+            np.array([node.sigma for node in nodes.values()], np.float32),
             self.root_digest,
             b"".join(node.digest for node in list(nodes.values())[-_YOUNG:]),
             cache_bytes,
@@ -164,7 +164,7 @@ class Lineage:
             "numbers": np.array(list(self._nodes), np.int64),
             "parents": np.array([node.parent for node in nodes], np.int64),
             "indices": np.array([node.index for node in nodes], np.int64),
-            "powers": np.array([node.power for node in nodes], np.float64),
+            "sigmas": np.array([node.sigma for node in nodes], np.float64),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -180,10 +180,10 @@ class Lineage:
                 "construct the algorithm with the arguments of the run that was saved"
             )
         self._nodes = {}
-        columns = [np.asarray(state[name]).tolist() for name in ("numbers", "parents", "indices", "powers")]
-        for number, parent, index, power in zip(*columns, strict=True):
+        columns = [np.asarray(state[name]).tolist() for name in ("numbers", "parents", "indices", "sigmas")]
+        for number, parent, index, sigma in zip(*columns, strict=True):
             self._next = number
-            self.add(parent, index, power)
+            self.add(parent, index, sigma)
         self._next = int(state["next"])
 
 
@@ -198,7 +198,7 @@ class PackedChains:
     parents: NDArray[np.int32]
     """Position of the parent of each node; it is smaller than the node's own."""
     indices: NDArray[np.int64]
-    powers: NDArray[np.float32]
+    sigmas: NDArray[np.float32]
     root_digest: bytes
     young_digests: bytes
     """Of the last nodes."""
@@ -215,7 +215,7 @@ class PackedChains:
         if parameters is None:
             parameters = self._keep(ROOT, made(self.start))
         for at in reversed(path):
-            parameters = mutated(parameters, self.noise, int(self.indices[at]), float(self.powers[at]))
+            parameters = mutated(parameters, self.noise, int(self.indices[at]), float(self.sigmas[at]))
             # Where lines part, the other children will begin; what lies between is not worth its memory.
             if at == position or self._branches(at):
                 self._keep(at, parameters)

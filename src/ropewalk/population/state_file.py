@@ -3,17 +3,17 @@
     ropewalk state 1 │ SHA-256 of the rest │ length of the JSON │ JSON of the tree │ arrays, as .npy each
                                                     {"array": 3} ───────────────────▶ the fourth
 
-No pickle but where the caller puts one in, as bytes. The digest finds damage, not malice.
+No pickle but where the caller puts one in, as bytes. The digest finds damage, not malice; so only files are read that
+nobody else can have written.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import os
 import struct
+import tokenize
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.trusted_files import open_own, write_private
 
 _MAGIC = b"ropewalk state 1\n"
 _LENGTH = struct.Struct("<Q")
 
 
 def write_state(path: Path, tree: Any) -> int:
-    """Write a tree, so that `path` holds the old or the new one whole, whenever the machine stops.
+    """Write a tree for this user alone, so that `path` holds the old or the new one whole, whenever the machine stops.
 
     Args:
         path: of the file; its folder exists.
@@ -40,34 +41,19 @@ def write_state(path: Path, tree: Any) -> int:
         OSError: it cannot be written; what was there before is still there.
         TypeError: something in the tree cannot be saved; says where.
     """
-    data = pack_state(tree)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return len(data)
+    return write_private(path, [pack_state(tree)])
 
 
 def read_state(path: Path) -> Any:
-    """The tree in a file.
+    """The tree in a file that nobody but this user and root can have written: the bytes in it may be a pickle.
 
     Raises:
         OSError: there is no such file.
+        FileNotTrusted: another user could have written it.
         CheckpointCorrupt: it is damaged, or something else.
     """
-    return unpack_state(path.read_bytes(), str(path))
+    with open_own(path) as file:
+        return unpack_state(file.read(), str(path))
 
 
 def pack_state(tree: Any) -> bytes:
@@ -93,13 +79,45 @@ def unpack_state(data: bytes, where: str) -> Any:
         raise CheckpointCorrupt(
             f"{where} is damaged: its {len(data)} bytes do not have the SHA-256 that they were written with", path=where
         )
+    try:
+        return _unpacked(body)
+    except _MALFORMED as error:  # the digest fits: it was not written by `pack_state`
+        raise CheckpointCorrupt(f"{where} is no saved state: {error or type(error).__name__}", path=where) from error
+
+
+#: What Python's and NumPy's readers raise for bytes that are not theirs.
+_MALFORMED = (
+    *(struct.error, ValueError, TypeError, AttributeError, LookupError, SyntaxError, EOFError),
+    *(ArithmeticError, RecursionError, MemoryError, tokenize.TokenError),
+)
+
+
+def _unpacked(body: memoryview) -> Any:
     (length,) = _LENGTH.unpack_from(body)
-    text = bytes(body[_LENGTH.size : _LENGTH.size + length])
-    file = io.BytesIO(body[_LENGTH.size + length :])
+    end = _LENGTH.size + length
+    if end > len(body):
+        raise ValueError(f"its tree would have {length} bytes, and it ends after {len(body)}")
+    file = io.BytesIO(body[end:])
     arrays: list[NDArray[Any]] = []
-    while file.tell() < len(body) - _LENGTH.size - length:
+    while file.tell() < len(body) - end:
         arrays.append(np.lib.format.read_array(file, allow_pickle=False))
-    return _rich(json.loads(text), arrays)
+    return _rich(json.loads(bytes(body[_LENGTH.size : end])), arrays)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value comes back from a file as it was, types included, so that nobody has to pickle it."""
+    match value:
+        case np.ndarray():
+            array = cast("NDArray[Any]", value)
+            return type(array) is np.ndarray and not array.dtype.hasobject
+        case list() | tuple():
+            each = cast("list[Any] | tuple[Any, ...]", value)
+            return type(each) in (list, tuple) and all(map(is_plain, each))
+        case dict():
+            entries = cast("dict[Any, Any]", value)
+            return type(entries) is dict and all(type(key) is str and is_plain(part) for key, part in entries.items())
+        case _:
+            return type(value) in (type(None), bool, int, float, str, bytes)
 
 
 def _plain(value: Any, arrays: list[NDArray[Any]], where: str) -> Any:

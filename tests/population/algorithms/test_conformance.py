@@ -54,7 +54,7 @@ class TestCMAES(AlgorithmConformance):
 
 class TestGenetic(AlgorithmConformance):
     def make_algorithm(self) -> Algorithm[Any]:
-        return Genetic(START, population=12, parents=3, power=0.1, validated=2, episodes=2, noise=NOISE, seed=1)
+        return Genetic(START, population=12, parents=3, sigma=0.1, validated=2, episodes=2, noise=NOISE, seed=1)
 
 
 class TestNoveltyES(AlgorithmConformance):

@@ -18,7 +18,7 @@ from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
 
 NOISE = NoiseTable(1 << 14, seed=1)
-SETTINGS: dict[str, Any] = {"population": 12, "parents": 4, "validated": 2, "episodes": 3, "power": 0.1, "noise": NOISE}
+SETTINGS: dict[str, Any] = {"population": 12, "parents": 4, "validated": 2, "episodes": 3, "sigma": 0.1, "noise": NOISE}
 TARGET = np.linspace(-1, 1, 6)
 
 
@@ -93,7 +93,7 @@ def reference(generations: int, seed: int, start: np.ndarray) -> tuple[list[floa
 
 def test_it_equals_a_genetic_algorithm_that_keeps_whole_vectors() -> None:
     start = np.linspace(0, 3, 6)
-    algorithm = genetic(start, initial_power=1.0, power_decay=0.9, seed=7)
+    algorithm = genetic(start, initial_sigma=1.0, sigma_decay=0.9, seed=7)
     seen: list[float] = []
     while algorithm.generation < 12:
         candidates = algorithm.ask(12)
@@ -108,7 +108,7 @@ def test_it_equals_a_genetic_algorithm_that_keeps_whole_vectors() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_it_finds_the_top_of_a_sphere(seed: int) -> None:
-    algorithm = Genetic(10, population=50, parents=10, power=0.1, initial_power=1.0, validated=1, episodes=1,
+    algorithm = Genetic(10, population=50, parents=10, sigma=0.1, initial_sigma=1.0, validated=1, episodes=1,
                         noise=NOISE, seed=seed)  # fmt: skip
     run(algorithm, 40, lambda x, trial: -float(((x - 1) ** 2).sum()))
     assert np.abs(found_by(algorithm) - 1).max() < 0.2
@@ -130,7 +130,7 @@ def cart_pole(parameters: np.ndarray, trial: Trial) -> float:
 
 
 def solves_cart_pole(seed: int) -> None:
-    algorithm = Genetic(4, population=20, parents=5, power=0.3, initial_power=1.0, validated=3, episodes=3, noise=NOISE,
+    algorithm = Genetic(4, population=20, parents=5, sigma=0.3, initial_sigma=1.0, validated=3, episodes=3, noise=NOISE,
                         seed=seed)  # fmt: skip
     run(algorithm, 5, cart_pole)
     returns = [cart_pole(found_by(algorithm), Trial(derive(1234, episode))) for episode in range(20)]
@@ -285,8 +285,8 @@ def test_before_anything_is_told_it_has_found_nothing() -> None:
 @pytest.mark.parametrize(("changed", "message"), [
     ({"parents": 13}, r"elites <= validated <= parents <= population.*1, 2, 13, 12"),
     ({"elites": 3}, r"they are 3, 2, 4, 12"),
-    ({"power": 0.0}, r"power and initial_power must be more than 0, not 0.0"),
-    ({"power_decay": 1.5}, r"power_decay must be more than 0 and at most 1, not 1.5"),
+    ({"sigma": 0.0}, r"sigma and initial_sigma must be more than 0, not 0.0"),
+    ({"sigma_decay": 1.5}, r"sigma_decay must be more than 0 and at most 1, not 1.5"),
     ({"episodes": 0}, r"episodes must be at least 1"),
     ({"noise": NoiseTable(5)}, r"6 numbers does not fit into a noise table of 5"),
 ])  # fmt: skip

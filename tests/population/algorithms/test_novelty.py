@@ -99,7 +99,7 @@ def test_novelty_and_fitness_together_find_it_in_most_runs() -> None:
 def test_fitness_alone_stays_in_the_dead_end(seed: int) -> None:
     for step in (0.2, 0.3):
         assert not arrives(OpenAIES(maze.DIM, sigma=step, learning_rate=step, **IN_THE_MAZE, seed=seed))
-    assert not arrives(Genetic(maze.DIM, population=20, parents=6, validated=1, episodes=1, power=0.2,
+    assert not arrives(Genetic(maze.DIM, population=20, parents=6, validated=1, episodes=1, sigma=0.2,
                                noise=NoiseTable(1 << 16), seed=seed))  # fmt: skip
 
 

@@ -26,7 +26,6 @@ from ropewalk.population.trial import Trial
 GENERATIONS = 4
 
 #: pyribs and EvoTorch take long to import where many tests run at once.
-pytestmark = pytest.mark.timeout(240)
 
 
 def needed(module: str, package: str) -> Any:

@@ -132,7 +132,7 @@ def test_a_run_goes_on_from_its_checkpoint_after_the_launcher_was_killed(tmp_pat
 
     (tmp_path / "run.py").write_text(RUN)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    killed = subprocess.run([sys.executable, tmp_path / "run.py", tmp_path], env=environment, timeout=50)
+    killed = subprocess.run([sys.executable, tmp_path / "run.py", tmp_path], env=environment, timeout=200)
     assert killed.returncode == -signal.SIGKILL
     run = evaluate(make("members"), train_with_noise, generations=8, checkpoint=tmp_path, progress=False)
     assert run.evaluations == 8 * 5 and len(run.table) == 8

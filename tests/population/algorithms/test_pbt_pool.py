@@ -18,6 +18,7 @@ from ropewalk.population.algorithms.pbt_replay import PBTReplay
 from ropewalk.population.evaluating import Run, evaluate
 from ropewalk.population.trial import Trial
 from tests import conftest
+from tests.left_behind import Snapshot
 from tests.population.algorithms.surrogate import SPACE, train_with_noise
 
 MEGABYTE = 1 << 20
@@ -26,10 +27,10 @@ MEGABYTE = 1 << 20
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """In place of the one for every test, which would end the session of the pool that all share."""
-    before = conftest.Snapshot.take()
+    before = Snapshot.take()
     yield
     conftest._end_sessions()  # pyright: ignore[reportPrivateUsage]
-    left = conftest._wait_until_gone(before)  # pyright: ignore[reportPrivateUsage]
+    left = before.what_stays()
     assert not left, left.describe()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ropewalk.errors import CheckpointCorrupt
+from ropewalk.errors import CheckpointCorrupt, FileNotTrusted
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member
 from ropewalk.population.algorithms.pbt_states import StateFile, StateFolder, write_file
@@ -34,6 +35,19 @@ def test_a_state_comes_back_as_it_was_and_writable(tmp_path: Path) -> None:
     back["weights"] += 1
     back["moments"][0][0] = 5
     assert file.get()["weights"][0] == 0 and len(pickle.dumps(file)) < 400
+
+
+def test_a_state_that_another_user_could_have_written_is_not_unpickled(tmp_path: Path) -> None:
+    file = write_file(str(tmp_path / "states"), 3, 12, {"step": 7})
+    path = tmp_path / "states" / file.name
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
+    path.chmod(0o660)
+    os.chown(path, -1, 54_321)
+    with pytest.raises(FileNotTrusted):
+        file.get()
+    path.parent.chmod(0o777)
+    with pytest.raises(FileNotTrusted):
+        write_file(str(tmp_path / "states"), 3, 13, {"step": 8})
 
 
 def test_a_damaged_or_missing_file_is_a_lost_state_not_an_error_of_training(tmp_path: Path) -> None:
@@ -89,15 +103,16 @@ def test_what_killed_and_dropped_workers_leave_goes_and_other_files_stay(tmp_pat
     old, new = f"member-0001-interval-000001-{'0' * 16}.state", f"member-0001-interval-000009-{'0' * 16}.state"
     for name in (
         old,
-        f".{old}.4711",
+        f".{old}.4711-00112233",
         new,
-        f".{new}.4711",
+        f".{new}.4711-00112233",
         "notes.txt",
         f"member-0007-interval-000000-{'0' * 16}.state",
     ):
         (tmp_path / name).write_text("x")
     StateFolder(tmp_path, keep=1).remove([9, 9])
-    assert names(tmp_path) == {new, f".{new}.4711", "notes.txt", f"member-0007-interval-000000-{'0' * 16}.state"}
+    left = {new, f".{new}.4711-00112233", "notes.txt", f"member-0007-interval-000000-{'0' * 16}.state"}
+    assert names(tmp_path) == left
 
 
 def test_there_is_one_object_for_a_file_in_a_process() -> None:

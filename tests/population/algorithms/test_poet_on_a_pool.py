@@ -66,7 +66,7 @@ def alone() -> Run:
 
 
 def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)

@@ -134,7 +134,6 @@ def test_centroids_are_spread_evenly_and_repeat_under_a_seed() -> None:
 # --- against pyribs ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(240)  # pyribs takes long to import where many tests run at once
 @kinds
 def test_adding_gives_the_archive_of_pyribs(kind: str) -> None:
     archives = pytest.importorskip("ribs.archives", reason="pyribs is the reference; pip install ribs")

@@ -4,7 +4,7 @@ Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https:
 and algorithm 1. A genome is a chain of seeds (`seed_chains`), and a candidate is nothing but its number:
 
     number ─┬─▶ which parent                              the brood's parents are sent once a generation and host,
-            └─▶ which noise       child = parent + power·noise      as one tree of chains
+            └─▶ which noise       child = parent + sigma·noise      as one tree of chains
 
 It departs from the paper in one place: there, the best of a generation play their further episodes before the next
 generation begins. Here they play them beside the next generation, of which they are parents, so that workers do not
@@ -45,7 +45,7 @@ class _Record:
 class Genetic(Algorithm[int]):
     """Deep GA: truncation selection of seed chains, without crossover.
 
-    Fitness functions are called with an array of float32; that of an elite is read-only.
+    Fitness functions are called with an array of float32.
 
     Args:
         initial: what the first generation is made of by mutation: an array of one dimension (it travels with every
@@ -53,9 +53,9 @@ class Genetic(Algorithm[int]):
             calls it once).
         population: children of a generation. The further episodes of the best come on top of them.
         parents: how many of a generation have children in the next.
-        power: the standard deviation of the mutation of each parameter.
-        initial_power: that of the first generation; None for `power`.
-        power_decay: what `power` is multiplied with after each generation.
+        sigma: the standard deviation of the mutation of each parameter; the paper calls it mutation power.
+        initial_sigma: that of the first generation; None for `sigma`.
+        sigma_decay: what `sigma` is multiplied with after each generation.
         validated: how many of the best play further episodes in the next generation, beside the elites.
         episodes: how many further episodes each of them plays in a generation.
         elites: how many are kept unchanged, and remain parents: those with the best means of all their further
@@ -71,9 +71,9 @@ class Genetic(Algorithm[int]):
         *,
         population: int = 256,
         parents: int = 20,
-        power: float = 0.02,
-        initial_power: float | None = None,
-        power_decay: float = 1.0,
+        sigma: float = 0.02,
+        initial_sigma: float | None = None,
+        sigma_decay: float = 1.0,
         validated: int = 5,
         episodes: int = 5,
         elites: int = 1,
@@ -87,14 +87,14 @@ class Genetic(Algorithm[int]):
                 "it must be that 0 <= elites <= validated <= parents <= population, and parents at least 1; "
                 f"they are {elites}, {validated}, {parents}, {population}"
             )
-        if power <= 0 or (initial_power is not None and initial_power <= 0):
-            raise ValueError(f"power and initial_power must be more than 0, not {power} and {initial_power}")
-        if not 0 < power_decay <= 1:
-            raise ValueError(f"power_decay must be more than 0 and at most 1, not {power_decay}")
+        if sigma <= 0 or (initial_sigma is not None and initial_sigma <= 0):
+            raise ValueError(f"sigma and initial_sigma must be more than 0, not {sigma} and {initial_sigma}")
+        if not 0 < sigma_decay <= 1:
+            raise ValueError(f"sigma_decay must be more than 0 and at most 1, not {sigma_decay}")
         if episodes < 1 or cache_bytes < 0:
             raise ValueError(f"episodes must be at least 1 and cache_bytes 0 or more, not {episodes} and {cache_bytes}")
         self._num_parents, self._validated, self._episodes, self._num_elites = parents, validated, episodes, elites
-        self._power, self._power_decay = power, power_decay
+        self._sigma, self._sigma_decay = sigma, sigma_decay
         self._cache_bytes = cache_bytes
         start = made(initial)
         self._noise = noise or usual_table(start.size)
@@ -105,7 +105,7 @@ class Genetic(Algorithm[int]):
         self._children: list[tuple[int, float]] = []  # (number, fitness), of this generation, as they were told
         self._replays: list[tuple[int, float]] = []  # the same of further episodes
         self._next = 0
-        self._broods = [Brood(0, (ROOT,), (), episodes, initial_power or power, seed)]
+        self._broods = [Brood(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
         """Oldest first: the current one, and those of which candidates are still under way."""
         self._under_way = {0: 0}
         """By the first number of a brood: how many of its candidates were asked for and neither told nor dropped."""
@@ -193,9 +193,9 @@ class Genetic(Algorithm[int]):
 
         self._children, self._replays = [], []
         self.generation += 1
-        power = self._power * self._power_decay**self.generation
+        sigma = self._sigma * self._sigma_decay**self.generation
         self._broods = [brood for brood in self._broods if self._under_way[brood.first] > 0]
-        self._broods.append(Brood(self._next, self._elites + nodes, champions, self._episodes, power, self.seed))
+        self._broods.append(Brood(self._next, self._elites + nodes, champions, self._episodes, sigma, self.seed))
         self._under_way = {brood.first: self._under_way.get(brood.first, 0) for brood in self._broods}
         self._lineage.keep(_nodes_of(self._broods))
         self._evaluator = None
@@ -204,7 +204,7 @@ class Genetic(Algorithm[int]):
         """A child becomes a node."""
         brood = self._brood_of(number)
         parent, index = brood.child(number, self._noise, self._lineage.dim)
-        return self._lineage.add(parent, index, brood.power)
+        return self._lineage.add(parent, index, brood.sigma)
 
     # What it has found
 
@@ -223,8 +223,8 @@ class Genetic(Algorithm[int]):
         return chains.decode(positions[node])
 
     def figures(self) -> dict[str, float]:
-        """The power of mutations, how long the best chain is, its mean, and over how many episodes."""
-        figures = {"power": self._brood.power}
+        """The deviation of mutations, how long the best chain is, its mean, and over how many episodes."""
+        figures = {"sigma": self._brood.sigma}
         if self._elites:
             record = self._records[self._elites[0]]
             figures |= {"elite": record.mean, "elite_episodes": float(record.count)}
@@ -268,8 +268,8 @@ class Genetic(Algorithm[int]):
             "validated": self._validated,
             "episodes": self._episodes,
             "elites": self._num_elites,
-            "power": self._power,
-            "power_decay": self._power_decay,
+            "sigma": self._sigma,
+            "sigma_decay": self._sigma_decay,
             "seed": self.seed,
         }
 

@@ -1,6 +1,6 @@
 """Files of the states of members: workers write and read them, the launcher knows their names and removes them.
 
-    worker     .member-0003-interval-000012-5f...e1.state.<pid> ─▶ fsync ─▶ member-0003-interval-000012-5f...e1.state
+    worker     .member-0003-interval-000012-5f...e1.state.<pid>-6a...c0 ─▶ fsync ─▶ member-0003-...-5f...e1.state
     launcher   removes what nobody in its process has a `StateFile` of (members, incumbents, candidates) and no kept
                checkpoint names, unless the interval may be under way
 
@@ -23,8 +23,9 @@ from weakref import WeakValueDictionary
 from ropewalk.population.state_file import read_state, write_state
 from ropewalk.transport.serialization import loads
 from ropewalk.transport.with_code import dumps_with_code
+from ropewalk.trusted_files import make_private_folder
 
-_FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.\d+)?")
+_FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.\d+-[0-9a-f]{8})?")
 
 
 _files: WeakValueDictionary[tuple[str, str], StateFile] = WeakValueDictionary()
@@ -67,6 +68,7 @@ class StateFile:
 
         Raises:
             FileNotFoundError: it is lost.
+            FileNotTrusted: another user could have written it.
             CheckpointCorrupt: it is damaged.
         """
         tree = read_state(Path(self.folder, self.name))
@@ -77,7 +79,7 @@ def write_file(folder: str, member: int, interval: int, state: Any) -> StateFile
     """Write the state of a member after an interval, whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; FileNotTrusted, which is one, if others could change what lies in the folder.
         NotPicklable: the state cannot be saved; says which part.
     """
     payload = dumps_with_code(state, what=f"the state of member {member}")
@@ -86,7 +88,7 @@ def write_file(folder: str, member: int, interval: int, state: Any) -> StateFile
     for buffer in buffers:
         digest.update(buffer)
     file = StateFile(folder, f"member-{member:04d}-interval-{interval:06d}-{digest.hexdigest()}.state")
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     write_state(Path(folder, file.name), {"pickle": payload.pickle, "buffers": buffers})
     return file
 

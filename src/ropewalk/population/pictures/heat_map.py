@@ -61,6 +61,7 @@ def draw_heat_map(
     axes.set_ylabel(labels[1])
     axes.set_title(title or f"{archive.coverage:.0%} of {archive.num_niches} niches, QD score {archive.qd_score:.4g}")
     if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         drawing.savefig(path, dpi=150)
     return figure
 

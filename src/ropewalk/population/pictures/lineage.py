@@ -89,6 +89,7 @@ def draw_lineage(
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.6 / height), ncols=2, fontsize=7, frameon=False)
     axes.set_title(title)
     if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=120)
     return figure
 

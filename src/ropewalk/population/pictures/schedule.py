@@ -54,6 +54,7 @@ def draw_schedule(
         _draw_values(row, name, every, best)
     rows[-1].set_xlabel("steps")
     if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=120)
     return figure
 
