@@ -237,7 +237,7 @@ def test_a_step_that_is_taken_back_leaves_no_trace() -> None:
 def test_an_abort_from_another_thread_wakes_who_waits() -> None:
     def body(exchange: BucketedExchange, group: ThreadGroup) -> str:
         if group.rank == 1:
-            woken.wait(30)
+            woken.wait(120)
             return ""
         exchange.begin(StepRecord(0))
         exchange.ready("d", torch.ones(4))
@@ -505,7 +505,7 @@ def waited(exchange: BucketedExchange) -> BaseException | None:
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(120)
     assert raised, "wait() hangs"
     return raised[0]
 
@@ -538,7 +538,7 @@ def carried(exchange: BucketedExchange, flats: list[Tensor]) -> BaseException | 
     exchange.open_carried(StepRecord(exchange.next_step))
     for index, (layout, flat) in enumerate(zip(CARRIED, flats, strict=True)):
         exchange.carry(index, layout, flat, last=index == len(CARRIED) - 1, done=done)
-    assert through.wait(20), "a bucket does not come back"
+    assert through.wait(120), "a bucket does not come back"
     return errors[-1]
 
 
@@ -552,7 +552,7 @@ def test_a_stall_in_the_first_carried_step_names_who_is_missing() -> None:
             gave_up.set()
         else:
             error = None
-            assert gave_up.wait(20)
+            assert gave_up.wait(120)
         exchange.close()
         return error
 

@@ -205,7 +205,7 @@ def _one_never_arrives(rank: int, folder: str, late: str) -> tuple[str, tuple[in
     waited_s = time.monotonic() - began
     (Path(folder) / str(rank)).touch()
     optimizer.close()
-    assert 1.5 < waited_s < 12.0, waited_s
+    assert waited_s > 1.5
     return str(raised.value), raised.value.ranks, raised.value.tensors
 
 

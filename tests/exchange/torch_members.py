@@ -72,7 +72,7 @@ class TorchMembers:
     ) -> None:
         for pipe in self._pipes:
             pipe.close()  # which ends their loops, and with them the leader
-        self._leader.wait(20.0)
+        self._leader.wait(120)
 
 
 def _lead(store: str, module: str, descriptors: list[int]) -> None:

@@ -203,7 +203,7 @@ def _values(losses: Any) -> list[float]:
 
 # --- nothing is left --------------------------------------------------------------------------------------------------
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 @contextlib.contextmanager

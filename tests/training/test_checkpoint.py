@@ -122,6 +122,36 @@ def saved_in_parts(folder: Path, player: Player, num_parts: int, **options: Any)
 # --- there and back ---------------------------------------------------------------------------------------------------
 
 
+def test_a_checkpoint_that_was_written_long_ago_is_read() -> None:
+    """Nothing in this folder may ever be written anew: others have such files."""
+    checkpoint = read_manifest(Path(__file__).parent / "checkpoint_of_format_1")
+    checkpoint.verify()
+    state = checkpoint.whole_state()
+    torch.manual_seed(7)
+    exp_avg, weight, half = torch.randn(3, 4), torch.randn(3, 4), torch.randn(5).bfloat16()
+    option = {"lr": 0.1}
+    assert_same(
+        state,
+        {
+            "parameters": {"weight": weight, "half": half, "n\u00e4m\u00e9 \N{GRINNING FACE}": torch.zeros(3)},
+            "buffers": {
+                "seen": torch.tensor(7),
+                "none": torch.zeros(0, 3),
+                "mask": torch.tensor([True, False]),
+            },
+            "optimizer": {
+                "weight": {"step": torch.tensor(1.0), "exp_avg": exp_avg},
+                "half": {"betas": (0.9, 0.999), "kind": torch.bfloat16, 3: [float("inf"), None]},
+            },
+            "options": {"weight": option, "half": option, "n\u00e4m\u00e9 \N{GRINNING FACE}": option},
+            "rates": {},
+            "num_steps": 5,
+            "seed": 0,
+        },
+    )
+    assert checkpoint.extra("0.0") == {"a": [1]}
+
+
 @pytest.mark.parametrize("num_parts", [1, 4])
 def test_what_a_player_has_learnt_comes_back_to_the_last_bit(graph: ModelGraph, tmp_path: Path, num_parts: int) -> None:
     player = player_of(graph)

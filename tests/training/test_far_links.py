@@ -57,7 +57,7 @@ class Seat:
 
     def _received(self, tag: Tag) -> Parcel:
         while not self._links.has(tag):
-            assert self._links.wait(20.0)
+            assert self._links.wait(120)
         return self._links.receive(tag)
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -30,8 +33,10 @@ from ropewalk.training.checkpoint import read_manifest
 from ropewalk.training.patience import Patience
 from ropewalk.training.step_handle import StepHandle
 from tests import conftest
+from tests.left_behind import Snapshot
 from tests.scenarios.launchers import launcher, wait_until_gone
 from tests.training.faulty_training import (
+    PATIENCE,
     WIDTH,
     InBackward,
     InForward,
@@ -56,16 +61,16 @@ from tests.training.faulty_training import (
     use_all_memory,
 )
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """In place of the one for every test, which would end the session that all share: at the end of this module."""
-    before = conftest.Snapshot.take()
+    before = Snapshot.take()
     yield
     conftest._end_sessions()
-    left = conftest._wait_until_gone(before)
+    left = before.what_stays()
     assert not left, left.describe()
 
 
@@ -206,7 +211,7 @@ def test_a_stage_that_is_slow_is_waited_for_when_another_one_dies(session: rw.Se
 
 def test_a_worker_and_its_keeper_who_die_at_once_are_lost_and_the_training_says_so(session: rw.Session) -> None:
     job = Job(num_steps=6)
-    with job.trainer(session) as trainer:
+    with job.trainer(session, snapshot_copy=None) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
         for pid in pids(trainer):
@@ -218,6 +223,145 @@ def test_a_worker_and_its_keeper_who_die_at_once_are_lost_and_the_training_says_
         assert "SIGKILL" in lost.value.cause
         with pytest.raises(TrainerFailed, match="StageLost"):
             trainer.step(*batch(5))
+
+
+def end_all(trainer: rw.Trainer) -> None:
+    for seat in (0, 1):
+        end_at(trainer, seat)
+
+
+def end_at(trainer: rw.Trainer, seat: int) -> None:
+    """Kill the process at a seat, whatever it does, and see it gone."""
+    fleet = trainer._run._controller._fleet  # pyright: ignore
+    pid = next(one.pid for one in fleet._running.status().nodes if one.replica == seat and one.state == "running")
+    process = psutil.Process(pid)
+    process.kill()
+    process.wait(10)
+
+
+@pytest.mark.parametrize("where", ["launcher", "folder"])
+def test_with_a_further_copy_all_may_die_at_once(session: rw.Session, tmp_path: Path, where: str) -> None:
+    job = Job("pipedream", num_steps=10)
+    with job.trainer(session, snapshot_copy=tmp_path if where == "folder" else where) as trainer:
+        handles = [trainer.step(*batch(step)) for step in range(5)]
+        handles[2].metrics()
+        for step in range(5, job.num_steps):
+            if step == 6:
+                end_all(trainer)
+            handles.append(trainer.step(*batch(step)))
+        state = trainer.state_dict()
+        found = Learnt([[float(loss) for loss in handle.metrics().losses] for handle in handles], state)
+        assert len(trainer.events) >= 1
+        assert sorted(path.name[:19] for path in tmp_path.iterdir()) == ["ropewalk-snapshots-"] * (where == "folder")
+    assert list(tmp_path.iterdir()) == []
+    assert_same(found, undisturbed(job))
+
+
+def test_a_second_death_finds_what_the_first_one_had_kept(session: rw.Session) -> None:
+    # The snapshot of stage 1 was kept by stage 0, which is killed and replaced. It was brought to the new process
+    # beside the work, so that stage 1 took it along when it was killed before that.
+    job = Job(num_steps=8)
+    with (
+        faults.at("stage.before_keeping", faults.delay(3.0), times=0, detail="1"),
+        at_action("F0:2v5") as first,
+        at_action("F1:1v[45]", after=2, process="*.1") as second,
+        job.trainer(session, snapshot_copy=None) as trainer,
+    ):
+        found = go_through(trainer, job)
+        assert len(trainer.events) == 2
+    assert (first.num_fired, second.num_fired) == (1, 1)
+    assert_same(found, undisturbed(job))
+
+
+#: By schedule, at which seats processes are killed, each after the recovery from the death before.
+IN_A_ROW = {"one_f_one_b": [0, 1, 1, 0], "pipedream": [1, 0, 1]}
+
+
+@pytest.mark.parametrize("schedule", IN_A_ROW)
+def test_deaths_one_after_the_other_change_nothing(session: rw.Session, schedule: str) -> None:
+    killed_one_by_one(session, Job(schedule), IN_A_ROW[schedule])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_any_deaths_one_after_the_other_change_nothing(session: rw.Session, schedule: str, seed: int) -> None:
+    killed_one_by_one(session, Job(schedule, num_groups=2 + seed % 2), random.Random(seed).choices((0, 1), k=10))
+
+
+def killed_one_by_one(session: rw.Session, job: Job, order: list[int]) -> None:
+    """Kill at one seat after the other, as soon as the one before has been replaced, however old the last cut is."""
+    patience = replace(PATIENCE, max_restarts=len(order))
+    with job.trainer(session, snapshot_copy=None, snapshot_every=3, patience=patience) as trainer:
+        handles: list[StepHandle] = []
+
+        def step() -> None:
+            handles.append(trainer.step(*batch(len(handles))))
+
+        while len(handles) < 5:
+            step()
+        for number, seat in enumerate(order, 1):
+            end_at(trainer, seat)
+            while len(trainer.events) < number:
+                step()
+        step()
+        state = trainer.state_dict()
+        found = Learnt([[float(loss) for loss in handle.metrics().losses] for handle in handles], state)
+        assert len(trainer.events) == len(order)
+    assert_same(found, undisturbed(replace(job, num_steps=len(handles))))
+
+
+def test_after_a_death_that_nobody_came_for_there_may_be_another_one(session: rw.Session) -> None:
+    # Three stages became two, and a snapshot that only one of them had was never copied before the next whole cut.
+    job = Job(num_groups=3)
+    patience = replace(PATIENCE, replace_s=0.3, max_restarts=0)
+    with job.trainer(session, snapshot_copy=None, snapshot_every=4, patience=patience) as trainer:
+        for step in range(6):
+            trainer.step(*batch(step)).metrics()
+        end_at(trainer, 1)
+        trainer.step(*batch(6)).metrics()
+        assert len(trainer.plan.stages) == 2
+        end_at(trainer, 2)
+        found = go_through(trainer, job, first=7)
+        assert len(trainer.plan.stages) == 1
+    expected = undisturbed(job)
+    assert_same(found, Learnt(expected.losses[7:], expected.state))
+
+
+def test_what_was_lost_is_named_by_the_plan_that_it_was_lost_from(session: rw.Session) -> None:
+    # The plan without it was in force already when it turned out that nobody has its snapshot: an IndexError.
+    job = Job(num_groups=3)
+    patience = replace(PATIENCE, replace_s=0.3, max_restarts=0)
+    with job.trainer(session, snapshot_copy=None, patience=patience) as trainer:
+        for step in range(5):
+            trainer.step(*batch(step)).metrics()
+        for seat in (1, 2):
+            end_at(trainer, seat)
+        with pytest.raises(
+            StageLost, match=r"the process of stage [12] was lost .* the snapshot of stage 1 was"
+        ) as lost:
+            trainer.step(*batch(5)).metrics()
+        assert lost.value.stages in ((1,), (2,))
+
+
+def test_a_process_that_only_keeps_snapshots_may_die_before_the_one_that_trains(session: rw.Session) -> None:
+    # Nobody waits for it, so nobody heard of it, and the snapshots that it had kept were not brought to the next one.
+    job = Job(num_groups=1)
+    with job.trainer(session, snapshot_copy=None, snapshot_every=4) as trainer:
+        for step in range(5):
+            trainer.step(*batch(step)).metrics()
+        trainer._pace._fixed = 1 << 30  # pyright: ignore  # this was the last one
+        end_at(trainer, 1)
+        fleet, step = trainer._run._controller._fleet, 5  # pyright: ignore
+        while not fleet.kept().get(1):  # until another one has come in its place, and has them
+            time.sleep(0.05)
+            trainer.step(*batch(step)).metrics()
+            step += 1
+        end_at(trainer, 0)
+        found = go_through(trainer, replace(job, num_steps=step + 2), first=step)
+    expected = undisturbed(replace(job, num_steps=step + 2))
+    assert_same(found, Learnt(expected.losses[step:], expected.state))
 
 
 def test_deaths_before_any_snapshot_and_amid_recovery_change_nothing(session: rw.Session) -> None:
@@ -337,7 +481,7 @@ def interrupt_when(has_come: Callable[[], bool]) -> Generator[None]:
     """Ctrl-C as soon as something has come; whatever waits then is ended by it."""
 
     def strike() -> None:
-        due = time.monotonic() + 30
+        due = time.monotonic() + 120
         while not has_come() and time.monotonic() < due:
             time.sleep(0.01)
         time.sleep(0.1)
@@ -388,9 +532,9 @@ def test_an_interrupt_arrives_and_the_block_ends_all_processes(session: rw.Sessi
     job = Job(num_steps=8)
     with ExitStack() as stack:
         slow = stack.enter_context(
-            faults.at("stage.before_assignment", faults.delay(60), detail="1")
+            faults.at("stage.before_assignment", faults.delay(3600), detail="1")
             if where == "recovery"
-            else at_action("B1:0v3", faults.delay(60))
+            else at_action("B1:0v3", faults.delay(3600))
         )
         if where == "recovery":
             stack.enter_context(at_action("B1:0v3"))
@@ -400,9 +544,7 @@ def test_an_interrupt_arrives_and_the_block_ends_all_processes(session: rw.Sessi
             for step in range(1, 4 if where == "metrics" else 8):
                 handle = trainer.step(*batch(step))
             handle.metrics()
-        began = time.monotonic()
         trainer.close(0.5)
-        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("schedule", ["one_f_one_b", "pipedream"])

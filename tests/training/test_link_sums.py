@@ -13,9 +13,6 @@ from ropewalk.pipeline.stages.batch_norm import Moments
 from ropewalk.pipeline.stages.gradient_sums import Contribution, InMemorySums, Member, SumKey
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
-from ropewalk.transport.slots import are_possible
-
-pytestmark = pytest.mark.skipif(not are_possible(), reason="this system has no memory files that others find in /proc")
 
 #: Stages 0 and 3 share workers, of which there are two; stage 2 has three replicas.
 PLAN = Plan(

@@ -24,10 +24,7 @@ from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
 from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
 from ropewalk.training.far_links import FarMessage
 from ropewalk.training.links import Endpoint, ProcessLinks
-from ropewalk.transport.slots import are_possible
 from tests.forked_process import ForkedProcess
-
-pytestmark = pytest.mark.skipif(not are_possible(), reason="this system has no memory files that others find in /proc")
 
 #: Stages 0 and 2 share a worker; stage 1 has two replicas.
 PLAN = Plan(
@@ -145,7 +142,7 @@ def test_a_wait_ends_when_something_came_and_when_it_was_long_enough() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         assert not left.wait(0.01)
         first.send(Tag("a", 0, 1, 0), Parcel(None))
-        assert left.wait(20.0)
+        assert left.wait(120)
         assert not left.wait(0.01)
 
 
@@ -161,11 +158,11 @@ def test_ringing_ends_a_wait_that_is_under_way_and_else_the_next() -> None:
     with links_of(FIRST) as (first,):
         ringing = threading.Timer(0.05, first.ring)
         ringing.start()
-        assert first.wait(20.0)
+        assert first.wait(120)
         ringing.join()
         first.ring()
         first.ring()
-        assert first.wait(20.0)
+        assert first.wait(120)
         assert not first.wait(0)
 
 
@@ -182,7 +179,7 @@ def test_a_bounded_link_has_room_again_when_something_was_received() -> None:
         assert first.has_room(Tag("a", 0, 1, 1)), "to another worker"
         assert first.has_room(Tag("a", 0, 2, 0)), "to another stage"
         kept = received(left, tags[1])
-        assert first.wait(20.0) and first.has_room(tags[2])
+        assert first.wait(120) and first.has_room(tags[2])
         assert torch.equal(kept.tree, torch.ones(3)), "it is received, though still in use"
 
 
@@ -457,22 +454,10 @@ def test_parcels_and_contributions_come_from_another_host(pool: ThreadPoolExecut
     for number, expected in enumerate(tensors_sent):
         found = received(left, Tag("a", 0, 1, 2 * number))
         assert torch.equal(found.tree[0], expected) and found.weight == 1.5 and found.tree[0].data_ptr() % 64 == 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (parts := left.contributions(SUM)):
         assert left.wait(deadline - time.monotonic())
     assert list(parts) == [Member(1, 1)]
-    far.close()
-
-
-def test_where_memory_cannot_be_shared_one_host_is_as_two(
-    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ropewalk.training.links.are_possible", lambda: False)
-    far = Far(pool, hosts=("earth", "earth"))
-    first, left = far.ends
-    assert first.endpoint().memory is None
-    first.send(Tag("a", 0, 1, 0), Parcel(torch.ones(3)))
-    assert torch.equal(received(left, Tag("a", 0, 1, 0)).tree, torch.ones(3))
     far.close()
 
 
@@ -482,7 +467,7 @@ def test_a_bounded_link_to_another_host_has_room_again_when_something_was_receiv
     first.send(Tag("a", 0, 1, 0), Parcel(None))
     assert not first.has_room(Tag("a", 0, 1, 2))
     received(left, Tag("a", 0, 1, 0))
-    assert first.wait(20.0) and first.has_room(Tag("a", 0, 1, 2))
+    assert first.wait(120) and first.has_room(Tag("a", 0, 1, 2))
     far.close()
 
 
@@ -511,5 +496,5 @@ def test_a_call_that_fails_marks_its_peer_as_lost_and_ends_the_wait(pool: Thread
 
         first.connect({LEFT: replace(left.endpoint(), host="mars")}, {LEFT: lambda message: pool.submit(fail, message)})
         first.send(Tag("a", 0, 1, 0), Parcel(None))
-        assert first.wait(20.0)
+        assert first.wait(120)
         assert first.lost == {LEFT: "ConnectionError: no way there"}

@@ -110,7 +110,6 @@ QUICK = [
 ]
 
 
-@pytest.mark.timeout(180)  # some seconds, and more where the cores are shared with others
 def test_processes_equal_the_player_under_every_schedule() -> None:
     assert {case.schedule for case in QUICK} == set(SCHEDULES)
     compare_all(QUICK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import pickle
 import random
 import struct
@@ -203,6 +204,7 @@ def entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[st
     ("head", "length", "message"),
     [
         (b"{}", 1 << 62, "its head would have 4611686018427387904 bytes"),
+        (b"{}", 1 << 27, "its head would have 134217728 bytes, and the format allows 100000000"),
         (b"{}", 11, "its head would have 11 bytes, and the file has 18"),
         (b"\xff\xfe", None, "its head cannot be read"),
         (b"[1]", None, "its head cannot be read"),
@@ -214,7 +216,13 @@ def entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[st
         (entry([1 << 40], 0, 8), None, "and 8 bytes, which do not fit"),
         (entry([-1, -2], 0, 8), None, "and 8 bytes, which do not fit"),
         (entry([2], 0, 8, "Q9"), None, "a tensor of the type 'Q9'"),
+        (entry([1 << 70], 0, 8), None, "its head cannot be read"),
+        (entry([1] * 1000, 0, 4), None, "its head cannot be read"),
+        (b'{"w":' * 100_000 + b"1" + b"}" * 100_000, None, "its head cannot be read"),
+        ({**entry([2], 0, 8), "v": entry([1], 4, 8)["w"]}, None, "says that 'w' and 'v' have the same bytes"),
+        ({**entry([2], 0, 8), "v": entry([2], 0, 8)["w"]}, None, "have the same bytes"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_file_that_says_what_cannot_be_is_refused_by_name(
     tmp_path: Path, head: bytes | dict[str, Any], length: int | None, message: str
@@ -232,7 +240,9 @@ def test_a_file_too_short_for_the_length_of_a_head_is_refused_and_empty_tensors_
     assert SafetensorsFiles(path).take(["w"])["w"].shape == (0, 3)
 
 
-@pytest.mark.parametrize("name", ["../secret.safetensors", "a/../../secret.safetensors", "{root}/secret.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["../secret.safetensors", "a/../../secret.safetensors", "{root}/secret.safetensors", "\0secret.safetensors"]
+)
 def test_an_index_names_only_files_in_its_folder(tmp_path: Path, name: str) -> None:
     write_crafted(tmp_path / "secret.safetensors", entry([2], 0, 8), data=bytes(8))
     (tmp_path / "model").mkdir()
@@ -240,9 +250,21 @@ def test_an_index_names_only_files_in_its_folder(tmp_path: Path, name: str) -> N
     index.write_text(json.dumps({"weight_map": {"w": name.format(root=tmp_path)}}))
     with pytest.raises(PlanInvalid, match=r"index\.json names the file .*secret\.safetensors', which is not in its"):
         SafetensorsFiles(index.parent).take(["w"])
-    index.write_text("[]")
-    with pytest.raises(PlanInvalid, match=r"index\.json is no index"):
-        SafetensorsFiles(index.parent).take(["w"])
+    for text in ("[]", '{"weight_map":' + "[" * 100_000):
+        index.write_text(text)
+        with pytest.raises(PlanInvalid, match=r"index\.json is no index"):
+            SafetensorsFiles(index.parent).take(["w"])
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for_and_links_are_followed(tmp_path: Path) -> None:
+    """Caches of hubs have links; a pipe once held up whoever came by."""
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for path in (tmp_path, tmp_path / "pipe.safetensors"):
+        with pytest.raises(PlanInvalid, match=r"pipe\.safetensors is no file"):
+            SafetensorsFiles(path).take(["w"])
+    write_crafted(tmp_path / "blob", entry([2], 0, 8), data=bytes(8))
+    (tmp_path / "link.safetensors").symlink_to("blob")
+    assert SafetensorsFiles(tmp_path / "link.safetensors").take(["w"])["w"].tolist() == [0.0, 0.0]
 
 
 def test_given_tensors_are_copied_and_unset_ones_are_like_the_model() -> None:

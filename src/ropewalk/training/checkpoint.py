@@ -10,20 +10,41 @@ and loading; only tensors that are asked for are read, and each is checked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from ropewalk.training import checkpoint_files
-from ropewalk.training.checkpoint_parts import KINDS, OF_PARAMETERS, WEIGHTS, files_of, write_part
-from ropewalk.training.manifests import Manifest, PartRecord, TensorRecord, check_digest, chunks
-from ropewalk.training.plain_state import decode
+from ropewalk.training.checkpoint_parts import KINDS, OF_PARAMETERS, WEIGHTS, write_part
+from ropewalk.training.manifests import (
+    MANIFEST,
+    Manifest,
+    PartRecord,
+    TensorRecord,
+    check_digest,
+    chunks,
+    damaged,
+    file_names,
+)
+from ropewalk.training.plain_state import Malformed, decode
 from ropewalk.training.tensor_file import TensorReader, dtype_of
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Values(msgspec.Struct, frozen=True):
+    """What a part has beside its tensors: of each parameter, and of `extra`, the number of its value."""
+
+    optimizer: dict[str, _Number]
+    options: dict[str, _Number]
+    rates: dict[str, _Number]
+    extra: _Number
+    values: list[Any]
 
 
 class Checkpoint:
@@ -46,6 +67,23 @@ class Checkpoint:
     def facts(self) -> dict[str, Any]:
         """Of the run as a whole, such as "num_steps" and "seed"."""
         return self.manifest.facts
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of training that it holds."""
+        return self.manifest.step
+
+    @property
+    def seed(self) -> int:
+        """Of the random numbers of the run.
+
+        Raises:
+            CheckpointCorrupt: it has none, or none that a generator of torch takes.
+        """
+        value = self.facts.get("seed")
+        if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
+            raise damaged(self.path / MANIFEST, f"its 'seed' is {value!r:.80}, and should be a number")
+        return value
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -88,12 +126,12 @@ class Checkpoint:
         return state
 
     def whole_state(self) -> dict[str, Any]:
-        """All that was saved, with the facts beside it: what `Player.load_state_dict` takes.
+        """What `Player.load_state_dict` takes: all that was saved, with the facts beside it.
 
         Raises:
             CheckpointCorrupt, FileNotFoundError: as `load`.
         """
-        return {**self.facts, **self.load(self.names)}
+        return {**self.facts, **self.load(self.names), "num_steps": self.num_steps, "seed": self.seed}
 
     def take(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Parameters and buffers alone, as a `TensorSource` gives them: on the CPU, and the caller's own.
@@ -152,7 +190,7 @@ class Checkpoint:
         return wanted
 
     def _weights(self, part: PartRecord, wanted: Collection[str]) -> dict[str, Tensor]:
-        file, _, _ = files_of(part.name)
+        file, _, _ = file_names(part.name)
         found = [name for name in part.files[file].tensors if name in wanted]
         if not found:
             return {}
@@ -160,18 +198,27 @@ class Checkpoint:
             return {name: reader.read(name) for name in found}
 
     def _values(self, part: PartRecord, wanted: Callable[[str, str], bool]) -> dict[str, dict[str, Any]]:
-        _, tensors_file, values_file = files_of(part.name)
-        found = json.loads(b"".join(chunks(self.path, values_file, part.files[values_file])))
-        found["extra"] = {"extra": found["extra"]}
-        with TensorReader(self.path, tensors_file, part.files[tensors_file]) as reader:
-            return {
-                kind: {
-                    name: decode(found["values"][number], reader.read)
-                    for name, number in found[kind].items()
-                    if wanted(kind, name)
+        _, tensors_file, values_file = file_names(part.name)
+        content = b"".join(chunks(self.path, values_file, part.files[values_file]))
+        try:
+            found = msgspec.json.decode(content, type=_Values)
+            numbers = {"optimizer": found.optimizer, "options": found.options, "rates": found.rates}
+            with TensorReader(self.path, tensors_file, part.files[tensors_file]) as reader:
+                values = {
+                    kind: {
+                        name: decode(found.values[number], reader.read)
+                        for name, number in of_kind.items()
+                        if wanted(kind, name)
+                    }
+                    for kind, of_kind in {**numbers, "extra": {"extra": found.extra}}.items()
                 }
-                for kind in (*OF_PARAMETERS, "extra")
-            }
+        except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, Malformed, RecursionError) as error:
+            raise damaged(self.path / values_file, f"it holds no values as they are saved ({error})") from error
+        for kind in OF_PARAMETERS:
+            for name, value in values[kind].items():
+                if not isinstance(value, dict):
+                    raise damaged(self.path / values_file, f"{kind} of {name!r} is {value!r:.80}")
+        return values
 
 
 def read_manifest(path: Path | str) -> Checkpoint:
@@ -264,7 +311,7 @@ def _check_alike(path: Path, what: str, record: TensorRecord, own: Tensor, *, sa
 
 
 def _records(part: PartRecord, names: Iterable[str]) -> list[tuple[str, TensorRecord]]:
-    file, _, _ = files_of(part.name)
+    file, _, _ = file_names(part.name)
     tensors = part.files[file].tensors
     return [(name, tensors[name]) for name in names]
 

@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import Any
 
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.program.checkpoints import sync_folder
 from ropewalk.training.manifests import MANIFEST, Manifest, PartRecord, read_manifest, write_manifest
+from ropewalk.trusted_files import make_folder, sync_folder
 
 _SAVE = re.compile(r"(\d+)-step-\d+")
 _WRITING = ".tmp"
@@ -112,7 +112,8 @@ def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
     """Begin a checkpoint; removes what writers that were killed have left.
 
     Args:
-        folder: made if it is missing; all writers reach it by this path.
+        folder: made if it is missing, for this user alone: whoever may enter it may read checkpoints. All writers reach
+            it by this path.
         step: steps of training that it holds.
         keep: as many are there after it is committed, itself included; None: all.
 
@@ -125,20 +126,22 @@ def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
     if not isinstance(step, int) or step < 0:
         raise ValueError(f"step must be a number of steps, 0 or more, not {step!r}")
     folder = Path(folder).absolute()  # writers may work elsewhere
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     _remove_left(folder)
     number = max((_number(path) for path in folder.iterdir() if _is_save(path.name.removesuffix(_WRITING))), default=0)
     while True:
         number += 1
         path = folder / f"{number:04}-step-{step}{_WRITING}"
         with contextlib.suppress(FileExistsError):  # another writer took the number just now
-            path.mkdir()
+            # Whoever may enter the folder may read what lies in it; one that was made here is for this user alone.
+            path.mkdir(0o700 | folder.stat().st_mode & 0o055)
             return Writing(path, step, keep)
 
 
 def saves(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first."""
-    return sorted((path for path in folder.iterdir() if _is_save(path.name)), key=_number, reverse=True)
+    found = (path for path in folder.iterdir() if _is_save(path.name) and path.is_dir())
+    return sorted(found, key=_number, reverse=True)
 
 
 def read(path: Path | str) -> tuple[Path, Manifest]:
@@ -206,7 +209,8 @@ def _number(path: Path) -> int:
 
 
 def _remove_oldest(folder: Path, keep: int | None) -> None:
-    for path in saves(folder)[keep:] if keep else []:
+    ours = [path for path in saves(folder) if path.lstat().st_uid == os.geteuid()]  # another's must not displace ours
+    for path in ours[keep:] if keep else []:
         try:
             left = path.rename(path.with_name(path.name + _WRITING))
             shutil.rmtree(left)

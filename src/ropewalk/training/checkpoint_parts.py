@@ -10,12 +10,11 @@ The state has the shape that `pipeline.stages.saved_training` gives it. Reading 
 from __future__ import annotations
 
 import json
-import urllib.parse
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ropewalk.training.manifests import FileRecord, PartRecord, write_file
+from ropewalk.training.manifests import FileRecord, PartRecord, file_names, write_file
 from ropewalk.training.plain_state import Encoder
 from ropewalk.training.tensor_file import check_writable, write_tensors
 
@@ -48,7 +47,7 @@ def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: A
         check_writable(tensor, f"{'parameter' if one in state['parameters'] else 'buffer'} {one!r}")
     encoder = Encoder()
     values = _encoded(encoder, state, extra)
-    weights_file, tensors_file, values_file = files_of(name)
+    weights_file, tensors_file, values_file = file_names(name)
     made: list[Path] = []
 
     def made_here(file: str) -> Path:
@@ -84,10 +83,4 @@ def _encoded(encoder: Encoder, state: Mapping[str, Any], extra: Any) -> bytes:
     return f'{json.dumps(found)[:-1]},"values":[{",".join(numbers)}]}}'.encode()
 
 
-def files_of(part: str) -> tuple[str, str, str]:
-    """The names of a part's files: weights, tensors of the state, the rest of it."""
-    stem = urllib.parse.quote(part, safe="")
-    return f"weights-{stem}.safetensors", f"state-{stem}.safetensors", f"state-{stem}.json"
-
-
-__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "files_of", "only", "write_part"]
+__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "only", "write_part"]

@@ -5,18 +5,19 @@
                                        │  └ retained: what was admitted since the newest cut of which all have snapshots
                                        └── answers: losses, failures, deaths
 
-    a death ──▶ the others drop what they do ──▶ the plan is deployed again, from the cut ──▶ what is retained is
-                admitted again
+    a death ──▶ the others drop what they do ──▶ the plan is deployed again, from the cut ──▶ snapshots that only one
+                process keeps are copied to another one ──▶ what is retained is admitted again
 
 It has no thread of its own: a death is acted upon by whoever calls or waits next.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -29,15 +30,37 @@ from ropewalk.pipeline.resuming import can_cut
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.micro_batches import MiniBatch
+from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
-from ropewalk.training.assignment import Admission, Assignment, FromSnapshots, FromTensors, Given, Origin, Outcome
+from ropewalk.training.assignment import (
+    Admission,
+    Assignment,
+    FromSnapshots,
+    FromTensors,
+    Given,
+    Kept,
+    Origin,
+    Outcome,
+    Place,
+    Presence,
+)
+from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.needs import Need, needs_of
 from ropewalk.training.patience import Patience
 from ropewalk.training.positions import behind, is_empty
 from ropewalk.training.snapshot_pace import SnapshotPace
-from ropewalk.training.snapshot_places import missing_groups, one_per_group, places_of
+from ropewalk.training.snapshot_places import (
+    Copy,
+    WholeCut,
+    copies_of,
+    holders_of,
+    keepers_of,
+    missing_groups,
+    nearest,
+    one_per_group,
+)
 from ropewalk.training.stage_fleet import SeatsLost, StageFleet
 from ropewalk.training.succession import merged, without_workers
 
@@ -91,6 +114,7 @@ class Controller:
         seed: int,
         patience: Patience,
         pace: SnapshotPace | None,
+        copies: FurtherCopies,
     ) -> None:
         self.plan: Plan = plan
         self.schedule = schedule
@@ -102,6 +126,7 @@ class Controller:
         self._origin = origin
         self._patience = patience
         self._pace = pace
+        self._copies = copies
         #: Counts deployments.
         self.epoch = -1
         self._number = 0
@@ -111,18 +136,19 @@ class Controller:
         self._retained: deque[Retained] = deque()
         self._under_way: deque[Retained] = deque()
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
-        #: By cut, who has brought a snapshot of it to its keeper, and how long it held him up.
-        self._kept: dict[Cut, dict[Worker, float]] = {}
-        #: The newest cut of which all snapshots are kept, and the epochs that took them or went on from them; None:
-        #: training goes on from `_origin`.
-        self._cut: Cut | None = None
-        self._cut_epochs: set[int] = set()
-        self._cut_plan = plan
+        #: By cut, the workers whose snapshots of it lie with their keepers.
+        self._kept: dict[Cut, dict[Worker, Kept]] = {}
+        #: The newest one of which all are kept; None: training goes on from `_origin`.
+        self._cut: WholeCut | None = None
+        #: Those that were there when it was last seen to that no snapshot of it lies with one process alone.
+        self._secured: dict[int, Presence] = {}
         self._done_at = 0.0
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._is_interrupted = False
         self._seats: dict[Worker, int] = {}
+        #: By seat, the stages of the worker that sits there. The plan may be another one already when one is lost.
+        self._stages_at: dict[int, tuple[int, ...]] = {}
         #: What each stage needs, and holds.
         self.needs: tuple[Need, ...] = ()
 
@@ -143,6 +169,7 @@ class Controller:
     def close(self, grace_s: float | None = None) -> None:
         """End all processes; may be called twice."""
         self._fleet.close(grace_s)
+        self._copies.close()
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +234,8 @@ class Controller:
         self._check()
         self._make_seats(len(plan.workers))
         self._retained.clear()
-        self.plan, self._origin, self._cut, self._cut_plan = plan, origin, None, plan
+        self.plan, self._origin, self._cut = plan, origin, None
+        self._copies.clear()
         self.seed = self.seed if seed is None else seed
         self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
 
@@ -259,6 +287,7 @@ class Controller:
             and not one.drains
             and self._pace.admitted(one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position))
         )
+        keepers = keepers_of(self._fleet.hosts) if snapshot else {}
         number, self._number = self._number, self._number + 1
         one.futures = {}
         self._under_way.append(one)
@@ -271,7 +300,7 @@ class Controller:
                 tuple(given[worker]),
                 one.step,
                 drains=one.drains,
-                snapshot=snapshot,
+                keeper=keepers.get(self._seats[worker]),
             )
             one.futures[worker] = self.client(worker).work.future(admission)
 
@@ -290,9 +319,10 @@ class Controller:
             if outcome.norm is not None and one.metrics is not None and self.schedule.flushes:
                 one.metrics.gradient_norm, one.metrics.is_skipped = outcome.norm, outcome.is_skipped
             if outcome.lost_snapshots and self._pace is not None:
-                self._pace.restarted()  # its keeper is gone; the next one is kept by who comes in his place
+                self._pace.restarted()  # the next one gets a keeper that lives
+                self._note_once(*outcome.lost_snapshots)
             for kept in outcome.kept:
-                self._kept.setdefault(kept.cut, {})[worker] = kept.took_s
+                self._kept.setdefault(kept.cut, {})[worker] = kept
         one.is_done, one.futures = True, {}
         self._under_way.remove(one)
         self._done_at, before = time.monotonic(), self._done_at
@@ -301,6 +331,9 @@ class Controller:
         if not one.was_done:  # what is only done again is no progress, if the death comes behind it each time
             self._num_deaths, one.was_done = 0, True
         self._forget()
+        self._fleet.look_for(range(self._fleet.num))
+        if self._cut is not None and self._fleet.present != self._secured:
+            self._secure(self._cut, 0.0)  # a process that only keeps snapshots has gone, or has come
 
     def _forget(self) -> None:
         """Let go of what is before the newest cut of which all snapshots are kept."""
@@ -321,10 +354,18 @@ class Controller:
             return
         newest = positions[whole[-1]]
         assert newest is not None
+        kept, epoch = self._kept[newest], self.epoch
+
+        def fetch(seat: int, worker: Worker) -> Future[WorkerSnapshot]:
+            return self._fleet.client(seat).snapshot.future(worker, newest, epoch)
+
+        if not self._copies.are_here(newest, kept, fetch, is_alone=len(self._fleet.present) < 2):
+            return
         for _ in range(whole[-1] + 1):
             self._retained.popleft()
-        self._cut, self._cut_epochs, self._cut_plan = newest, {self.epoch}, self.plan
-        self._pace.whole(max(self._kept[newest].values()))
+        self._copies.became_whole(newest, kept)
+        self._cut = WholeCut(newest, self.epoch, self.plan)
+        self._pace.whole(max(one.took_s for one in kept.values()))
         self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
 
     # --- deployment and recovery --------------------------------------------------------------------------------------
@@ -333,10 +374,9 @@ class Controller:
         """Make the processes the workers of the plan, and admit again what is retained."""
         self.epoch += 1
         self._number = 0
-        if self.plan is self._cut_plan:  # who comes anew takes up his snapshot, and has it then
-            self._cut_epochs.add(self.epoch)
         self._losses.clear()
         self._kept.clear()
+        self._copies.restarted()
         self._done_at = 0.0
         if self._pace is not None:
             self._pace.restarted()
@@ -350,6 +390,7 @@ class Controller:
         if len(seats) < len(self.plan.workers):
             raise SeatsLost(missing)
         self._seats = dict(zip(self.plan.workers, seats, strict=False))
+        self._stages_at = {seat: tuple(self.plan.groups[worker.group]) for worker, seat in self._seats.items()}
         self.needs = needs_of(self.plan, self._graph)
         workers = self.plan.workers
         assigned = {
@@ -358,6 +399,11 @@ class Controller:
         endpoints = self._fleet.answers(assigned, self._seats, "the deployment of the plan")
         connected = {worker: self.client(worker).connect.future(self.epoch, endpoints) for worker in workers}
         self._fleet.answers(connected, self._seats, "the deployment of the plan")
+        basis = (origin.epoch, origin.cut) if isinstance(origin, FromSnapshots) else None
+        for seat in self._fleet.present.keys() - set(self._seats.values()):
+            self._fleet.client(seat).stand_by.future(self.epoch, basis)  # and if it dies, nobody waits for it
+        if self._cut is not None:
+            self._secure(self._cut, self._patience.copy_s)
         self._under_way.clear()
         for one in self._retained:
             one.futures, one.is_done = None, False
@@ -369,6 +415,8 @@ class Controller:
         if isinstance(origin, FromTensors):
             names = [name for stage in self.plan.groups[worker.group] for name in self.needs[stage].names]
             origin = origin.only(dict.fromkeys(names))
+        elif isinstance(origin, FromSnapshots):
+            origin = origin.only(worker)
         return Assignment(
             self.epoch,
             self.plan,
@@ -378,13 +426,30 @@ class Controller:
             self._seats,
             origin,
             start,
-            None if self._pace is None else self._keeper_of(self._seats[worker]),
+            self._pace is not None,
+            self._copies.folder,
         )
 
-    def _keeper_of(self, seat: int) -> int:
-        """The next one who is there; a process that is up again, but was not needed, is not asked for what it keeps."""
-        seats = sorted(self._fleet.present)
-        return seats[(seats.index(seat) + 1) % len(seats)] if seat in seats else seat
+    def _secure(self, cut: WholeCut, timeout_s: float) -> None:
+        """Have snapshots that lie with one process alone copied to another one.
+
+        Args:
+            cut: of which.
+            timeout_s: how long to wait for the copies; they are made beside the work if that takes longer.
+        """
+        self._secured, hosts = dict(self._fleet.present), self._fleet.hosts
+        same_plan = cut.plan is self.plan
+        own_seats = self._seats if same_plan else {}
+        holders = holders_of(self._fleet.kept(), cut.epoch, cut.cut)
+        copies = copies_of(cut.plan, holders, hosts, own_seats, same_plan=same_plan)
+        futures = {
+            copy: self._fleet.client(copy.target).copy.future(copy.source, copy.worker, cut.cut, cut.epoch)
+            for copy in copies
+        }
+        for copy, future in futures.items():
+            future.add_done_callback(functools.partial(_copied_to, copy))
+        if timeout_s:
+            self._fleet.wait_at_most(futures, {copy: copy.target for copy in copies}, timeout_s)
 
     def _guarded(self, do: Callable[[], object]) -> None:
         """Do something, and if processes die in it, recover and do it again; other failures end the training."""
@@ -421,27 +486,40 @@ class Controller:
         if self._pace is None:
             self._end(lost, "no snapshots are taken (snapshot_every=None); a checkpoint is what it can go on from")
         self._fleet.abort(self._seats.values(), self.epoch)
+        if self._cut is not None:
+            self._secure(self._cut, 0.0)  # while others come in the places of the lost
         plan = self._plan_after(lost)
         if plan is not self.plan:
             self._note(f"training goes on with {len(plan.workers)} workers")
             self.plan = plan
-        same_plan = plan is self._cut_plan
-        if self._cut is not None:
-            places = self._places(lost, self._cut, same_plan=same_plan)
-            self._origin = FromSnapshots(self._cut, places, same_plan, frozenset(self._cut_epochs))
-        self._deploy(self._origin, self._cut if self._cut is not None and same_plan else Cut.start(plan))
+        cut, start = self._cut, Cut.start(plan)
+        if cut is not None:
+            same_plan = cut.plan is plan
+            start = cut.cut if same_plan else start
+            self._origin = FromSnapshots(cut.cut, cut.epoch, self._places(lost, cut, same_plan=same_plan), same_plan)
+        self._deploy(self._origin, start)
 
-    def _places(self, lost: SeatsLost, cut: Cut, *, same_plan: bool) -> dict[Worker, int]:
-        """The seats where the snapshots of the newest whole cut lie."""
-        found = places_of(self._fleet.kept(), self._cut_epochs, cut, self._seats)
-        if missing := missing_groups(self._cut_plan, found, same_plan=same_plan):
-            stages = ", ".join(str(stage) for group in missing for stage in self._cut_plan.groups[group])
-            self._end(lost, f"the snapshot of stage {stages} was kept by processes that are gone as well")
-        return found if same_plan else one_per_group(found)
+    def _places(self, lost: SeatsLost, cut: WholeCut, *, same_plan: bool) -> dict[Worker, Place]:
+        """Where the snapshots of the newest whole cut are."""
+        kept = nearest(holders_of(self._fleet.kept(), cut.epoch, cut.cut), self._seats)
+        found: dict[Worker, Place] = {**self._copies.newest, **kept}
+        if missing := missing_groups(cut.plan, found, same_plan=same_plan):
+            stages = ", ".join(str(stage) for group in missing for stage in cut.plan.groups[group])
+            self._end(
+                lost,
+                f"the snapshot of stage {stages} was kept by processes that are gone as well; load the last "
+                f"checkpoint, and see snapshot_copy= for a copy that outlives all processes",
+            )
+        return found if same_plan else {worker: found[worker] for worker in one_per_group(found)}
 
     def _note(self, event: str) -> None:
         self.events.append(event)
         log.warning(event)
+
+    def _note_once(self, *events: str) -> None:
+        for event in events:
+            if event not in self.events:
+                self._note(event)
 
     def _plan_after(self, lost: SeatsLost) -> Plan:
         """The plan to go on with: without lost replicas if others are left, else the same with new processes.
@@ -488,15 +566,13 @@ class Controller:
         seat, cause = next(iter(lost.seats.items()), (-1, "it is not known"))
         raise StageLost(
             f"{self._who(seat)} was lost ({cause}), and training cannot go on: {why}",
-            stages=tuple(self._stages_at(seat)),
+            stages=self._stages_at.get(seat, ()),
             cause=cause,
         )
 
     def _who(self, seat: int) -> str:
-        return f"the process of stage {', '.join(map(str, self._stages_at(seat)))}"
-
-    def _stages_at(self, seat: int) -> Sequence[int]:
-        return [stage for worker, at in self._seats.items() if at == seat for stage in self.plan.groups[worker.group]]
+        stages = self._stages_at.get(seat, ())
+        return f"the process of stage {', '.join(map(str, stages))}" if stages else f"process {seat}, of no stage,"
 
     def client(self, worker: Worker) -> Any:
         """The process of a worker."""
@@ -508,6 +584,12 @@ class Controller:
                 f"this trainer failed before with {type(self._failure).__name__}: {self._failure}; make a new one, and "
                 f"load the last checkpoint"
             ) from self._failure
+
+
+def _copied_to(copy: Copy, future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        # Somebody it takes is gone, so there will be another recovery, and other copies.
+        log.info("the snapshot of worker %s was not copied to seat %s: %s", copy.worker, copy.target, error)
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +58,8 @@ class WorkerCounters:
 def peak_memory_bytes() -> int:
     """The most memory that this process has had so far.
 
-    Linux: VmHWM, because what `getrusage` says there includes the process that this one was forked or started from.
+    VmHWM, because what `getrusage` says includes the process that this one was forked or started from; some sandboxes
+    have `getrusage` alone.
     """
     try:
         status = Path("/proc/self/status").read_text()
@@ -68,8 +68,7 @@ def peak_memory_bytes() -> int:
     for line in status.splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def peak_device_bytes(device: torch.device | str) -> int | None:

@@ -1,4 +1,4 @@
-"""A courier brings snapshots to the peer that keeps them, in a thread of its own."""
+"""A courier brings snapshots to the peer that keeps them, and into files if that is asked for, in its own thread."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
+from ropewalk.training import stored_snapshots
 from ropewalk.training.assignment import Kept
 
-#: What a courier is given: the seat of the keeper, the epoch, the snapshot, and how long it took to make.
-_Errand = tuple[int, int, WorkerSnapshot, float]
+
+class Errand(NamedTuple):
+    """What a courier is given."""
+
+    #: The keeper.
+    seat: int
+    epoch: int
+    snapshot: WorkerSnapshot
+    #: Seconds that taking it held up the computing.
+    took_s: float
+    #: Where it is written as well; None: nowhere.
+    folder: str | None = None
 
 
 class Courier:
@@ -24,17 +35,17 @@ class Courier:
 
     def __init__(self, keep: Callable[[int, int, WorkerSnapshot], Future[Any]]) -> None:
         self._keep = keep
-        self._errands: queue.SimpleQueue[_Errand | None] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._delivered: queue.SimpleQueue[tuple[int, Kept]] = queue.SimpleQueue()
-        self._failed: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._failed: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def bring(self, seat: int, epoch: int, snapshot: WorkerSnapshot, took_s: float) -> None:
+    def bring(self, errand: Errand) -> None:
         """Send a snapshot away; returns at once."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ropewalk-courier", daemon=True)
             self._thread.start()
-        self._errands.put((seat, epoch, snapshot, took_s))
+        self._errands.put(errand)
 
     def delivered(self, epoch: int) -> tuple[Kept, ...]:
         """What has arrived since this was last asked; not what an epoch before sent, whose keepers let go of it."""
@@ -45,12 +56,14 @@ class Courier:
                 found.append(kept)
         return tuple(found)
 
-    def has_failed(self, epoch: int) -> bool:
-        """Whether something could not be brought since this was last asked."""
-        failed = False
+    def failed(self, epoch: int) -> tuple[str, ...]:
+        """Why something could not be brought or written since this was last asked."""
+        found: list[str] = []
         while not self._failed.empty():
-            failed |= self._failed.get() == epoch
-        return failed
+            of_epoch, why = self._failed.get()
+            if of_epoch == epoch:
+                found.append(why)
+        return tuple(found)
 
     def close(self) -> None:
         """Send no more; may be called twice."""
@@ -58,9 +71,16 @@ class Courier:
 
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
-            seat, epoch, snapshot, took_s = errand
+            seat, epoch, snapshot, took_s, folder = errand
+            stored = None
             try:
-                self._keep(seat, epoch, snapshot).result()
-                self._delivered.put((epoch, Kept(snapshot.cut, took_s, snapshot.size_bytes)))
-            except Exception:  # the keeper is gone; the controller hears of it, and has another snapshot taken
-                self._failed.put(epoch)
+                brought = self._keep(seat, epoch, snapshot)
+                if folder is not None:
+                    try:
+                        stored = stored_snapshots.write(folder, epoch, snapshot)
+                    except OSError as error:  # it lies with a peer at least
+                        self._failed.put((epoch, f"a snapshot could not be written to {folder}: {error}"))
+                brought.result()
+                self._delivered.put((epoch, Kept(snapshot.cut, took_s, snapshot.size_bytes, seat, stored)))
+            except Exception as error:  # the keeper is gone; the controller hears of it, and has another snapshot taken
+                self._failed.put((epoch, f"a snapshot could not be brought to its keeper: {error}"))

@@ -36,7 +36,7 @@ from ropewalk.pipeline.stages.trees import map_tensors
 from ropewalk.pipeline.stages.wiring import wire
 from ropewalk.training.assignment import Admission, Assignment, Examination, Outcome, Training
 from ropewalk.training.counters import WorkerCounters
-from ropewalk.training.couriers import Courier
+from ropewalk.training.couriers import Courier, Errand
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
 from ropewalk.training.needs import needs_of
@@ -112,11 +112,11 @@ class Crew:
             self._data = OwnData(training.data, graph, shard)
         self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
         self._taker = None
-        if assignment.keeper is not None:
+        if assignment.takes_snapshots:
             self._taker = SnapshotTaker(self._worker, self.rates, self._exchanges, flushes=self.schedule.flushes)
         self._courier = courier
-        #: By the step that ends it: a cut of which a snapshot is wanted.
-        self._cuts: dict[Action, Cut] = {}
+        #: By the step that ends it: a cut of which a snapshot is wanted, and the seat that keeps it.
+        self._cuts: dict[Action, tuple[Cut, int]] = {}
         self._to_do: deque[Action | Mark] = deque()
         self._losses: list[tuple[int, Tensor, float | None]] = []
         self._num_snapshots = 0
@@ -152,10 +152,10 @@ class Crew:
             self._to_do.extend(self._stream.admit(admission.num)[worker])
         if admission.drains:
             self._to_do.extend(self._stream.drain()[worker])
-        if admission.snapshot and self._taker is not None:
+        if admission.keeper is not None and self._taker is not None:
             cut = self._stream.position
             if can_cut(self.plan, self.schedule, cut):
-                self._cuts[last_step(self.plan, self.schedule, cut, worker)] = cut
+                self._cuts[last_step(self.plan, self.schedule, cut, worker)] = cut, admission.keeper
         self._to_do.append(lambda: answer(self._outcome()))
 
     def examine(self, asked: Examination, answer: Callable[[Mapping[int, Evaluated]], object]) -> None:
@@ -216,7 +216,7 @@ class Crew:
                 record(action, start, clock(), waited_ns)
             to_do.popleft()
             if self._cuts and action in self._cuts:
-                self._take_snapshot(self._cuts.pop(action))
+                self._take_snapshot(*self._cuts.pop(action))
 
     def interrupt(self) -> None:
         """Wake up what waits in an exchange, which then raises; from any thread."""
@@ -257,14 +257,14 @@ class Crew:
                 if self.plan.worker_of(id, first + index) == self.assignment.worker:
                     stage.admit(first + index, self._needs[id].part_of(piece))
 
-    def _take_snapshot(self, cut: Cut) -> None:
-        assert self._taker is not None and self.assignment.keeper is not None
+    def _take_snapshot(self, cut: Cut, keeper: int) -> None:
+        assert self._taker is not None
         began = time.monotonic()
         snapshot = self._taker.take(cut)
         took_s = time.monotonic() - began
         self._num_snapshots += 1
         self._snapshot_s += took_s
-        self._courier.bring(self.assignment.keeper, self.assignment.epoch, snapshot, took_s)
+        self._courier.bring(Errand(keeper, self.assignment.epoch, snapshot, took_s, self.assignment.folder))
 
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         self._losses.append((micro_batch, value, weight))
@@ -279,7 +279,7 @@ class Crew:
             norm=None if verdict is None else verdict.norm,
             is_skipped=verdict is not None and verdict.skips,
             kept=self._courier.delivered(self.assignment.epoch),
-            lost_snapshots=self._courier.has_failed(self.assignment.epoch),
+            lost_snapshots=self._courier.failed(self.assignment.epoch),
         )
 
 

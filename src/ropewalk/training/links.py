@@ -29,7 +29,7 @@ from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
 from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
 from ropewalk.processes import bootstrap
 from ropewalk.training.far_links import Deliver, FarLink, FarMessage, memory_of
-from ropewalk.transport.slots import Announced, Bell, BellRope, PeerSlots, Place, SlotMemory, are_possible
+from ropewalk.transport.slots import Announced, Bell, BellRope, PeerSlots, Place, SlotMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,8 @@ class Endpoint:
     epoch: int
     #: Those of one host share memory.
     host: str
-    #: Of its memory and its bell; None where memory cannot be shared so.
-    memory: Place | None
-    bell: Place | None
+    memory: Place
+    bell: Place
 
 
 @dataclass(slots=True)
@@ -56,7 +55,6 @@ class _Near:
     """The way to a worker of this host."""
 
     def __init__(self, endpoint: Endpoint, memory: SlotMemory, me: int) -> None:
-        assert endpoint.memory is not None and endpoint.bell is not None
         self.rope = BellRope(endpoint.bell, me)
         self.slots = PeerSlots(endpoint.memory)
         self._memory = memory
@@ -111,7 +109,7 @@ class ProcessLinks:
         self.plan = plan
         self._codec = TensorCodec(device)
         self._numbers = {worker: number for number, worker in enumerate(plan.workers)}
-        self._memory = SlotMemory() if are_possible() else None
+        self._memory = SlotMemory()
         self._bell = Bell()
         self._poll = select.poll()
         self._poll.register(self._bell.fileno(), select.POLLIN)
@@ -128,8 +126,6 @@ class ProcessLinks:
 
     def endpoint(self) -> Endpoint:
         """Where the others reach this worker."""
-        if self._memory is None:
-            return Endpoint(self.epoch, host_of_this_process(), None, None)
         return Endpoint(self.epoch, host_of_this_process(), self._memory.place, self._bell.place)
 
     def connect(self, endpoints: Mapping[Worker, Endpoint], clients: Mapping[Worker, Deliver] | None = None) -> None:
@@ -153,7 +149,7 @@ class ProcessLinks:
             if worker == self.me:
                 continue
             self.traffic[worker] = Traffic()
-            if endpoint.host == here.host and endpoint.memory is not None and self._memory is not None:
+            if endpoint.host == here.host:
                 near = _Near(endpoint, self._memory, self._numbers[self.me])
                 self._near[worker] = self._near_by_number[self._numbers[worker]] = near
             elif clients is not None and worker in clients:
@@ -262,8 +258,7 @@ class ProcessLinks:
         self._near_by_number.clear()
         self._far.clear()
         self._bell.close()
-        if self._memory is not None:
-            self._memory.close()
+        self._memory.close()
 
     # --- how ----------------------------------------------------------------------------------------------------------
 

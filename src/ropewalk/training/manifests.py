@@ -3,26 +3,44 @@
 The manifest says of each file how long it is and its SHA-256, of each tensor where it
 lies and its CRC-32, and begins with its own SHA-256. They find damage, not malice; but
 nothing in a checkpoint is a pickle, so that reading what others wrote runs no code of theirs.
+A manifest is believed only in what it could say of files that we have written: their names
+follow from those of the parts, their heads and sizes from the tensors. So it leads to no file
+elsewhere, to no pipe or device, and never to more memory than there are bytes on the disk.
 
 Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
+import stat
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.training.tensor_header import ITEM_BYTES, lay_out
+from ropewalk.trusted_files import create_private
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _CHUNK_BYTES = 1 << 20
+#: A manifest, and the values of a part, are held in memory as they are read; those of a million tensors have less.
+_MOST_JSON_BYTES = 1 << 28
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+#: Numbers of bytes and steps, and what torch's own loops can count of dimensions.
+_Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+_Shape = Annotated[tuple[_Size, ...], msgspec.Meta(max_length=64)]
 
 
 class TensorRecord(msgspec.Struct, frozen=True):
@@ -30,17 +48,17 @@ class TensorRecord(msgspec.Struct, frozen=True):
 
     dtype: str
     """As safetensors calls it: F32, BF16, ..."""
-    shape: tuple[int, ...]
-    begin: int
+    shape: _Shape
+    begin: _Size
     """Of its first byte, from the beginning of the file."""
-    size_bytes: int
-    crc32: int
+    size_bytes: _Size
+    crc32: _Size
 
 
 class FileRecord(msgspec.Struct, frozen=True):
     """One file of a checkpoint."""
 
-    size_bytes: int
+    size_bytes: _Size
     sha256: str
     tensors: dict[str, TensorRecord]
     """Empty for a file that holds none."""
@@ -58,7 +76,7 @@ class PartRecord(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """What is in a checkpoint."""
 
-    step: int
+    step: _Size
     facts: dict[str, Any]
     """Of the run as a whole: plain data, such as "num_steps" and "seed"."""
     parts: tuple[PartRecord, ...]
@@ -91,7 +109,11 @@ def read_manifest(save: Path) -> Manifest:
     """
     path = save / MANIFEST
     try:
-        content = path.read_bytes()
+        with _open(path) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes > _MOST_JSON_BYTES:
+                raise damaged(path, f"it is {size_bytes} bytes long, and a manifest has at most {_MOST_JSON_BYTES}")
+            content = file.read()
     except FileNotFoundError:
         if save.is_dir():
             raise CheckpointCorrupt(f"{path} is missing", path=str(path)) from None
@@ -102,30 +124,107 @@ def read_manifest(save: Path) -> Manifest:
             raise damaged(path, f"it is of format {sealed.format}, and this version of Ropewalk reads format {_FORMAT}")
         if hashlib.sha256(sealed.manifest).hexdigest() != sealed.sha256:
             raise damaged(path, "its bytes are not those that were written (SHA-256 differs)")
-        return msgspec.json.decode(sealed.manifest, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise damaged(path, f"it cannot be read ({error})") from None
+    if odd := _oddity(manifest):
+        raise damaged(path, odd)
+    return manifest
+
+
+def file_names(part: str) -> tuple[str, str, str]:
+    """The names of a part's files: weights, tensors of the state, the rest of it."""
+    stem = urllib.parse.quote(part, safe="")
+    return f"weights-{stem}.safetensors", f"state-{stem}.safetensors", f"state-{stem}.json"
+
+
+def _oddity(manifest: Manifest) -> str:
+    """What no manifest of ours says; empty if this may be one."""
+    names: set[str] = set()
+    for part in manifest.parts:
+        try:
+            own = file_names(part.name)
+        except UnicodeError:
+            return f"a part has the name {part.name!r}"
+        if part.files.keys() != set(own):
+            return f"the part {part.name!r:.80} has the files {sorted(part.files)!s:.300}, and not {sorted(own)}"
+        for file, record in part.files.items():
+            if odd := _oddity_of_file(file, record):
+                return f"of {file} it says {odd}"
+        here = (f"part {part.name!r}", *part.parameters, *part.buffers)
+        if part.files[own[0]].tensors.keys() != set(here[1:]):
+            return f"the parameters and buffers of part {part.name!r} are not those in {own[0]}"
+        if len(set(here)) < len(here) or names & set(here):
+            return f"something in part {part.name!r} is named twice"
+        names.update(here)
+    return ""
+
+
+def _oddity_of_file(file: str, record: FileRecord) -> str:
+    if not _SHA256.fullmatch(record.sha256):
+        return f"that its SHA-256 is {record.sha256!r:.80}"
+    if not file.endswith(".safetensors"):
+        too_long = not 0 <= record.size_bytes <= _MOST_JSON_BYTES
+        return f"that it has {record.size_bytes} bytes" if too_long else "that it holds tensors" * bool(record.tensors)
+    for name, one in record.tensors.items():
+        if one.dtype not in ITEM_BYTES:
+            return f"that {name!r} is of the type {one.dtype!r:.80}"
+    _, places, size_bytes = lay_out(_specs(record))
+    if size_bytes != record.size_bytes:
+        return f"that it has {record.size_bytes} bytes, where its tensors need {size_bytes}"
+    for name, one in record.tensors.items():
+        if (one.begin, one.size_bytes) != places[name]:
+            return f"that {name!r} has {one.size_bytes} bytes from {one.begin} on, and not {places[name]}"
+    return ""
+
+
+def _specs(record: FileRecord) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (one.dtype, one.shape) for name, one in record.tensors.items()}
 
 
 def opened(save: Path, file: str, record: FileRecord) -> BufferedReader:
-    """A file of a checkpoint, to be read.
+    """A file of a checkpoint, to be read from its beginning.
 
     Raises:
-        CheckpointCorrupt: it is missing, or not as long as it was.
+        CheckpointCorrupt: it is missing, or not as long as it was; or its head says something else than the manifest.
         FileNotFoundError: the whole checkpoint was removed, because newer ones came.
     """
     path = save / file
     try:
-        found = open(path, "rb")  # noqa: SIM115
+        found = _open(path)
     except FileNotFoundError:
         if (save / MANIFEST).exists():
             raise CheckpointCorrupt(f"{path} is missing, which the manifest names", path=str(path)) from None
         raise _gone(save) from None
-    size_bytes = os.fstat(found.fileno()).st_size
-    if size_bytes != record.size_bytes:
+    try:
+        size_bytes = os.fstat(found.fileno()).st_size
+        if size_bytes != record.size_bytes:
+            raise damaged(path, f"it is {size_bytes} bytes long, and was written with {record.size_bytes}")
+        if file.endswith(".safetensors"):
+            head, _, _ = lay_out(_specs(record))
+            if found.read(len(head)) != head:
+                raise damaged(
+                    path, "its head, which tells other readers where tensors are, is not that of the manifest"
+                )
+            found.seek(0)
+    except BaseException:
         found.close()
-        raise damaged(path, f"it is {size_bytes} bytes long, and was written with {record.size_bytes}")
+        raise
     return found
+
+
+def _open(path: Path) -> BufferedReader:
+    """Open a file of a checkpoint: no link, which could lead anywhere, and nothing that a reader would wait for."""
+    try:
+        descriptor = os.open(path, _NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG):  # a link, a socket, a name of no file of ours
+            raise damaged(path, f"it is no file ({error.strerror})") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise damaged(path, "it is no file")
+    return open(descriptor, "rb")
 
 
 def chunks(save: Path, file: str, record: FileRecord) -> Iterator[bytes]:
@@ -160,7 +259,8 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, st
         OSError: it cannot be written, or is there.
     """
     digest, size_bytes = hashlib.sha256(), 0
-    with open(path, "xb") as file:
+    # Whoever may enter the folder may read what lies in it; nobody else may write to it, whatever the umask is.
+    with create_private(path, 0o600 | path.parent.stat().st_mode & 0o044) as file:
         for part in parts:
             digest.update(part)
             size_bytes += file.write(part)
@@ -190,6 +290,7 @@ __all__ = [
     "check_digest",
     "chunks",
     "damaged",
+    "file_names",
     "opened",
     "read_manifest",
     "write_file",

@@ -19,6 +19,9 @@ class Patience:
     stalled_s: float = 600.0
     #: Until a process that died is replaced; then training goes on with fewer.
     replace_s: float = 15.0
+    #: After a recovery, until snapshots that only one process keeps are copied to another one; if that takes longer,
+    #: work goes on beside it.
+    copy_s: float = 2.0
     #: So many deaths in a row, without a step done between them, end the training.
     max_deaths: int = 3
     #: So many restarts of one process within a minute are granted.

@@ -24,6 +24,7 @@ from ropewalk.training.tensor_file import check_writable
 #: Dictionaries that are more than dictionaries; schedules of the learning rate keep milestones in a Counter.
 _DICTS: dict[str, type[dict[Any, Any]]] = {"$dict": dict, "$counter": Counter, "$ordered": OrderedDict}
 _NUMPY_NUMBERS: Any = np.bool_, np.integer, np.float16, np.float32, np.float64
+_DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 _DICT_MARKS = {kind: mark for mark, kind in _DICTS.items()}
 
 
@@ -89,12 +90,19 @@ class Encoder:
         return {mark: pairs}
 
 
+class Malformed(ValueError):
+    """What is to be decoded was not encoded by `Encoder`."""
+
+
 def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
-    """The value that was encoded.
+    """The value that was encoded. Nothing is looked up by a name in it but tensors, and types in a table.
 
     Args:
         encoded: what `Encoder.encode` returned, or `json.loads` of its text.
         read: a tensor by its name.
+
+    Raises:
+        Malformed: it is neither; says where.
     """
     if isinstance(encoded, list):
         return [decode(item, read) for item in cast(list[Any], encoded)]
@@ -102,21 +110,48 @@ def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
         return encoded
     known = cast(dict[str, Any], encoded)
     mark = next((key for key in known if key.startswith("$")), None)
-    match mark:
-        case None:
-            return {key: decode(item, read) for key, item in known.items()}
-        case "$float":
-            return float(known[mark])
-        case "$tuple":
-            return tuple(decode(item, read) for item in known[mark])
-        case "$dtype":
-            return getattr(torch, known[mark])
-        case "$tensor":
-            tensor = read(known[mark])
-            order: list[int] = known.get("order", [])
-            return tensor.permute([order.index(axis) for axis in range(len(order))]) if order else tensor
+    if mark is None:
+        return {key: decode(item, read) for key, item in known.items()}
+    value = known[mark]
+    match mark, value:
+        case _ if known.keys() - {mark, "order" if mark == "$tensor" else mark}:
+            pass
+        case "$float", "inf" | "-inf" | "nan":
+            return float(value)
+        case "$tuple", list():
+            return tuple(decode(item, read) for item in cast(list[Any], value))
+        case "$dtype", str() if value in _DTYPES:
+            return _DTYPES[value]
+        case "$tensor", str():
+            return _turned(read(value), known.get("order"))
+        case "$dict" | "$counter" | "$ordered", list():
+            return _DICTS[mark](dict(_pair(item, read) for item in cast(list[Any], value)))
         case _:
-            return _DICTS[mark]({decode(key, read): decode(item, read) for key, item in known[mark]})
+            pass
+    raise Malformed(f"{{{mark!r}: {value!r:.80}}} is no value that was saved")
 
 
-__all__ = ["Encoder", "decode"]
+def _turned(tensor: Tensor, order: Any) -> Tensor:
+    """With the order of memory that it had."""
+    if order is None:
+        return tensor
+    axes = cast(list[Any], order) if isinstance(order, list) else []
+    if any(type(axis) is not int for axis in axes) or sorted(axes) != list(range(tensor.dim())):
+        raise Malformed(f"a tensor of {tensor.dim()} dimensions has them in the order {order!r:.80}")
+    return tensor.permute([axes.index(axis) for axis in range(len(axes))])
+
+
+def _pair(item: Any, read: Callable[[str], Tensor]) -> tuple[Any, Any]:
+    match item:
+        case [key, value]:
+            key = decode(key, read)
+            try:
+                hash(key)
+            except TypeError:
+                raise Malformed(f"{item[0]!r:.80} is the key of a dictionary") from None
+            return key, decode(value, read)
+        case _:
+            raise Malformed(f"{item!r:.80} is an entry of a dictionary")
+
+
+__all__ = ["Encoder", "Malformed", "decode"]

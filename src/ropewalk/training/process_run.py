@@ -180,8 +180,8 @@ class ProcessRun:
         checkpoint.check_fits(self._graph.parameters, self._graph.buffers)
         controller = self._controller
         controller.drain()
-        controller.redeploy(controller.plan, FromCheckpoint(checkpoint), seed=checkpoint.facts["seed"])
-        self.num_steps = checkpoint.facts["num_steps"]
+        controller.redeploy(controller.plan, FromCheckpoint(checkpoint), seed=checkpoint.seed)
+        self.num_steps = checkpoint.num_steps
 
     def resize(self, stage: int, replicas: int) -> None:
         plan = with_replicas(self.plan, stage, replicas)

@@ -7,12 +7,15 @@ one before it is whole everywhere, and that is the one which a death in the midd
     worker 1 ──▶ shelves of 1 and 0   cut 40                all go on from cut 40
 
 The own shelf has it too: when the keeper dies, its worker is far beyond the cut.
+
+A snapshot is known by the epoch that took it and by its cut: plans that follow each other count from 0 again. Epochs
+that go on from it leave that name as it is.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from ropewalk.pipeline.plans import Worker
@@ -32,6 +35,7 @@ class Snapshot(Protocol):
     @property
     def size_bytes(self) -> int: ...
     def release(self) -> None: ...
+    def pin(self) -> None: ...
 
 
 S = TypeVar("S", bound=Snapshot)
@@ -42,63 +46,82 @@ class SnapshotShelf(Generic[S]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: The epoch that was begun last, and the cut that it went on from.
+        #: The epoch that was begun last, and what it went on from: the epoch that took it, and its cut.
         self._epoch = 0
-        self._cut: Cut | None = None
+        self._basis: tuple[int, Cut] | None = None
         #: Of each worker, oldest first, the epochs in which they were taken and the snapshots.
         self._kept: dict[Worker, list[tuple[int, S]]] = {}
 
     def put(self, epoch: int, snapshot: S) -> None:
         """Keep a whole snapshot; the oldest of its worker goes. One of the same epoch and cut is replaced.
 
-        What an epoch that was given up sends late is not kept: it would drive out what is wanted.
+        What an epoch that was given up sends late is not kept, as it would drive out what is wanted, unless it is what
+        the present epoch goes on from.
+
+        Args:
+            epoch: that took it.
+            snapshot: this shelf's own from now on.
         """
         worker = snapshot.worker
         with self._lock:
-            if epoch < self._epoch:
+            if epoch < self._epoch and (epoch, snapshot.cut) != self._basis:
                 snapshot.release()
                 return
             self._forget(worker, lambda of, one: one is not snapshot and (of, one.cut) == (epoch, snapshot.cut))
-            # One that a later epoch goes on from is here already, as of the epoch that took it.
-            kept = [(of, one) for of, one in self._kept.get(worker, []) if one is not snapshot] + [(epoch, snapshot)]
+            kept = [(of, one) for of, one in self._kept.get(worker, []) if one is not snapshot]
+            # A copy of what the epoch goes on from may come later than what it took since.
+            at = sum(of <= epoch for of, _ in kept)
+            kept.insert(at, (epoch, snapshot))
             self._kept[worker] = kept
             if len(kept) > NUM_KEPT:
                 self._forget(worker, lambda of, one: one is kept[0][1])
-            if [of for of, one in kept[-NUM_KEPT:] if one.cut != self._cut] == [epoch] * NUM_KEPT:
+            newest = kept[-1][0]
+            if [of for of, _ in kept[-NUM_KEPT:]] == [newest] * NUM_KEPT:
                 # There is a second one that this epoch took, so all have the first, and nothing older is wanted.
                 for other in list(self._kept):
-                    self._forget(other, lambda of, one: of < epoch)
+                    self._forget(other, lambda of, one: of < newest)
 
     def contents(self) -> list[tuple[int, Worker, Cut]]:
         """The epoch, worker and cut of all that is here."""
         with self._lock:
             return [(epoch, worker, one.cut) for worker, kept in self._kept.items() for epoch, one in kept]
 
-    def get(self, worker: Worker, cut: Cut, epochs: Collection[int] | None = None) -> S:
-        """The snapshot of a worker at a cut, of the newest of these epochs that has one; None: of all.
+    def get(self, worker: Worker, cut: Cut, epoch: int, *, to_send: bool = False) -> S:
+        """The snapshot of a worker at a cut that an epoch took.
+
+        Args:
+            worker: of which.
+            cut: where.
+            epoch: that took it.
+            to_send: whether it leaves this process: its memory is not used again then, when it is released.
 
         Raises:
             KeyError: it is not here; says what is.
         """
         with self._lock:
             kept = self._kept.get(worker, [])
-            for of, one in reversed(kept):
-                if one.cut == cut and (epochs is None or of in epochs):
+            for of, one in kept:
+                if (of, one.cut) == (epoch, cut):
+                    if to_send:
+                        one.pin()
                     return one
-        there = ", ".join(str(one.cut) for _, one in kept) or "none"
-        raise KeyError(f"of worker {worker} there is no snapshot at {cut} here; there are: {there}")
+        there = ", ".join(f"{one.cut} of epoch {of}" for of, one in kept) or "none"
+        raise KeyError(f"of worker {worker} there is no snapshot at {cut} of epoch {epoch} here; there are: {there}")
 
-    def begin(self, epoch: int, cut: Cut | None, epochs: Collection[int] | None = None) -> None:
-        """A new epoch goes on from this cut, or not from snapshots: let go of all others, of former workers too.
-
-        Other plans count from 0 again, so the cut is the one of these epochs; None: of all.
+    def begin(self, epoch: int, basis: tuple[int, Cut] | None) -> None:
+        """A new epoch goes on from a cut, or not from snapshots: let go of all others, of former workers too.
 
         Without it a cut that never became whole would take the place of this one when the next comes.
+
+        Args:
+            epoch: the new one.
+            basis: the epoch that took the snapshots it goes on from, and their cut; None: it goes on from none.
         """
         with self._lock:
-            self._epoch, self._cut = epoch, cut
+            self._epoch, self._basis = epoch, basis
             for worker in list(self._kept):
-                self._forget(worker, lambda of, one: one.cut != cut or not (epochs is None or of in epochs))
+                # What others took in it may have come before this was said.
+                self._forget(worker, lambda of, one: (of, one.cut) != basis and of != epoch)
 
     def _forget(self, worker: Worker, is_unwanted: Callable[[int, S], bool]) -> None:
         left: list[tuple[int, S]] = []

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import torch
@@ -29,6 +31,9 @@ from ropewalk.training.blueprint import Blueprint, TensorSpec
 from ropewalk.training.building import Factory, build
 from ropewalk.training.manifests import TensorRecord
 from ropewalk.training.tensor_file import dtype_of, is_known
+
+#: What the format allows, and the longest index that is read.
+_MOST_HEAD_BYTES = 100_000_000
 
 
 class Unset:
@@ -98,12 +103,15 @@ class _Place(NamedTuple):
     record: TensorRecord
 
 
+_Number = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+
+
 class _Entry(msgspec.Struct):
     """What the head of a file says of one tensor."""
 
     dtype: str
-    shape: tuple[int, ...]
-    data_offsets: tuple[int, int]
+    shape: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=64)]  # what torch's own loops can count
+    data_offsets: tuple[_Number, _Number]
 
 
 class _Index(msgspec.Struct):
@@ -168,7 +176,7 @@ class SafetensorsFiles:
             raise PlanInvalid(f"{place.path} has a tensor of the type {record.dtype!r}, which torch does not have here")
         tensor = torch.empty(record.shape, dtype=dtype_of(record))
         content: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-        with place.path.open("rb") as file:
+        with _open(place.path) as file:
             file.seek(record.begin)
             if file.readinto(memoryview(content)) != tensor.nbytes:
                 raise PlanInvalid(f"{place.path} ends within a tensor of shape {record.shape}; get it again")
@@ -196,22 +204,35 @@ def _files(path: Path) -> list[Path]:
 def _named_in(index: Path) -> list[Path]:
     """The files that an index names, which lie in its folder or below."""
     try:
-        named = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values()
-    except msgspec.DecodeError as error:
+        with _open(index) as file:
+            named = msgspec.json.decode(file.read(_MOST_HEAD_BYTES), type=_Index).weight_map.values()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PlanInvalid(f"{index} is no index of safetensors files: {error}; get it again") from error
     for name in named:
-        if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts:
+        parts = PureWindowsPath(name).parts
+        if (
+            PurePosixPath(name).is_absolute()
+            or PureWindowsPath(name).anchor
+            or ".." in parts
+            or "\0" in name
+            or not parts
+        ):
             raise PlanInvalid(f"{index} names the file {name!r}, which is not in its folder; nothing outside is read")
     return [index.parent / name for name in dict.fromkeys(named)]
 
 
 def _head(path: Path) -> dict[str, TensorRecord]:
     """What the head of a file says: of each tensor the type, the shape and where it begins."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes < 8:
             raise PlanInvalid(f"{path} is no safetensors file: it has {size_bytes} bytes; get it again")
         (length,) = struct.unpack("<Q", file.read(8))
+        if length > _MOST_HEAD_BYTES:
+            raise PlanInvalid(
+                f"{path} is no safetensors file: its head would have {length} bytes, and the format allows "
+                f"{_MOST_HEAD_BYTES}; get it again"
+            )
         if length > size_bytes - 8:
             raise PlanInvalid(
                 f"{path} is no safetensors file, or not whole: its head would have {length} bytes, and the file has "
@@ -222,9 +243,25 @@ def _head(path: Path) -> dict[str, TensorRecord]:
         head = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         head.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(raw, type=_Entry) for name, raw in head.items()}
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PlanInvalid(f"{path} is no safetensors file: its head cannot be read: {error}; get it again") from error
-    return {name: _record(path, name, entry, 8 + length, size_bytes) for name, entry in entries.items()}
+    records = {name: _record(path, name, entry, 8 + length, size_bytes) for name, entry in entries.items()}
+    end, before = 0, ""
+    for name, record in sorted(records.items(), key=lambda item: (item[1].begin, item[1].size_bytes)):
+        if record.begin < end and record.size_bytes:
+            raise PlanInvalid(f"{path} says that {before!r} and {name!r} have the same bytes; get it again")
+        if record.begin + record.size_bytes > end:
+            end, before = record.begin + record.size_bytes, name
+    return records
+
+
+def _open(path: Path) -> BufferedReader:
+    """Open a file that may come from anywhere, also by a link, as caches of hubs have it; a pipe is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PlanInvalid(f"{path} is no file; name files of the safetensors format, or their folder")
+    return open(descriptor, "rb")
 
 
 def _record(path: Path, name: str, entry: _Entry, first: int, size_bytes: int) -> TensorRecord:

@@ -27,7 +27,7 @@ from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
-from ropewalk.training.assignment import Training
+from ropewalk.training.assignment import Presence, Training
 from ropewalk.training.patience import Patience
 from ropewalk.training.stage_process import StageProcess
 
@@ -100,9 +100,11 @@ class StageFleet:
         )
         self._running: RunningProgram | None = None
         self._clients: Client | None = None
-        #: By seat the name of the process that sits there and is known to live.
-        self.present: dict[int, str] = {}
+        #: By seat the process that sits there and is known to live.
+        self.present: dict[int, Presence] = {}
         self._lost: dict[int, str] = {}
+        #: By seat where none is known to sit, the question who does.
+        self._asked: dict[int, Future[Presence]] = {}
         self._bell = Bell()
 
     def start(self) -> None:
@@ -121,8 +123,9 @@ class StageFleet:
         """Have so many processes; those that go are the last ones."""
         assert self._running is not None
         self.num = num
-        for seat in [seat for seat in self.present if seat >= num]:
-            del self.present[seat]
+        for seat in [seat for seat in {**self.present, **self._asked} if seat >= num]:
+            self.present.pop(seat, None)
+            self._asked.pop(seat, None)
         self._running.scale(STAGES, num)
 
     def client(self, seat: int) -> Any:
@@ -139,43 +142,61 @@ class StageFleet:
 
     def take_seats(self, seats: Collection[int], timeout_s: float, *, enough: int | None = None) -> dict[int, str]:
         """Wait until processes sit there, or until so many are enough; gives those where none came in time, and why."""
-        missing = [seat for seat in seats if seat not in self.present]
-        asked = {seat: self.client(seat).hello.future() for seat in missing}
-        self._ring_when_done(asked)
         due = time.monotonic() + timeout_s
         failed: dict[int, str] = {}
-        while asked and time.monotonic() < due and (enough is None or len(self.present) < enough):
-            self._bell.wait_until(
-                lambda: any(future.done() for future in asked.values()), min(_LOOK_S, due - time.monotonic())
-            )
-            for seat, future in list(asked.items()):
-                if not future.done():
-                    continue
-                del asked[seat]
-                error = future.exception()
-                if error is None:
-                    self._seated(seat, future.result())
-                elif self._is_running:
-                    failed[seat] = _cause_of(error)
-                    time.sleep(0.02)
-                    asked[seat] = self.client(seat).hello.future()
-                else:
-                    raise StageLost(f"the processes of the trainer have ended: {_cause_of(error)}", cause=str(error))
-        return {seat: failed.get(seat, "it did not come up") for seat in asked}
+        while True:
+            found = self.look_for(seats)
+            failed |= found
+            missing = [seat for seat in seats if seat not in self.present]
+            left_s = due - time.monotonic()
+            if not missing or left_s <= 0 or (enough is not None and len(self.present) >= enough):
+                return {seat: failed.get(seat, "it did not come up") for seat in missing}
+            if found:
+                time.sleep(0.02)
+            self._bell.wait_until(self._one_has_answered, min(_LOOK_S, left_s))
 
-    def _seated(self, seat: int, name: str) -> None:
-        self.present[seat] = name
+    def look_for(self, seats: Collection[int]) -> dict[int, str]:
+        """See which processes have come up, without waiting; gives those that could not answer, and why."""
+        failed: dict[int, str] = {}
+        for seat in seats:
+            if seat in self.present:
+                continue
+            future = self._asked.pop(seat, None)
+            if future is not None and future.done():
+                if (error := future.exception()) is None:
+                    self._seated(seat, future.result())
+                    continue
+                if not self._is_running:
+                    raise StageLost(f"the processes of the trainer have ended: {_cause_of(error)}", cause=str(error))
+                failed[seat] = _cause_of(error)
+                future = None
+            if future is None:
+                future = self.client(seat).hello.future()
+                future.add_done_callback(self._ring)
+            self._asked[seat] = future
+        return failed
+
+    def _one_has_answered(self) -> bool:
+        return any(future.done() for future in self._asked.values())
+
+    def _seated(self, seat: int, presence: Presence) -> None:
+        self.present[seat] = presence
         self._lost.pop(seat, None)
-        stays: Future[Any] = self.client(seat).stay.future(name)
+        stays: Future[Any] = self.client(seat).stay.future(presence.name)
 
         def has_gone(future: Future[Any]) -> None:
-            if self.present.get(seat) == name:
+            if self.present.get(seat) == presence:
                 error = None if future.cancelled() else future.exception()
                 self._lost[seat] = "its node has ended" if error is None else _cause_of(error)
                 self.present.pop(seat, None)
             self._bell.ring()
 
         stays.add_done_callback(has_gone)
+
+    @property
+    def hosts(self) -> dict[int, str]:
+        """By seat, the host of each process that is known to live."""
+        return {seat: presence.host for seat, presence in self.present.copy().items()}
 
     @property
     def _is_running(self) -> bool:
@@ -210,6 +231,17 @@ class StageFleet:
             self._look(silence, {seats[key] for key, future in futures.items() if not future.done()}, began, what)
         self._raise(futures, seats)
         return {key: future.result() for key, future in futures.items()}
+
+    def wait_at_most(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int], timeout_s: float) -> None:
+        """Wait until all have answered or failed, one of them is gone, or the time is over."""
+        self._ring_when_done(futures)
+        self._bell.wait_until(
+            lambda: (
+                all(future.done() for future in futures.values())
+                or any(seat not in self.present for seat in seats.values())
+            ),
+            timeout_s,
+        )
 
     def abort(self, seats: Iterable[int], epoch: int) -> None:
         """Have those that live drop what they do in an epoch, when they are through with what they are just at.
@@ -303,10 +335,14 @@ class StageFleet:
         lines: list[str] = []
         for seat, future in sorted(asked.items()):
             try:
-                lines.append(f"  {self.present.get(seat, seat)}: {future.result(max(0.0, due - time.monotonic()))}")
+                lines.append(f"  {self._name_at(seat)}: {future.result(max(0.0, due - time.monotonic()))}")
             except Exception as error:
-                lines.append(f"  {self.present.get(seat, seat)}: {type(error).__name__}: {error}")
+                lines.append(f"  {self._name_at(seat)}: {type(error).__name__}: {error}")
         return "\n".join(lines)
+
+    def _name_at(self, seat: int) -> str:
+        presence = self.present.get(seat)
+        return f"seat {seat}" if presence is None else presence.name
 
 
 def _answered(silence: Silence, name: str, future: Future[Any]) -> None:

@@ -31,6 +31,7 @@ from ropewalk.pipeline.stages.saved_training import give_back, taken
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
 from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
 from ropewalk.program import node_context
+from ropewalk.training import stored_snapshots
 from ropewalk.training.assignment import (
     Admission,
     Assignment,
@@ -41,6 +42,8 @@ from ropewalk.training.assignment import (
     FromState,
     FromTensors,
     Outcome,
+    Place,
+    Presence,
     Training,
 )
 from ropewalk.training.checkpoint_parts import write_part
@@ -53,6 +56,7 @@ from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import Inboxes
 from ropewalk.training.snapshot_shelf import SnapshotShelf
+from ropewalk.training.stored_snapshots import StoredSnapshot
 
 T = TypeVar("T")
 
@@ -68,6 +72,7 @@ class StageProcess:
     def __init__(self, training: Training, peers: Client) -> None:
         node = node_context.current_node()
         self.name = f"{node.name}.{node.replica}#{node.generation}"
+        self._seat = node.replica
         # Torch was loaded before this process was forked, when nobody knew how many threads it would get.
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         self._training = training
@@ -88,9 +93,9 @@ class StageProcess:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def hello(self) -> str:
+    def hello(self) -> Presence:
         """Who this is: a process that comes back is somebody new."""
-        return self.name
+        return Presence(self.name, os.uname().nodename)
 
     @concurrent(4)
     def stay(self, name: str) -> None:
@@ -116,6 +121,22 @@ class StageProcess:
     def assign(self, assignment: Assignment) -> Endpoint:
         """Become a worker; what was done in an earlier epoch is dropped."""
         return self._do(lambda: self._assign(assignment))
+
+    @concurrent(2)
+    def stand_by(self, epoch: int, basis: tuple[int, Cut] | None) -> None:
+        """Be no worker in an epoch, and keep what others bring.
+
+        Args:
+            epoch: which begins.
+            basis: the epoch that took the snapshots it goes on from, and their cut.
+        """
+
+        def begin() -> None:
+            self._abort(epoch)
+            self._epoch = epoch
+            self._shelf.begin(epoch, basis)
+
+        self._do(begin)
 
     @concurrent(2)
     def connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
@@ -198,9 +219,16 @@ class StageProcess:
         return self._shelf.contents()
 
     @concurrent(16)
-    def snapshot(self, worker: Worker, cut: Cut, epochs: Collection[int]) -> WorkerSnapshot:
-        """A snapshot that is kept here, of one of these epochs."""
-        return self._shelf.get(worker, cut, epochs)
+    def snapshot(self, worker: Worker, cut: Cut, epoch: int) -> WorkerSnapshot:
+        """A snapshot that is kept here, by the epoch that took it."""
+        return self._shelf.get(worker, cut, epoch, to_send=True)
+
+    @concurrent(16)
+    def copy(self, seat: int, worker: Worker, cut: Cut, epoch: int) -> None:
+        """Keep a snapshot that a peer keeps, too: another one that did is gone."""
+        if injection.visit:
+            injection.visit("stage.before_copying", str(self._epoch))
+        self._shelf.put(epoch, self._snapshot_at(seat, worker, cut, epoch))
 
     # --- the main thread ----------------------------------------------------------------------------------------------
 
@@ -243,10 +271,7 @@ class StageProcess:
         self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
         self._epoch, self._next_number = assignment.epoch, 0
         origin = assignment.origin
-        if isinstance(origin, FromSnapshots):
-            self._shelf.begin(assignment.epoch, origin.cut, origin.epochs)
-        else:
-            self._shelf.begin(assignment.epoch, None)
+        self._shelf.begin(assignment.epoch, (origin.epoch, origin.cut) if isinstance(origin, FromSnapshots) else None)
         tensors: TensorSource | None = None
         if isinstance(origin, FromTensors):
             tensors = Given(origin.tensors)
@@ -263,14 +288,12 @@ class StageProcess:
         match origin:
             case FromTensors() | FromSource():
                 pass
-            case FromSnapshots(cut, places, True, epochs):
-                snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut, epochs)
+            case FromSnapshots(cut, epoch, places, True):
+                snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut, epoch)
                 crew.put(snapshot)
-                self._shelf.put(assignment.epoch, snapshot)
-                if assignment.keeper is not None:  # who may be new, and then nobody else has it
-                    self._courier.bring(assignment.keeper, assignment.epoch, snapshot, 0.0)
-            case FromSnapshots(cut, places, _, epochs):
-                snapshots = [self._snapshot_at(seat, of, cut, epochs) for of, seat in places.items()]
+                self._shelf.put(epoch, snapshot)
+            case FromSnapshots(cut, epoch, places, _):
+                snapshots = [self._snapshot_at(place, of, cut, epoch) for of, place in places.items()]
                 self._give_back(crew, as_state(snapshots))
             case FromState(state):
                 self._give_back(crew, state)
@@ -298,14 +321,17 @@ class StageProcess:
         calls = [self._peers[assignment.seats[Worker(group, replica)]].deliver_packet for replica in replicas]
         return [lambda packet, call=call: call.future(stage, packet) for call in calls]
 
-    def _snapshot_at(self, seat: int, worker: Worker, cut: Cut, epochs: Collection[int]) -> WorkerSnapshot:
-        is_here = seat == node_context.current_node().replica
-        if is_here:
-            return self._shelf.get(worker, cut, epochs)
+    def _snapshot_at(self, place: Place, worker: Worker, cut: Cut, epoch: int) -> WorkerSnapshot:
+        if isinstance(place, WorkerSnapshot):
+            return place
+        if isinstance(place, StoredSnapshot):
+            return stored_snapshots.read(place)
+        if place == self._seat:
+            return self._shelf.get(worker, cut, epoch)
         try:
-            return self._peers[seat].snapshot(worker, cut, epochs)
+            return self._peers[place].snapshot(worker, cut, epoch)
         except ServiceLost as error:  # or it would look as if this process were gone
-            raise ExchangeAborted(f"who keeps the snapshot of worker {worker} is gone: {error}") from error
+            raise ExchangeAborted(f"the keeper of the snapshot of worker {worker} is gone: {error}") from error
 
     def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
         """Bring a snapshot of our own away; in the courier's thread."""

@@ -1,6 +1,6 @@
 """Tensors in a file of the safetensors format, written and read once from end to end, with their checksums.
 
-    8 bytes: length of the header │ header (JSON): name ─▶ dtype, shape, place │ bytes of one tensor after the other
+    head, which follows from the tensors (`tensor_header`) │ bytes of one tensor after the other
 
 Whatever reads safetensors (https://huggingface.co/docs/safetensors) reads these files, and tests do so with its
 package. That package is not used here: digests are taken of the bytes on their way, a full disk is an `OSError` with
@@ -9,8 +9,6 @@ its number, and a file that is cut off while it is read is an error, where a map
 
 from __future__ import annotations
 
-import json
-import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.training.manifests import FileRecord, TensorRecord, damaged, opened, write_file
+from ropewalk.training.tensor_header import lay_out
 
-_PREFIX = struct.Struct("<Q")
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -80,35 +78,23 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
     Raises:
         OSError: it cannot be written, or is there.
     """
-    # Larger elements first, as the format's own writer does: so each lies where its type can be mapped.
-    names = sorted(tensors, key=lambda name: -tensors[name].element_size())
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    begins: dict[str, int] = {}
-    end = 0
-    for name in names:
-        tensor = tensors[name]
-        begins[name], end = end, end + tensor.numel() * tensor.element_size()
-        place = [begins[name], end]
-        header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
+    head, places, _ = lay_out({name: (_CODES[one.dtype], tuple(one.shape)) for name, one in tensors.items()})
     checksums: dict[str, int] = {}
 
     def parts() -> Iterator[bytes | memoryview]:
-        yield _PREFIX.pack(len(encoded)) + encoded
-        for name in names:
+        yield head
+        for name in places:
             content = _bytes_of(_on_cpu(tensors[name]))
             checksums[name] = zlib.crc32(content)
             yield content
 
     size_bytes, sha256 = write_file(path, parts())
-    first = _PREFIX.size + len(encoded)
     records = {
         name: TensorRecord(
             dtype=_CODES[one.dtype],
             shape=tuple(one.shape),
-            begin=first + begins[name],
-            size_bytes=one.numel() * one.element_size(),
+            begin=places[name][0],
+            size_bytes=places[name][1],
             crc32=checksums[name],
         )
         for name, one in tensors.items()
@@ -120,7 +106,7 @@ class TensorReader:
     """Reads tensors of one file by name, and checks each.
 
     Raises:
-        CheckpointCorrupt: the file is missing, or not as long as it was.
+        CheckpointCorrupt: the file is missing, or not as long as it was, or begins otherwise.
     """
 
     def __init__(self, save: Path, file: str, record: FileRecord) -> None:
@@ -140,10 +126,15 @@ class TensorReader:
         """A tensor, in memory of its own.
 
         Raises:
-            CheckpointCorrupt: its bytes are not those that were written.
+            CheckpointCorrupt: it is not there, or its bytes are not those that were written.
         """
-        record = self._record.tensors[name]
-        tensor = torch.empty(record.shape, dtype=dtype_of(record))
+        record = self._record.tensors.get(name)
+        if record is None:
+            raise damaged(self._path, f"it has no tensor {name!r}, of which the checkpoint speaks")
+        try:
+            tensor = torch.empty(record.shape, dtype=dtype_of(record))
+        except (RuntimeError, TypeError) as error:  # more memory than there is, or more dimensions than torch counts
+            raise damaged(self._path, f"{name!r} would have the shape {record.shape}: {error}") from error
         content = _bytes_of(tensor)
         self._file.seek(record.begin)
         # What a short read leaves as it was may by chance be what should have been read.

@@ -47,6 +47,7 @@ from ropewalk.training.assignment import FromSource, FromTensors, Origin, Traini
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.building import build
 from ropewalk.training.controller import Controller
+from ropewalk.training.further_copies import FurtherCopies, Where
 from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.own_data import MakesData
@@ -108,7 +109,11 @@ class Trainer:
             `example_inputs` must be given.
         weights: a safetensors file, or a folder or index of such files, with the first parameters and buffers.
         snapshot_every: steps between snapshots for recovery; "auto": so many that they cost 3 % of the time at most;
-            None: none are taken, and after a death training begins again with step 0.
+            None: none are taken, and a death is the end of the training.
+        snapshot_copy: where a copy of the newest snapshots is, beside those that each process and its keeper have, so
+            that training survives any deaths at once: "launcher", in the memory of this process; or a folder that all
+            processes reach. "auto": with the launcher, if they take 32 MiB or less, or if there is one process only.
+            None: nowhere.
         engine: where processes run; None: the setting.
         session: whose processes; None: one that all programs and pools of this process share.
         resources: what each process asks for.
@@ -141,6 +146,7 @@ class Trainer:
         data: MakesData | None = None,
         weights: str | Path | None = None,
         snapshot_every: int | Literal["auto"] | None = "auto",
+        snapshot_copy: Literal["auto", "launcher"] | str | Path | None = "auto",
         engine: str | None = None,
         session: Session | None = None,
         resources: Resources | None = None,
@@ -180,6 +186,7 @@ class Trainer:
         self._data = data
         self._weights = weights
         self._pace = None if snapshot_every is None else SnapshotPace(snapshot_every)
+        self._snapshot_copy: Where = _copy_of(snapshot_copy)
         self._patience = patience or Patience()
         self._where: dict[str, Any] = {
             "engine": engine,
@@ -459,6 +466,7 @@ class Trainer:
             seed=self._seed,
             patience=self._patience,
             pace=self._pace,
+            copies=FurtherCopies(None if self._pace is None else self._snapshot_copy),
         )
         try:
             self._run = ProcessRun(controller, graph, self._loss)
@@ -519,6 +527,13 @@ class Trainer:
             exchange=self._exchange,
         )
         return InlineRun(player, self._data)
+
+
+def _copy_of(given: str | Path | None) -> Where:
+    if given is None or given == "auto" or given == "launcher":
+        return given
+    _check_kind("snapshot_copy", given, str | Path, '"auto", "launcher", a folder, or None')
+    return Path(given)
 
 
 def _check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:

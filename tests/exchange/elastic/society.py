@@ -141,7 +141,7 @@ class Society:
 
     def wait(self) -> Society:
         """Until all is over."""
-        self._threads[0].join(30.0)
+        self._threads[0].join(120)
         for error in self.errors:
             raise error
         self.wait_for_ends()
@@ -152,7 +152,7 @@ class Society:
     def wait_for_ends(self) -> None:
         """Until every member has ended, in whatever way."""
         for thread in self._threads:
-            thread.join(30.0)
+            thread.join(120)
             assert not thread.is_alive(), f"{thread.name} hangs"
 
     def at(self, replica: int, place: Place) -> None:

@@ -110,7 +110,6 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(240)
 def test_whoever_is_killed_for_a_minute_the_weights_are_those_of_one_process(tmp_path: Path) -> None:
     chance = random.Random(7)
     patient = Restart("on_failure", max_restarts=1000, backoff_s=0.01, backoff_max_s=0.1)

@@ -117,7 +117,7 @@ def test_who_is_stopped_in_a_long_step_hands_over_as_well() -> None:
     def in_loss(society: Society, worker: ElasticWorker, step: int) -> None:
         if step == 6 and worker.name == "workers.1#0":
             society.stop(1)
-            is_over.wait(10.0)
+            is_over.wait(120)
 
     def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
         if step == 7:
@@ -146,7 +146,7 @@ def test_what_a_leaver_kept_back_counts_once_whoever_dies_before_the_next_commit
         if worker.size == 2:
             if worker.rank == 0:
                 is_taken.set()
-            if worker.name == dies and is_taken.wait(10.0):
+            if worker.name == dies and is_taken.wait(120):
                 raise Killed("after rank 0 has the will")
 
     exchange = functools.partial(AllGather, SECURE, mode="sparse")

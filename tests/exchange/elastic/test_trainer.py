@@ -169,7 +169,7 @@ def test_a_step_that_is_done_again_leaves_no_trace_in_buffers_and_draws_the_same
 
         for batch in worker.batches(SAMPLES, BATCH):
             if worker.name != "workers.0#0":  # threads of one process share torch's random numbers
-                drawn[trainer.num_steps].wait(10.0)
+                drawn[trainer.num_steps].wait(120)
             trainer.step(batch, loss_of)
         assert int(model[0].num_batches_tracked) == SAMPLES // BATCH  # type: ignore[arg-type]
         society.models[worker.name] = model
@@ -269,7 +269,7 @@ def test_a_member_that_is_there_and_does_not_arrive_is_named() -> None:
 
         def loss_of(indices: torch.Tensor) -> torch.Tensor:
             if worker.name == "workers.1#0":
-                is_over.wait(20.0)
+                is_over.wait(120)
             return Data().loss(model, indices)
 
         for batch in worker.batches(SAMPLES, BATCH):

@@ -98,8 +98,8 @@ def test_what_one_member_has_all_get() -> None:
     assert all(torch.equal(buffer, torch.ones(2, 3)) for buffer in buffers)
 
 
-def test_a_member_that_dies_ends_the_wait_of_all_others_at_once() -> None:
-    groups = groups_of(3)
+def test_a_member_that_dies_ends_the_wait_of_all_others() -> None:
+    groups = groups_of(3, timeout_s=3600.0)
 
     def wait(group: LinkGroup) -> Any:
         if group.rank == 2:
@@ -110,9 +110,7 @@ def test_a_member_that_dies_ends_the_wait_of_all_others_at_once() -> None:
             group.all_reduce(torch.ones(10_000), "bucket 0")
         return caught.value
 
-    started = time.monotonic()
     lost = on_all(groups, wait)[:2]
-    assert time.monotonic() - started < 5
     assert all(error.ranks == (2,) and error.members == ("worker.2",) and error.epoch == 0 for error in lost)
     with pytest.raises(MemberLost):
         groups[0].all_gather(memoryview(b""), (), "later")

@@ -22,8 +22,6 @@ from tests.exchange.federated.bundled import breast_cancer, digits_parity
 from tests.exchange.parameter_server.running import servers
 from tests.exchange.parameter_server.socket_bytes import Wire, tapped
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @dataclass
 class Uplink:

@@ -101,7 +101,7 @@ def test_what_was_written_for_a_step_that_was_taken_back_meanwhile_is_neither_ke
             letter = super().encode(key, attempt)
             if attempt.epoch == 0:
                 writing.set()
-                assert goes_on.wait(10)
+                assert goes_on.wait(120)
             return letter
 
     desk = SlowDesk()
@@ -109,7 +109,7 @@ def test_what_was_written_for_a_step_that_was_taken_back_meanwhile_is_neither_ke
     first, again = Attempt(0, 0), Attempt(1, 0)
     sends.begin(first)
     sends.post(7, 7)
-    assert writing.wait(10)
+    assert writing.wait(120)
     first.over = True
     sends.begin(again)
     goes_on.set()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,8 +30,6 @@ from ropewalk.program.status import NodeStatus
 from tests.exchange.parameter_server.local_servers import LocalServers, LocalShard
 from tests.exchange.parameter_server.running import by_members, gradients, groups, member, model, run_steps
 from tests.exchange.parameter_server.running import servers as running_servers
-
-pytestmark = pytest.mark.timeout(60)
 
 STEPS, WORKERS = 12, 2
 OPTIMIZER = ServerSGD(0.1, momentum=0.5)
@@ -134,17 +133,21 @@ def test_a_worker_is_killed_in_mid_push_and_later_a_shard_and_the_weights_are_th
 # --- killed at any moment, with and without a state ---
 
 
-def trained_with(servers: LocalServers, disturb: Callable[[int], None], **options: Any) -> list[dict[str, Tensor]]:
+def trained_with(
+    servers: LocalServers, disturb: Callable[[int], None], *, leave: bool = False, **options: Any
+) -> list[dict[str, Tensor]]:
     """The weights after all steps; `disturb(step)` is called before rank 0 takes a step, and may do what it likes."""
     members = groups(WORKERS)
 
     def body(rank: int) -> dict[str, Tensor]:
         weights = model()
-        with member(servers, members[rank], weights, timeout_s=8.0, **options) as exchange:
+        with member(servers, members[rank], weights, timeout_s=30.0, **options) as exchange:
             for step in range(STEPS):
                 if rank == 0:
                     disturb(step)
                 take_step(exchange, weights, rank, step)
+            if leave:
+                exchange.leave()
         return weights
 
     return by_members(body, WORKERS)
@@ -166,9 +169,30 @@ def test_shards_that_come_back_from_any_state_or_from_none_are_sent_what_they_la
             assert_same(weights, undisturbed())
 
 
+#: What workers say to shards, and how many times this test has a shard forget everything just before.
+WORDS = {"introduce": 6, "enrol": 4, "standing": 4, "push": 6, "pull": 6, "leave": 4}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_shard_may_forget_everything_before_any_word(word: str) -> None:
+    # A shard that was killed between `introduce` and `enrol` took a worker as a member of nothing: KeyError in `push`.
+    def forget_at(servers: LocalServers, due: Iterator[bool], name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if name == word and next(due):
+            servers[0].forget()
+        return args
+
+    for number in range(WORDS[word]):
+        due = itertools.chain([False] * number, [True], itertools.repeat(False))
+        with LocalServers(2) as servers:
+            servers[0].change = servers[1].change = functools.partial(forget_at, servers, due)
+            for weights in trained_with(servers, lambda _step: None, leave=True, optimizer=OPTIMIZER):
+                assert_same(weights, undisturbed())
+        assert not next(due), f"{word!r} was said at most {number} times"
+
+
 @pytest.mark.parametrize("sparse_answers", [False, True])
 def test_the_memory_of_gd_sec_comes_back_too(sparse_answers: bool) -> None:
-    options = {"compressor": SPARSE, "optimizer": OPTIMIZER, "sparse_answers": sparse_answers}
+    options: dict[str, Any] = {"compressor": SPARSE, "optimizer": OPTIMIZER, "sparse_answers": sparse_answers}
     with LocalServers(2) as servers:
         expected = trained_with(servers, lambda _step: None, **options)
     with LocalServers(2) as servers:
@@ -191,18 +215,18 @@ def test_a_shard_older_than_the_last_change_of_members_waits_for_nobody_twice() 
     with LocalServers(1) as servers:
 
         def body(rank: int) -> list[dict[str, Tensor]]:
-            with member(servers, first[rank], compressor=GDSEC(c=3.0, beta=0.1), timeout_s=4.0) as exchange:
+            with member(servers, first[rank], compressor=GDSEC(c=3.0, beta=0.1), timeout_s=30.0) as exchange:
                 run_steps(exchange, rank, range(2))
-                between.wait(10)
+                between.wait(120)
                 if rank == 0:
                     servers[0].save()
-                between.wait(10)
+                between.wait(120)
                 exchange.regroup(second[rank])
                 means = run_steps(exchange, rank, range(2, 4))
-                between.wait(10)
+                between.wait(120)
                 if rank == 0:
                     servers[0].kill()
-                between.wait(10)
+                between.wait(120)
                 return means + run_steps(exchange, rank, range(4, 6))
 
         for _ in range(3):
@@ -211,6 +235,20 @@ def test_a_shard_older_than_the_last_change_of_members_waits_for_nobody_twice() 
             for step in range(4):
                 assert_same(means[0][step], means[1][step])
             servers[0].forget()
+
+
+def test_a_shard_that_forgot_weights_of_an_earlier_epoch_is_not_given_the_first_ones_again() -> None:
+    # Rank 0 still had the weights that training began with, and gave them: the next steps went on from there.
+    first, second = groups(1), groups(1, epoch=1)
+    weights = model()
+    with LocalServers(1) as servers, member(servers, first[0], weights, optimizer=OPTIMIZER) as exchange:
+        for step in range(3):
+            take_step(exchange, weights, 0, step)
+        exchange.regroup(second[0])
+        take_step(exchange, weights, 0, 3)
+        servers[0].forget()
+        with pytest.raises(ExchangeError, match="came back without any state, and its weights up to step 3"):
+            take_step(exchange, weights, 0, 4)
 
 
 def test_a_server_that_owns_nothing_goes_on_at_once() -> None:

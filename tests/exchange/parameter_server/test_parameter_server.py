@@ -31,8 +31,6 @@ from tests.exchange.parameter_server.running import (
     servers,
 )
 
-pytestmark = pytest.mark.timeout(60)
-
 SIZE = 3
 Means = list[list[dict[str, Tensor]]]
 
@@ -418,7 +416,7 @@ def test_a_server_without_any_piece_is_no_trouble(options: dict[str, Any]) -> No
     def body(rank: int) -> list[dict[str, Tensor]]:
         with member(client, first[rank], piece_bytes=PIECE_BYTES, **options) as exchange:
             means = run_steps(exchange, rank, range(2))
-            between.wait(10)
+            between.wait(120)
             exchange.regroup(second[rank])
             return means + run_steps(exchange, rank, range(2, 4))
 
@@ -441,7 +439,7 @@ def test_memories_and_errors_of_gradients_in_16_bits_travel_in_32(dtype: torch.d
         with member(client, first[rank], {"theta": theta}, timeout_s=5.0, **options) as exchange:
             for step in range(6):
                 if step == 2:
-                    between.wait(10)
+                    between.wait(120)
                     exchange.regroup(second[rank])
                 if step == 4 and not sparse_answers and rank == 1:
                     assert exchange.errors()["theta"].any()

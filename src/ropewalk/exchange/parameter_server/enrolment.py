@@ -1,16 +1,17 @@
 """`Enrolment`: how a worker becomes a member at all servers, again at one that came back without it, and leaves.
 
-    bind    introduce ─▶ (the server owns the weights: provide ─▶ standing)     what there is
+    bind    introduce ─▶ (the server owns the weights: standing)                what there is
     begin   enrol ─▶ (replicas: standing)                                       the first step of an epoch
 
-What was said is kept, so that it can be said again.
+What was said is kept, so that it can be said again: a server may come back without any of it between two words, so
+each word says all that its meaning depends on.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ropewalk.errors import ExchangeAborted, ExchangeError, ExchangeInvalid, ExchangeStalled, MemberLost
@@ -53,15 +54,17 @@ class Enrolment:
         self._ticket = ""
         self._is_interrupted = False
         self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
+        #: The step that these weights are from.
+        self._first_step: int | None = None
 
     def introduce(self) -> None:
         """Tell every server what it has; take its weights over, if it is to own them."""
-        self._ask_all("introduce", lambda at: (self._settings, self._model.on_hosts(at)))
+        if self._settings.optimizer is not None and self.group.rank == 0:
+            self._first_weights = [self._model.weights_of(at) for at in range(len(self._model.keys))]
+        for at, lacking in enumerate(self._ask_all("introduce", self._introduction)):
+            self._provide(at, lacking)
         if self._settings.optimizer is None:
             return
-        if self.group.rank == 0:
-            self._first_weights = [self._model.weights_of(at) for at in range(len(self._model.keys))]
-            self._ask_all("provide", lambda at: (self._first_weights[at],))
         # Others may be members already, whose rounds wait for our memory.
         self._take_over(with_memory=False)
         self._model.write_weights()
@@ -69,21 +72,19 @@ class Enrolment:
     def enrol(self, step: int) -> None:
         """Become a member of this epoch, from this step on."""
         self.step = step
+        if self._first_step is None:
+            self._first_step = step
         self._ticket = uuid.uuid4().hex
         if self._settings.compressor.keeps_memory:
             self._memories = [self._model.memories_of(at) for at in range(len(self._model.keys))]
         for at, outcome in enumerate(self._ask_all("enrol", self._words)):
-            self._check(at, outcome)
+            self._begin(at, outcome)
         if self._settings.sparse_answers:
             self._take_over(with_memory=True)
 
     def enrol_again(self, at: int) -> None:
         """A server came back and does not know this epoch, or not that this worker is in it."""
-        server = self._servers[at]
-        server.introduce(self._settings, self._model.on_hosts(at))
-        self._check(at, server.enrol(*self._words(at)))
-        if self._first_weights[at]:
-            server.provide(self._first_weights[at])
+        self._begin(at, self._servers[at].enrol(*self._words(at)))
 
     def interrupt(self) -> None:
         """End a wait for other members, from any thread: it raises `ExchangeAborted`."""
@@ -117,14 +118,28 @@ class Enrolment:
 
     def _words(self, at: int) -> tuple[Any, ...]:
         group = self.group
-        return self.worker, group.epoch, group.members, self.step, self._memories[at] or None, self._ticket
+        words = self.worker, group.epoch, group.members, self.step, self._memories[at] or None, self._ticket
+        return (*self._introduction(at), *words)
 
-    def _check(self, at: int, outcome: Enrolled | Outdated | Behind) -> None:
+    def _introduction(self, at: int) -> tuple[Any, ...]:
+        return self._settings, self._model.on_hosts(at)
+
+    def _provide(self, at: int, lacking: Sequence[int]) -> None:
+        """Give a server that lacks them the weights to begin with."""
+        if lacking and self._first_weights[at] and self.step in (None, self._first_step):
+            self._servers[at].introduce(*self._introduction(at), self._first_weights[at])
+
+    def _begin(self, at: int, outcome: Enrolled | Outdated | Behind) -> None:
+        """Hear what became of an enrolment, and give the server what it lacks."""
         epoch = self.group.epoch
-        if isinstance(outcome, Behind):
+        if isinstance(outcome, Enrolled) and outcome.lacking and self.step == self._first_step:
+            self._provide(at, outcome.lacking)
+            return
+        if isinstance(outcome, Behind) or (isinstance(outcome, Enrolled) and outcome.lacking):
+            state = f"from a state of step {outcome.step}" if isinstance(outcome, Behind) else "without any state"
             raise ExchangeError(
-                f"server {at} came back from a state of step {outcome.step}, before the members changed at step "
-                f"{self.step}, and its weights since then are lost; give it a shorter checkpoint_s"
+                f"server {at} came back {state}, and its weights up to step {self.step}, at which the members changed, "
+                f"are lost; give it a shorter checkpoint_s"
             )
         if isinstance(outcome, Outdated) and outcome.epoch == epoch:
             raise MemberLost(
@@ -144,6 +159,8 @@ class Enrolment:
         for at, keys in enumerate(self._model.keys):
             while (standing := self._servers[at].standing(keys, with_memory, _LOOK_UP_S)) is None:
                 self.check()
+                # It may have come back with nothing.
+                self._provide(at, self._servers[at].introduce(*self._introduction(at)))
                 if time.monotonic() > due:
                     raise ExchangeStalled(
                         f"server {at} still waits for weights or memories of other members after {self._timeout_s} s",

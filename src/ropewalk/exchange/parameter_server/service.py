@@ -51,14 +51,22 @@ class ParameterShard:
         self._changed = threading.Condition()
 
     @idempotent
-    def introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
+    def introduce(
+        self, settings: ServerSettings, layouts: Mapping[int, Layout], weights: Mapping[int, bytes] | None = None
+    ) -> tuple[int, ...]:
+        """Say what there is, and perhaps the weights to begin with; gives the pieces that lack theirs."""
         with self._changed:
-            self._shard.introduce(settings, layouts)
-            self._layouts = dict(layouts)
+            self._introduce(settings, layouts)
+            if weights:
+                self._shard.provide({key: tensor_of(found, layouts[key].dtype) for key, found in weights.items()})
+                self._changed.notify_all()
+            return self._shard.lacking
 
     @idempotent
     def enrol(
         self,
+        settings: ServerSettings,
+        layouts: Mapping[int, Layout],
         worker: str,
         epoch: int,
         members: Sequence[str],
@@ -66,17 +74,12 @@ class ParameterShard:
         memories: Mapping[int, bytes] | None = None,
         ticket: str = "",
     ) -> Enrolled | Outdated | Behind:
+        """Take part; with what there is, as this may be a shard that has just come back with nothing."""
         with self._changed:
+            self._introduce(settings, layouts)
             outcome = self._shard.enrol(worker, epoch, members, step, self._states(memories), ticket)
             self._changed.notify_all()
             return outcome
-
-    @idempotent
-    def provide(self, weights: Mapping[int, bytes]) -> None:
-        with self._changed:
-            dtypes = {key: layout.dtype for key, layout in self._layouts.items()}
-            self._shard.provide({key: tensor_of(found, dtypes[key]) for key, found in weights.items()})
-            self._changed.notify_all()
 
     @idempotent
     def push(
@@ -127,6 +130,8 @@ class ParameterShard:
         errors: Mapping[int, bytes] | None = None,
     ) -> Accepted | Outdated:
         with self._changed:
+            if not self._layouts:  # it came back with nothing, of this worker neither
+                memories = errors = None
             outcome = self._shard.leave(worker, epoch, step, self._states(memories), self._states(errors))
             self._changed.notify_all()
             return outcome
@@ -141,6 +146,10 @@ class ParameterShard:
         with self._changed:
             self._shard.load_state_dict(state["shard"])
             self._layouts = dict(state["layouts"])
+
+    def _introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
+        self._shard.introduce(settings, layouts)
+        self._layouts = dict(layouts)
 
     def _states(self, data: Mapping[int, bytes] | None) -> dict[int, Tensor]:
         return {key: tensor_of(found, state_dtype(self._layouts[key])) for key, found in (data or {}).items()}

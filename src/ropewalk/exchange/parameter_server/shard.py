@@ -86,7 +86,7 @@ class Shard:
         memories: Mapping[int, Tensor] | None = None,
         ticket: str = "",
     ) -> Enrolled | Outdated | Behind:
-        """Take part from this step on, as one of these members.
+        """Take part from this step on, as one of these members; the pieces were introduced before.
 
         Args:
             worker: its name, which outlives epochs.
@@ -96,6 +96,7 @@ class Shard:
             memories: of the worker's encoders by piece, those that are not zero; None: as the shard remembers them.
             ticket: another one for each enrolment, the same for one that is said again; "" is always new.
         """
+        assert self._settings is not None, "a member of nothing would be unknown to the pieces that come later"
         if epoch < self.epoch:
             return Outdated(self.epoch)
         if epoch > self.epoch:
@@ -118,16 +119,22 @@ class Shard:
                 if piece.awaits_memory or memories:
                     piece.remember(worker, (memories or {}).get(key))
         self._tickets[worker] = ticket
-        lacking = tuple(key for key, piece in self._pieces.items() if piece.lacks_weights)
-        return Enrolled(lacking, min((piece.clocks[worker] for piece in self._pieces.values()), default=step))
+        return Enrolled(self.lacking, min((piece.clocks[worker] for piece in self._pieces.values()), default=step))
 
     def provide(self, weights: Mapping[int, Tensor]) -> None:
         """Take the weights to begin with; pieces that have some keep theirs."""
         for key, flat in weights.items():
             self._pieces[key].provide(flat)
 
+    @property
+    def lacking(self) -> tuple[int, ...]:
+        """Pieces that have no weights yet, and are to have some."""
+        return tuple(key for key, piece in self._pieces.items() if piece.lacks_weights)
+
     def standing(self, keys: Iterable[int], with_memory: bool = True) -> dict[int, Standing] | None:
         """What there is, for who takes part from now on; None while something of it is missing."""
+        if self._settings is None:
+            return None
         found = {key: self._pieces[key].standing(with_memory) for key in keys}
         complete = {key: standing for key, standing in found.items() if standing is not None}
         return complete if len(complete) == len(found) else None
