@@ -1,13 +1,15 @@
 # Everything here needs only Python 3.11+ with pip and venv; it makes its own environment in .venv.
 #
 #   make demo    install, then evolve a policy for CartPole on four workers
-#   make test    install, then run all tests
-#   make retest  what failed in the last of these, alone
-#   make lab     install what the tests of engines run for real (Slurm, Docker, sshd, Ray, MPI); needs root and apt
-#   make check   lint, formatting, types and import contracts
-#   make bench   the benchmark tables of pool and calls
-#   make soak    the tests that run for minutes
-#   make clean   remove the environment and caches
+#   make test      install, then run the tests; they need nothing else
+#   make lab       install what tests of engines run for real (Slurm, Docker, sshd, Ray, MPI); needs root and apt
+#   make test-lab  run those
+#   make retest    what failed in `make test`, or with RUN=test-lab in that: five times, beside busy processes
+#   make soak      the tests that run for minutes; make soak-slice: a seventh of them, another one on each day
+#   make timing    the tests that compare times, alone
+#   make check     lint, formatting, types and import contracts
+#   make bench     the benchmark tables of pool and calls
+#   make clean     remove the environment and caches
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,12 +17,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test retest lab check bench soak clean help
+.PHONY: demo test test-lab retest lab check bench soak soak-slice timing clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,10p' Makefile | cut -c3-
+	@sed -n '3,13p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -45,17 +47,20 @@ $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
 demo: $(STAMPS)/es
 	$(BIN)/ropewalk run examples/evolve_cartpole.py --workers 4
 
+# Runs pytest, and keeps in build/tests what became of it.
+RUN_TESTS := $(BIN)/python tests/run_tests.py
+
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -n 2
+	@echo "==> without real clusters: \`make lab\` installs them, and \`make test-lab\` runs what needs them"
+	@$(RUN_TESTS) test -n 2 -m "not lab and not soak and not timing"
 
-# What failed in the last `make test`, one after the other, and nothing else; the first that fails again ends it.
+test-lab: $(STAMPS)/lab
+	@$(RUN_TESTS) test-lab -n 2 -m "lab and not soak and not timing"
+
+RUN := test
 retest: $(STAMPS)/test
-	@echo "==> failed beside others, and run again alone:"
-	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --collect-only -q -W ignore
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 1 -v
-	@echo "==> passed only alone; see above for their names, and look into each"
+	@$(RUN_TESTS) --again $(RUN)
 
-# Not needed by `make test`, which skips with a reason what it cannot run.
 lab: $(STAMPS)/lab
 	tests/lab/install.sh
 
@@ -70,7 +75,16 @@ bench: $(STAMPS)/bench
 	@$(BIN)/python benchmarks/pool.py; first=$$?; $(BIN)/python benchmarks/calls.py && exit $$first
 
 soak: $(STAMPS)/test
-	$(BIN)/python -m pytest -m soak --timeout 3600 -o faulthandler_timeout=0
+	@$(RUN_TESTS) soak -n 2 -m soak --timeout 3600 -o faulthandler_timeout=0
+
+# The number of the day of the week, from 1 on.
+DAY := $(shell date +%u)
+soak-slice: $(STAMPS)/test
+	@echo "==> part $(DAY) of 7 of \`make soak\`; DAY=1 to DAY=7 run the others"
+	@$(RUN_TESTS) soak-slice -n 2 -v -m soak --slice $$(($(DAY) - 1))/7 --timeout 3600 -o faulthandler_timeout=0
+
+timing: $(STAMPS)/test
+	@$(RUN_TESTS) timing -m timing
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

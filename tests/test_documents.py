@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -19,6 +20,7 @@ from ropewalk.pipeline.partitioners import PARTITIONERS
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.population.algorithms import ALGORITHMS
 from ropewalk.population.evaluating import evaluate
+from ropewalk.transport.kernel import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES_PAGE = (ROOT / "docs" / "engines.md").read_text()
@@ -34,12 +36,18 @@ def test_every_option_of_an_engine_is_in_its_document(name: str) -> None:
     assert not missing, f"docs/engines.md says nothing of {sorted(missing)} of the engine {name}"
 
 
+def test_the_page_on_engines_lists_what_is_asked_of_the_kernel() -> None:
+    for feature in FEATURES:
+        assert f"| `{feature.name}` | {feature.since} | {feature.without or 'nothing runs'} |" in ENGINES_PAGE
+
+
 @pytest.mark.parametrize(
     "document",
     [
         "README.md",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
+        "SECURITY.md",
         "docs/engines.md",
         "docs/exchange.md",
         "docs/training.md",
@@ -122,7 +130,9 @@ def test_the_program_of_the_page_on_populations_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.splitlines()
-    assert re.fullmatch(r"OpenAIES: best -0\.0\d+ after \d+ generations, .* ms of the launcher for each\)", first)
+    assert re.fullmatch(
+        r"OpenAIES: best test -0\.0\d+, best evaluation -\d.*, \d+ generations, .* ms of the launcher for each\)", first
+    )
     assert re.fullmatch(r"best \[(0\.[456] ?){4}\]", second)
 
 
@@ -132,3 +142,25 @@ def test_the_page_on_populations_names_every_algorithm_and_option() -> None:
     options = set(inspect.signature(evaluate).parameters)
     missing = {name for name in classes | options if not re.search(rf"`{name}[`(=]|[`(]{name}[,=]", text)}
     assert not missing, f"docs/population.md says nothing of {sorted(missing)}"
+
+
+SECURITY_ROWS = [
+    [cell.strip() for cell in line.strip("| ").split(" | ")]
+    for line in (ROOT / "SECURITY.md").read_text().partition("| shown by |")[2].partition("\n\n")[0].splitlines()[2:]
+]
+
+
+@pytest.mark.parametrize("row", SECURITY_ROWS, ids=lambda row: row[0])
+def test_every_row_of_the_page_on_security_names_tests_that_are_there(row: list[str]) -> None:
+    what, _, shown_by = row
+    tests = re.findall(r"`([^`]+)`", shown_by)
+    assert tests, f"SECURITY.md says something of {what!r}, and no test shows it"
+    for test in tests:
+        file, _, name = test.partition("::")
+        tree = ast.parse((ROOT / "tests" / file).read_text())
+        functions = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        assert name in functions, f"SECURITY.md names {test}, which is not there"
+
+
+def test_the_page_on_security_has_rows() -> None:
+    assert len(SECURITY_ROWS) > 10 and all(len(row) == 3 for row in SECURITY_ROWS)

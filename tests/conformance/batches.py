@@ -17,16 +17,17 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conformance.runner import FAILED, PASSED
 
-RUNNER = Path(__file__).with_name("runner.py")
+FOLDER = Path(__file__).parent
 #: In the environment of all that a batch starts, so that what is left of it can be found.
 MARK = "CONFORMANCE_BATCH"
 LIMIT_S = 60.0  # of one test
@@ -42,8 +43,14 @@ class Verdict:
     """Why, and for a failure what the process had printed."""
 
 
-def run_all(tests: list[str], at_once: int) -> dict[str, Verdict]:
-    """The verdict for each test, and for each class, by its name alone, that of its end."""
+def run_all(runner: Sequence[str], tests: list[str], at_once: int) -> dict[str, Verdict]:
+    """The verdict for each test, and for each class, by its name alone, that of its end.
+
+    Args:
+        runner: the command that runs tests, to which names, `--limit` and `--verdicts` are added.
+        tests: their names.
+        at_once: how many classes run beside each other.
+    """
     batches: dict[str, list[str]] = {}
     for test in tests:
         batches.setdefault(test.partition(".")[0], []).append(test)
@@ -51,27 +58,27 @@ def run_all(tests: list[str], at_once: int) -> dict[str, Verdict]:
     with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
         # The big ones first, so that none of them is left for the end, when the others have nothing to do.
         largest_first = sorted(batches, key=lambda name: -len(batches[name]))
-        for verdict in threads.map(lambda name: run_batch(name, batches[name]), largest_first):
+        for verdict in threads.map(lambda name: run_batch(runner, name, batches[name]), largest_first):
             verdicts |= verdict
     return verdicts
 
 
-def run_batch(name: str, tests: list[str]) -> dict[str, Verdict]:
+def run_batch(runner: Sequence[str], name: str, tests: list[str]) -> dict[str, Verdict]:
     """A test that ends the process fails, and those after it get a new one."""
     verdicts: dict[str, Verdict] = {}
     for _ in range(MAX_ENDS):
-        verdicts |= run_process(name, [test for test in tests if test not in verdicts])
+        verdicts |= run_process(runner, name, [test for test in tests if test not in verdicts])
         if verdicts.keys() >= set(tests):
             return verdicts
     why = f"not run: {MAX_ENDS} tests of {name} before it ended the process that ran them"
     return {test: Verdict("failed", why) for test in tests} | verdicts
 
 
-def run_process(name: str, tests: list[str]) -> dict[str, Verdict]:
+def run_process(runner: Sequence[str], name: str, tests: list[str]) -> dict[str, Verdict]:
     """Verdicts for the tests, up to one that ended the process, and for the end of the class."""
     with surroundings() as (folder, environment):
         lines = folder / "verdicts"
-        command = [sys.executable, RUNNER, *tests, "--limit", str(LIMIT_S), "--verdicts", lines]
+        command = [*runner, *tests, "--limit", str(LIMIT_S), "--verdicts", lines]
         # Output goes to a file: the end of a pipe would come only with the end of all that inherited it.
         with open(folder / "output", "w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder / "cwd", env=environment)
@@ -132,7 +139,10 @@ def surroundings() -> Generator[tuple[Path, dict[str, str]]]:
         for name in ("cwd", "tmp"):  # bodies write into both
             (folder / name).mkdir()
         temporary = str(folder / "tmp")
-        yield folder, os.environ | {MARK: str(folder), "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}
+        own = {MARK: str(folder), "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}
+        # Where fork servers find `retargeted`.
+        path = os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH"))))
+        yield folder, os.environ | own | {"PYTHONPATH": path}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -152,3 +162,11 @@ def marked_processes(mark: str) -> dict[int, str]:
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found[int(folder.name)] = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
     return found
+
+
+def tell(verdict: Verdict) -> None:
+    """Say it to pytest."""
+    if verdict.word == "skipped":
+        pytest.skip(verdict.words)
+    if verdict.word != "passed":
+        pytest.fail(verdict.words, pytrace=False)

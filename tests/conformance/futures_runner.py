@@ -1,4 +1,4 @@
-"""Runs one of CPython's own tests of concurrent.futures' executors against `ropewalk.Executor`, in this process.
+"""Runs CPython's own tests of concurrent.futures' executors against `ropewalk.Executor`, in this process.
 
 The bodies live in `test.test_concurrent_futures` (a package, or one module before Python 3.12) of the interpreter that
 runs this. They reach their executor in three ways, and each way is turned round here:
@@ -17,7 +17,7 @@ By hand, with an interpreter that has the tests and Ropewalk:
     python tests/conformance/futures_runner.py ProcessPoolSpawnWaitTest.test_timeout --original
                                                             the same against ProcessPoolExecutor, to prove the harness
 
-The exit code is 0 for passed, 1 for failed and 77 for skipped.
+It writes verdicts and ends tests that take too long as `runner.py` does, and has its exit codes.
 """
 
 from __future__ import annotations
@@ -26,41 +26,45 @@ import argparse
 import concurrent.futures
 import faulthandler
 import importlib
+import pathlib
 import pkgutil
 import sys
 import types
 import unittest
 from typing import Any
 
-PASSED, FAILED, SKIPPED = 0, 1, 77
+ROOT = pathlib.Path(__file__).parents[2]
 TESTS = "test.test_concurrent_futures"
 # Ropewalk's processes start like those of "spawn": from nothing, and without what was inherited.
 MIXIN = "ProcessPoolSpawnMixin"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run one of CPython's executor tests against ropewalk.Executor.")
-    parser.add_argument("test", nargs="?", help="such as ProcessPoolSpawnWaitTest.test_timeout")
+    parser = argparse.ArgumentParser(description="Run CPython's executor tests against ropewalk.Executor.")
+    parser.add_argument("tests", nargs="*", help="such as ProcessPoolSpawnWaitTest.test_timeout")
     parser.add_argument("--list", action="store_true", help="print the ids of all tests")
     parser.add_argument("--original", action="store_true", help="test ProcessPoolExecutor instead")
-    parser.add_argument("--stacks-after", type=float, metavar="SECONDS", help="print where all threads are, and go on")
+    parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="how long one test may take")
+    parser.add_argument("--verdicts", type=pathlib.Path, metavar="FILE", help="write a line of JSON for each test")
     options = parser.parse_args()
-    if options.stacks_after:
-        faulthandler.dump_traceback_later(options.stacks_after)
+    sys.path.append(str(ROOT))
+    runner: Any = importlib.import_module("tests.conformance.runner")
+    faulthandler.dump_traceback_later(options.limit, exit=True)
     modules = test_modules()
     cases = {name: case for module in modules for name, case in vars(module).items() if is_for_processes(case)}
     everything = [f"{name}.{method}" for name, case in sorted(cases.items()) for method in methods(case)]
     if options.list:
         print("\n".join(everything))
-        return PASSED
-    if options.test not in everything:
-        parser.error(f"no test {options.test}; --list shows them all")
-    name, _, method = options.test.partition(".")
+        return runner.PASSED
+    if unknown := set(options.tests) - set(everything):
+        parser.error(f"no test {', '.join(unknown)}; --list shows them all")
+    names = {test.partition(".")[0] for test in options.tests}
     if not options.original:
         turn_to_ropewalk(modules)
-        if name == "FutureTests":
+        if "FutureTests" in names:
             turn_futures(modules)
-    return run(cases[name](method))
+    tests = [cases[name](method) for name, _, method in (test.partition(".") for test in options.tests)]
+    return runner.run(tests, options.limit, options.verdicts)
 
 
 def test_modules() -> list[types.ModuleType]:
@@ -108,17 +112,6 @@ class NoPool:
 
     def sweep_soon(self) -> None:
         pass
-
-
-def run(test: unittest.TestCase) -> int:
-    # Through a suite, which calls setUpModule.
-    result: Any = unittest.TextTestRunner(verbosity=2, warnings="default").run(unittest.TestSuite([test]))
-    if not result.wasSuccessful():
-        return FAILED
-    if result.skipped:
-        print(f"skipped: {result.skipped[0][1]}")
-        return SKIPPED
-    return PASSED
 
 
 if __name__ == "__main__":

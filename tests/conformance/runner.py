@@ -105,7 +105,7 @@ class Verdicts(unittest.TextTestResult):
         super().stopTest(test)
 
     def _write(self, test: unittest.TestCase, verdict: str, words: str = "") -> None:
-        name = test.id().partition(".")[2]  # without the module
+        name = ".".join(test.id().split(".")[-2:])  # without the module
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()

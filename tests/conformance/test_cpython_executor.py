@@ -1,25 +1,24 @@
-"""CPython's own tests of concurrent.futures, run against `ropewalk.Executor`: each in a process, with a time limit.
+"""CPython's own tests of concurrent.futures, run against `ropewalk.Executor`; `batches` says how.
 
 They come from an interpreter that ships them: $CONFORMANCE_PYTHON, the one that runs this, or the newest that is found
 on the PATH or under ~/.pyenv (on Debian, the package libpython3-testsuite brings them). One that does not run this
-gets an environment of its own with this project in it. `futures_runner.py` explains how to run a test by hand.
+gets an environment of its own with this project in it. `futures_runner.py` explains how to run some by hand.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import functools
+import faulthandler
 import glob
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.futures_runner import PASSED, SKIPPED, TESTS
+from tests.conformance import batches
+from tests.conformance.futures_runner import TESTS
+from tests.conformance.runner import PASSED
 
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("futures_runner.py")
@@ -92,6 +91,7 @@ if PYTHON is None:
 listing = subprocess.run([PYTHON, RUNNER, "--list"], capture_output=True, text=True, timeout=LIMIT_S)
 assert listing.returncode == PASSED, listing.stderr
 ALL = listing.stdout.split()
+CLASSES = list(dict.fromkeys(test.partition(".")[0] for test in ALL if test not in LEFT_OUT))
 
 
 @pytest.fixture(scope="module")
@@ -108,46 +108,32 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return inside
 
 
-Verdicts = dict[str, tuple[int | str, str]]
-
-
 @pytest.fixture(scope="module")
-def verdicts(python: str, request: pytest.FixtureRequest) -> Verdicts:
-    """Exit code and output of all tests that were chosen. They ran before this returns: each leaves nothing behind."""
-    chosen = {item.name for item in request.session.items}
-    names = [name for name in ALL if f"test_cpython[{name}]" in chosen and name not in LEFT_OUT]
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
-        return dict(zip(names, threads.map(functools.partial(run_alone, python), names), strict=True))
+def verdicts(python: str, request: pytest.FixtureRequest) -> dict[str, batches.Verdict]:
+    """Of all tests that were chosen: they run before the first of them is told, several at once."""
+    # pytest's own, for this one item: it takes the time of them all.
+    faulthandler.cancel_dump_traceback_later()
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    chosen = {item.callspec.params["name"] for item in items if item.module is request.module}
+    tests = [test for test in ALL if chosen & {test, test.partition(".")[0]} and test not in LEFT_OUT]
+    return batches.run_all([python, str(RUNNER)], tests, AT_ONCE)
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.timeout(600)  # the first waits for the environment; each has its own limit
+@pytest.mark.timeout(1800)  # the first waits for all; each has its own limit
 def test_cpython(name: str, request: pytest.FixtureRequest) -> None:
     if name in LEFT_OUT:
         pytest.skip(LEFT_OUT[name])
-    code, output = request.getfixturevalue("verdicts")[name]
-    if code == SKIPPED:
-        pytest.skip(output.strip().splitlines()[-1])
-    assert code == PASSED, output
+    batches.tell(request.getfixturevalue("verdicts")[name])
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.timeout(1800)
+def test_a_class_ends_by_itself_and_leaves_nothing(name: str, verdicts: dict[str, batches.Verdict]) -> None:
+    batches.tell(verdicts[name])
 
 
 def test_everything_left_out_exists() -> None:
     # Names of one version are not those of another; the newest has most of them.
     assert len(set(LEFT_OUT) & set(ALL)) >= len(LEFT_OUT) // 2
     assert all(name.partition(".")[0] in {test.partition(".")[0] for test in ALL} for name in LEFT_OUT)
-
-
-def run_alone(python: str, name: str) -> tuple[int | str, str]:
-    """Exit code and output of one test; the code is words if the test did not end in time."""
-    command = [python, str(RUNNER), name, "--stacks-after", str(LIMIT_S - 5)]
-    # Output goes to a file: the end of a pipe would come only with the end of all that inherited it.
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code: int | str = process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            code = f"did not end in {LIMIT_S} s"
-        output.seek(0)
-        return code, f"{name}: exit code {code}\n{output.read()}"

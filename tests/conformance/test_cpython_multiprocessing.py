@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,9 @@ from tests.conformance.runner import NO_TESTS, PASSED
 from tests.conformance.turning import MODULE, ORIGINAL
 
 AT_ONCE = 3  # most of them wait for something
+RUNNER = [sys.executable, str(Path(__file__).with_name("runner.py"))]
 
-listing = subprocess.run([sys.executable, batches.RUNNER, "--list"], capture_output=True, text=True, timeout=60)
+listing = subprocess.run([*RUNNER, "--list"], capture_output=True, text=True, timeout=60)
 if listing.returncode == NO_TESTS:
     pytest.skip(listing.stdout.strip(), allow_module_level=True)
 assert listing.returncode == PASSED, listing.stderr
@@ -42,7 +44,7 @@ def verdicts(request: pytest.FixtureRequest) -> dict[str, batches.Verdict]:
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     chosen = {item.callspec.params["name"] for item in items if item.module is request.module}
     tests = [test for test in TESTS if chosen & {test, test.partition(".")[0]} and not reason_to_leave_out(test)]
-    return batches.run_all(tests, AT_ONCE)
+    return batches.run_all(RUNNER, tests, AT_ONCE)
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -50,20 +52,13 @@ def verdicts(request: pytest.FixtureRequest) -> dict[str, batches.Verdict]:
 def test_cpython(name: str, verdicts: dict[str, batches.Verdict]) -> None:
     if reason := reason_to_leave_out(name):
         pytest.skip(reason)
-    tell(verdicts[name])
+    batches.tell(verdicts[name])
 
 
 @pytest.mark.parametrize("name", [name for name in CLASSES if not reason_to_leave_out(name)])
 @pytest.mark.timeout(1800)
 def test_a_class_ends_by_itself_and_leaves_nothing(name: str, verdicts: dict[str, batches.Verdict]) -> None:
-    tell(verdicts[name])
-
-
-def tell(verdict: batches.Verdict) -> None:
-    if verdict.word == "skipped":
-        pytest.skip(verdict.words)
-    if verdict.word != "passed":
-        pytest.fail(verdict.words, pytrace=False)
+    batches.tell(verdicts[name])
 
 
 def test_everything_left_out_exists() -> None:

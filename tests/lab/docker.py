@@ -25,7 +25,7 @@ import pytest
 
 from tests.lab.lab import Lab
 from tests.lab.machine import REPOSITORY
-from tests.lab.plugin import require, require_namespaces
+from tests.lab.plugin import require, require_namespaces, require_packages
 
 #: Its folders are empty: what is in it comes from the host, by `thin_volumes`.
 THIN = "thin:1"
@@ -137,6 +137,7 @@ def thin_volumes() -> list[str]:
 
 def require_docker() -> None:
     """Skip where there is no Docker to start, or no machines can be made; with CI=true that is a failure."""
+    require_packages("docker")
     require("dockerd", "containerd", "runc", "iptables", "docker", "docker-init")
     require_namespaces()
 

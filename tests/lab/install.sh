@@ -3,8 +3,8 @@
 #
 #   tests/lab/install.sh
 #
-# Quick when everything is there already. Needs root and a Debian or Ubuntu; `make test` alone needs none of it, and
-# skips with a reason what it cannot run. Left out on purpose: kubernetes-client, which clashes with other kubectl
+# Quick when everything is there already. Needs root and a Debian or Ubuntu; `make test` needs none of it, and skips
+# CPython's own tests without it. Left out on purpose: kubernetes-client, which clashes with other kubectl
 # packages over /usr/bin/kubectl and leaves apt half configured; the tests need no kubectl.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin"

@@ -9,9 +9,7 @@ from which both the server and the pods can be reached, with a kubeconfig in its
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import secrets
 import socket
 import sys
@@ -28,7 +26,7 @@ from tests.lab.kubernetes_server import ApiServer, User
 from tests.lab.kubernetes_store import Object, Store
 from tests.lab.lab import Lab
 from tests.lab.machine import Machine
-from tests.lab.plugin import require_namespaces
+from tests.lab.plugin import require_namespaces, require_packages
 
 NAMESPACE = "training"
 IMAGE = "ropewalk:test"
@@ -132,16 +130,6 @@ class Cluster:
             self._host = self.lab.machine("kube-apiserver")
             self._lab_url = self.api.listen(self._host.listen(6443))
         return self._lab_url
-
-
-def require_packages(*names: str) -> None:
-    """Skip this test where one of these Python packages is missing; with CI=true that is a failure."""
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        reason = f'needs {", ".join(missing)}: pip install -e ".[lab]"'
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{reason} (CI=true)", pytrace=False)
-        pytest.skip(reason)
 
 
 @pytest.fixture

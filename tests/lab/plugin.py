@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -29,6 +30,13 @@ def require(*binaries: str) -> None:
     missing = [binary for binary in binaries if shutil.which(binary, path=path) is None]
     if missing:
         _cannot(f"needs {', '.join(missing)}: run tests/lab/install.sh as root")
+
+
+def require_packages(*names: str) -> None:
+    """Skip this test, or this module, where one of these Python packages is missing; with CI=true that is a failure."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        _cannot(f"needs the package {', '.join(missing)}: pip install -e '.[lab]'")
 
 
 def require_namespaces() -> None:

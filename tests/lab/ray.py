@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
-import os
 import re
 import secrets
 import subprocess
@@ -16,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.lab.lab import Lab
 from tests.lab.machine import Machine
-from tests.lab.plugin import require_namespaces
+from tests.lab.plugin import require_namespaces, require_packages
 
 PORT = 6379
 _START_S = 60.0
@@ -31,11 +28,7 @@ _RAYS_OWN = re.compile(r"^ray::(?!JobActor)|/site-packages/ray/|/bin/ray ")
 def require_ray() -> None:
     """Skip this test where Ray is missing; with CI=true that is a failure."""
     require_namespaces()
-    if importlib.util.find_spec("ray") is None:
-        reason = "needs Ray: pip install 'ropewalk[ray]'"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{reason} (CI=true)", pytrace=False)
-        pytest.skip(reason, allow_module_level=True)
+    require_packages("ray")
 
 
 class RayCluster:

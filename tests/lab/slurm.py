@@ -134,7 +134,7 @@ class SlurmCluster:
     def stop_controller(self) -> None:
         """End slurmctld politely, so that it saves its state. Jobs go on."""
         self._daemon.terminate()
-        self._daemon.wait(20)
+        self._daemon.wait(120)
 
     def wait_for_nodes(self, num_nodes: int, timeout_s: float = 30.0) -> None:
         """Wait until so many nodes can take jobs."""
@@ -167,7 +167,7 @@ class SlurmCluster:
         argv += [f"--log-file={self.folder}/log/munged.log", f"--seed-file={run}/seed", "--num-threads=2"]
         # One for all machines: unix sockets do not care about networks. It refuses folders that others may change.
         self._start(self.controller, "munged", ["munged", "--foreground", "--force", *argv])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not (run / "munge.sock").exists():
             assert time.monotonic() < deadline, f"munged does not start: {self._last_words()}"
             time.sleep(0.01)

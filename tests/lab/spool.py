@@ -143,7 +143,7 @@ class Spool:
     def close(self) -> None:
         """Start nothing more, and end what runs."""
         self._over.set()
-        self._thread.join(10)
+        self._thread.join(120)
         for machine, process in self._running.values():
             if not machine.is_plugged:
                 process.kill()

@@ -8,6 +8,7 @@ program that enters the launcher's machine, connects there, hands the socket to 
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -60,7 +61,10 @@ class SshHosts:
             self.add()
         #: For an engine in a process of the launcher's machine.
         self.inner_config = self._write_config("inner_config", "")
-        dial = f"nsenter --net=/proc/{self.launcher.pid}/ns/net {sys.executable} -I -S {_DIAL} %h %p"
+        # Paths of a checkout may hold spaces, which end a word for the shell, and per cent signs, which ssh replaces.
+        words = [sys.executable, "-I", "-S", str(_DIAL)]
+        connect = shlex.join(words).replace("%", "%%")
+        dial = f"nsenter --net=/proc/{self.launcher.pid}/ns/net {connect} %h %p"
         #: For an engine in the process of the tests.
         self.config = self._write_config("config", f"ProxyCommand {dial}\nProxyUseFdpass yes\n")
 
@@ -97,7 +101,7 @@ class SshHosts:
 
 
 def _wait_for_port(machine: Machine, port: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
             machine.connect("127.0.0.1", port).close()

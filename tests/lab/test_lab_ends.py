@@ -103,7 +103,7 @@ def test_after_sigkill_of_the_tests_the_kernel_ends_their_machines(tmp_path: Pat
             tests.send_signal(signal.SIGKILL)
         tests.communicate(timeout=10)  # also ends only when nobody holds the pipes any more
     assert len(running) >= 6, running  # pytest, two of process 1, a relay, the shell and its daemon
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while (left := labelled(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert left == []

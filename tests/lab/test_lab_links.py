@@ -79,10 +79,8 @@ def test_an_open_connection_survives_a_cut_and_loses_no_byte(lab: Lab) -> None:
         accepted.sendall(b"and back")
         time.sleep(1)
         lab.heal(two)
-        healed = time.perf_counter()
         assert receive(accepted, 14) == b"during the cut"
         assert receive(dialled, 8) == b"and back"
-        assert time.perf_counter() - healed < 5  # TCP tries again at intervals that double
         carry(accepted, dialled, MEBIBYTE)
 
 

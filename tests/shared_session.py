@@ -1,0 +1,123 @@
+"""One session for all tests of a module, instead of one for each: a pool then begins in 8 ms instead of 150.
+
+A module whose tests need no cold start says so:
+
+    pytestmark = pytest.mark.usefixtures("shared_session")
+
+or "shared_depot", if they make queues, locks and such. Its pools, executors, processes and programs find that session
+by themselves. A test that closes or breaks it takes nothing from the others: the next one gets a new session. A test
+that does need a cold start, because it changes settings or the environment, or counts sessions, is marked `cold`.
+
+What a test leaves behind is found as without this. The session, its agent and its depot are there before the test, so
+only fork servers may come, and nothing may stay in the depot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import time
+
+import psutil
+
+import ropewalk as rw
+from ropewalk.processes.owner import Owner, ProcessSpec
+from ropewalk.sharing.membership import member_of
+from tests.left_behind import GRACE_S
+
+
+class WarmSession(rw.Session):
+    """A session whose fork servers have the module of the tests: each process would take 200 ms to import it."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__()
+        self._module = module
+
+    def start(self, spec: ProcessSpec, owner: Owner) -> str:
+        if not spec.preload and owner is not self._services:
+            spec = dataclasses.replace(spec, preload=(self._module,))
+        return super().start(spec, owner)
+
+
+class Kept:
+    """The session that stays open between tests, if the module wants one."""
+
+    def __init__(self) -> None:
+        self.module = ""
+        """The module that wants one, if any."""
+        self.with_depot = False
+        self.session: rw.Session | None = None
+        self._agents: set[int] = set()
+        self._services: set[str] = set()
+        self._held: object = None
+        """A depot ends when nobody holds anything in it."""
+        self._depot = ""
+
+    def prepare(self, *, cold: bool) -> None:
+        """Before a test: have it open and warm, or closed."""
+        if cold:
+            self.close()
+        if self.module and not cold and self.session is None:
+            self.session = WarmSession(self.module)
+            self.session.__enter__()
+            with rw.Pool(1, session=self.session) as pool:
+                pool.apply(abs, (-1,))
+                if self.with_depot:
+                    self._held = queue = rw.Queue(session=self.session)
+                    queue.put(pool.apply_async(abs, (-1,)).get())
+                    queue.get()
+                    self._depot = member_of(self.session).depot()
+            self._agents = set(self.session.agent_pids())
+            self._services = set(self.session._services._services)
+
+    def close_unless_whole(self) -> None:
+        """After a test: end what it has broken."""
+        if not self._is_whole():
+            self.close()
+
+    def _is_whole(self) -> bool:
+        session = self.session
+        return (
+            session is not None
+            and not session.closed
+            and not session.has_failed
+            and set(session.agent_pids()) == self._agents
+            and set(session._services._services) == self._services
+        )
+
+    def own_processes(self) -> set[int]:
+        """The agent and its fork servers, which begin with what is preloaded for the first time."""
+        found: set[int] = set()
+        for agent in self._agents if self.session else ():
+            with contextlib.suppress(psutil.Error):
+                found |= {child.pid for child in psutil.Process(agent).children() if child.name() == "rw-forkserver"}
+        return found
+
+    def wait_until_depot_is_empty(self) -> None:
+        """Objects go with their last handle, a moment later.
+
+        Raises:
+            AssertionError: the test has left some.
+        """
+        if self._held is None:
+            return
+        member = member_of(self.session)
+        deadline = time.monotonic() + GRACE_S
+        with contextlib.suppress(rw.PeerLost):  # killed by the test just now
+            while (num_left := member.ask(self._depot, "num_objects") - 1) and time.monotonic() < deadline:
+                gc.collect()
+                time.sleep(0.01)
+            if num_left:
+                self.close()
+            assert not num_left, f"the test left {num_left} objects in the depot"
+
+    def close(self) -> None:
+        """End the session."""
+        session, self.session, self._held = self.session, None, None
+        if session:
+            session.close()
+
+
+#: The one of this process.
+kept = Kept()

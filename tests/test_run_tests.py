@@ -1,0 +1,202 @@
+"""When a rerun may turn a run of the tests green, and what is kept of runs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import run_tests
+from tests.conftest import Slice
+from tests.run_tests import MAX_FAILURES, Flake, Record, read_ledger, read_record, why_not_again
+
+TODAY = datetime.date(2024, 5, 17)
+FAILED = Record(1, 100, 100, ("tests/a.py::test_a",))
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (None, "no record"),
+        (Record(0, 100, 100), "exit code 0"),
+        (Record(2, 100, 40, FAILED.failed), "exit code 2"),  # interrupted
+        (Record(3, 100, 100, FAILED.failed), "exit code 3"),  # an internal error
+        (Record(-9, 100, 100, FAILED.failed), "exit code -9"),  # killed
+        (Record(1, 100, 99, FAILED.failed), "99 of 100"),
+        (Record(1, 100, 100), "no test of it did"),
+        (Record(1, 100, 100, tuple(f"tests/a.py::test_{n}" for n in range(MAX_FAILURES + 1))), "no accident"),
+    ],
+)
+def test_only_a_run_in_which_nothing_but_tests_failed_is_rerun(record: Record | None, reason: str) -> None:
+    assert reason in why_not_again(record, {}, TODAY)
+
+
+def test_known_flakes_have_their_time() -> None:
+    def ledger(until: datetime.date) -> dict[str, Flake]:
+        return {"tests/a.py::test_a": Flake("tests/a.py::test_a", "loses a race", until)}
+
+    assert why_not_again(FAILED, {}, TODAY) == ""
+    assert why_not_again(FAILED, ledger(TODAY), TODAY) == ""
+    over = why_not_again(FAILED, ledger(TODAY - datetime.timedelta(1)), TODAY)
+    assert "test_a" in over and "loses a race" in over and "2024-05-16" in over
+    assert why_not_again(Record(1, 9, 9, ("tests/b.py::test_b",)), ledger(datetime.date.min), TODAY) == ""
+
+
+def test_the_ledger_is_in_order() -> None:
+    names = {test.partition("::")[0] for test in read_ledger()}
+    assert all((ROOT / name).is_file() for name in names)
+
+
+def test_a_line_of_the_ledger_that_says_too_little_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "known.toml"
+    line = '[[flake]]\ntest = "tests/a.py::test_a"\nseen = "loses a race"\nuntil = 2024-05-17\n'
+    path.write_text(line)
+    assert read_ledger(path) == {"tests/a.py::test_a": Flake("tests/a.py::test_a", "loses a race", TODAY)}
+    for wrong in (line + line, line.replace("until = 2024-05-17", ""), line.replace("2024-05-17", '"some day"')):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=r"known\.toml"):
+            read_ledger(path)
+
+
+def test_the_parts_of_a_run_are_all_of_it_and_have_nothing_in_common() -> None:
+    chosen = [types.SimpleNamespace(nodeid=f"test_{number}") for number in range(23)]
+    config: Any = types.SimpleNamespace(hook=types.SimpleNamespace(pytest_deselected=lambda items: None))
+    parts: list[str] = []
+    for index in range(7):
+        items: list[Any] = chosen.copy()
+        Slice(f"{index}/7").pytest_collection_modifyitems(config, items)
+        assert len(items) in (3, 4)
+        parts += [item.nodeid for item in items]
+    assert sorted(parts) == sorted(item.nodeid for item in chosen)
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with tests of its own, which know the plugin that tells what became of a run."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    (tmp_path / "conftest.py").write_text(f'import sys\nsys.path.append({str(ROOT)!r})\npytest_plugins = ["record"]\n')
+    (tmp_path / "record.py").write_text((ROOT / "tests" / "record.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(run_tests, "RESULTS", tmp_path / "build")
+    monkeypatch.setattr(run_tests, "BUSY", 1)
+    monkeypatch.setattr(run_tests, "RERUNS", 2)
+    return tmp_path
+
+
+def write(project: Path, body: str) -> None:
+    (project / "tests" / "test_some.py").write_text(
+        "import os, signal\nfrom pathlib import Path\n" + textwrap.dedent(body)
+    )
+
+
+def test_a_test_that_fails_once_is_a_flake_and_one_that_fails_again_is_red(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        project,
+        """
+        def test_good():
+            pass
+        def test_flaky():
+            here = Path("failed-once")
+            assert here.exists() or here.touch()
+        """,
+    )
+    assert run_tests.main(["some", "-q"]) == 1
+    assert read_record(project / "build" / "some") == Record(1, 2, 2, ("tests/test_some.py::test_flaky",))
+    assert run_tests.main(["--again", "some"]) == 0
+    assert "NEW" in capfd.readouterr().out
+    kept = {path.name for path in (project / "build" / "some").glob("*.xml")}
+    assert kept == {"junit.xml", "again-0.xml", "again-1.xml"}
+
+    (project / "failed-once").unlink()
+    assert run_tests.main(["some", "-q"]) == 1
+    (project / "failed-once").unlink()  # it fails in the rerun as well
+    assert run_tests.main(["--again", "some"]) == 1
+    assert "failed again" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "reason"),
+    [
+        # The first version turned both green: pytest's cache of the last failures was that of an earlier run.
+        ("def test_bad():\n    assert 0\ndef test_z():\n    os.kill(os.getpid(), signal.SIGKILL)", 137, "no record"),
+        ("def test_bad():\n    assert 0\ndef test_z():\n    raise KeyboardInterrupt", 2, "exit code 2"),
+        ("def test_good():\n    pass", 0, "exit code 0"),
+    ],
+    ids=["killed", "interrupted", "green"],
+)
+def test_a_run_that_did_not_end_well_is_not_rerun(
+    project: Path, capfd: pytest.CaptureFixture[str], body: str, code: int, reason: str
+) -> None:
+    write(project, "def test_old():\n    assert 0")
+    assert run_tests.main(["some", "-q"]) == 1
+    write(project, body)
+    assert run_tests.main(["some", "-q"]) == code
+    assert run_tests.main(["--again", "some"]) == 1
+    assert reason in capfd.readouterr().out
+
+
+def test_an_internal_error_is_not_rerun(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(project, "def test_bad():\n    assert 0\ndef test_good():\n    pass")
+    with open(project / "conftest.py", "a") as file:
+        file.write("def pytest_runtest_logfinish(nodeid):\n    assert 'good' not in nodeid\n")
+    assert run_tests.main(["some", "-q"]) == 3
+    assert run_tests.main(["--again", "some"]) == 1
+    assert "exit code 3" in capfd.readouterr().out
+
+
+def test_tests_that_are_lost_with_their_worker_are_missed(project: Path) -> None:
+    pytest.importorskip("xdist")
+    write(project, "def test_bad():\n    os.kill(os.getpid(), signal.SIGKILL)\ndef test_good():\n    pass")
+    assert run_tests.main(["some", "-q", "-n", "1", "--max-worker-restart", "0"]) != 0
+    assert why_not_again(read_record(project / "build" / "some"), {}, TODAY)
+    assert run_tests.main(["some", "-q", "-n", "1"]) == 1
+    assert read_record(project / "build" / "some") == Record(1, 2, 2, ("tests/test_some.py::test_bad",))
+
+
+def test_an_interrupt_lets_the_tests_end_what_they_have_started(project: Path) -> None:
+    write(
+        project,
+        """
+        import time
+        def test_long():
+            Path("begun").touch()
+            try:
+                time.sleep(60)
+            finally:
+                time.sleep(0.5)
+                Path("tidied").touch()
+        """,
+    )
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from pathlib import Path
+        from tests import run_tests
+from tests.conftest import Slice
+        run_tests.ROOT = Path({str(project)!r})
+        run_tests.RESULTS = run_tests.ROOT / "build"
+        sys.exit(run_tests.main(["some", "-q"]))
+    """
+    process: Any = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], start_new_session=True)
+    while not (project / "begun").exists():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 2
+    assert (project / "tidied").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
