@@ -188,7 +188,6 @@ def test_an_interrupt_lets_the_tests_end_what_they_have_started(project: Path) -
         sys.path.insert(0, {str(ROOT)!r})
         from pathlib import Path
         from tests import run_tests
-from tests.conftest import Slice
         run_tests.ROOT = Path({str(project)!r})
         run_tests.RESULTS = run_tests.ROOT / "build"
         sys.exit(run_tests.main(["some", "-q"]))
@@ -200,3 +199,12 @@ from tests.conftest import Slice
     assert process.wait(60) == 2
     assert (project / "tidied").exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_command_of_the_makefile_starts() -> None:
+    """A package of the tests' folder, such as `typing`, does not hide one of Python."""
+    line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("RUN_TESTS := "))
+    arguments = line.removeprefix("RUN_TESTS := ").split()[1:]
+    said = subprocess.run([sys.executable, *arguments, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "rerun" in said.stdout
