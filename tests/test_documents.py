@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import platform
 import re
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from pathlib import Path
 import pytest
 
 import ropewalk
+from ropewalk import errors
 from ropewalk.engines import ENGINES
+from ropewalk.errors import CallError
 from ropewalk.exchange.compressors import COMPRESSORS
 from ropewalk.pipeline.partitioners import PARTITIONERS
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.population.algorithms import ALGORITHMS
 from ropewalk.population.evaluating import evaluate
+from ropewalk.program.nodes import NODES
 from ropewalk.transport.kernel import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,6 +58,7 @@ def test_the_page_on_engines_lists_what_is_asked_of_the_kernel() -> None:
         "docs/multiprocessing.md",
         "docs/pipeline.md",
         "docs/population.md",
+        "docs/programs.md",
     ],
 )
 def test_links_lead_to_files_that_are_there(document: str) -> None:
@@ -103,6 +108,64 @@ def test_the_programs_of_the_page_on_training_run(number: int, says: str, tmp_pa
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(says, done.stdout), done.stdout
+
+
+PROGRAMS_PAGE = (ROOT / "docs" / "programs.md").read_text()
+#: Each program of the page, with what the page says that it prints.
+PROGRAMS = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", PROGRAMS_PAGE, re.DOTALL)
+
+
+def test_every_program_of_the_page_on_programs_is_followed_by_what_it_prints() -> None:
+    assert len(PROGRAMS) == PROGRAMS_PAGE.count("```python") == 9
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_the_programs_of_the_page_on_programs_run(number: int, tmp_path: Path) -> None:
+    program, says = PROGRAMS[number]
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = done.stdout.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]")
+    if "CallCycle" in program:  # which of the two calls came last, is not known before
+        printed = re.sub(r"^\[two 0@laptop\]", "[one 0@laptop]", printed, flags=re.MULTILINE)
+        drawing = [line for line in printed.splitlines() if "was ended" not in line]
+        assert sorted(drawing) == sorted(line for line in says.splitlines() if "was ended" not in line)
+        assert re.search(r"(left|right)\.answer was ended, as it came last; let one of these methods return", printed)
+    else:  # two nodes may print in any order
+        assert sorted(printed.splitlines()) == sorted(says.splitlines())
+
+
+def names_of_programs() -> set[str]:
+    """What a user of programs may want to look up: names of the package, methods, attributes, arguments and errors."""
+    homes = ropewalk._HOMES.items()  # pyright: ignore[reportPrivateUsage]
+    names = {name for name, home in homes if home.startswith(("ropewalk.program", "ropewalk.calls"))}
+    names |= {node.__name__ for node in NODES.values()}
+    names |= {each.__name__ for each in vars(errors).values() if isinstance(each, type) and issubclass(each, CallError)}
+    names |= {"ProgramFailed", "ProgramInvalid", "HandleNotConnected", "CheckpointCorrupt"}
+    for each in (ropewalk.Program, ropewalk.RunningProgram, ropewalk.CurrentCall, ropewalk.Handle, ropewalk.Client):
+        names |= {name for name in vars(each) if not name.startswith("_")}
+    for each in (
+        ropewalk.Program.add,
+        ropewalk.Program.launch,
+        ropewalk.Program.group,
+        ropewalk.Handle.client,
+        ropewalk.batched,
+    ):
+        names |= set(inspect.signature(each).parameters)
+    names |= {field.name for field in dataclasses.fields(ropewalk.Restart)}
+    of_ours = {"begin", "end_with_script", "heard", "ended", "leaving", "happened", "lost"}  # called by the hosting
+    looked_into = {"self", "session", "specs", "names", "declared", "spec", "edges", "address", "methods"}
+    return names - of_ours - looked_into
+
+
+def test_the_page_on_programs_names_all_that_is_public_and_nothing_that_is_not_there() -> None:
+    code = " ".join(re.findall(r"```python\n.*?```|`[^`\n]+`", PROGRAMS_PAGE, re.DOTALL))
+    missing = names_of_programs() - set(re.findall(r"\w+", code))
+    assert not missing, f"docs/programs.md says nothing of {sorted(missing)}"
+    unknown = {name for name in re.findall(r"\brw\.(\w+)", code) if not hasattr(ropewalk, name)}
+    assert not unknown, f"docs/programs.md speaks of {sorted(unknown)}, which ropewalk does not have"
+    running = set(re.findall(r"\brunning\.(\w+)", code)) - set(dir(ropewalk.RunningProgram))
+    assert not running, f"docs/programs.md speaks of {sorted(running)}, which a running program does not have"
 
 
 def test_the_page_on_training_names_every_schedule_and_argument() -> None:
