@@ -281,13 +281,17 @@ class CallServer:
             self._step(stream)
             return
         call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
-        if way.batch:
-            try:
-                way.batch.add(call)
-            except CallCycle as error:
-                self._finish(call, call.failed(error))
-        else:
+        self._take(way, call)
+
+    def _take(self, way: Way, call: Incoming) -> None:
+        """Begin a call, or put it with those that are to run as one."""
+        if not way.batch:
             self._begin(call)
+            return
+        try:
+            way.batch.add(call)
+        except CallCycle as error:
+            self._finish(call, call.failed(error))
 
     def _call_once(self, link: Link, message: OnceCall, received: Received) -> None:
         """Take a call that may have come before, over this link or another one."""
@@ -312,13 +316,7 @@ class CallServer:
             _send(link, Gone(message.number, f"{served.label} has answered this call before"))
         elif standing is Standing.NEW:
             self._calls[link][message.number] = call
-            if way.batch:
-                try:
-                    way.batch.add(call)
-                except CallCycle as error:
-                    self._finish(call, call.failed(error))
-            else:
-                self._begin(call)
+            self._take(way, call)
 
     def _answer_again(self, link: Link, message: OnceCall, done: Done) -> None:
         """The answer to a call that was done before it came."""
