@@ -169,6 +169,13 @@ class Driven:
 
 
 driven: Driven  # what tasks look at; they run in this process
+looks: list[tuple[int, float]] = []
+
+
+def look_at_current() -> None:
+    """Note which task the page shows, and for how long it has run."""
+    report = driven.page.report()
+    looks.append((report.current, report.running_s))
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +188,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     for global_name in ("_parent_process", "_process_counter"):
         monkeypatch.setattr(multiprocessing.process, global_name, getattr(multiprocessing.process, global_name))
     driven = Driven()
+    looks.clear()
     monkeypatch.setattr(bootstrap, "current", driven.context)
     yield driven
     driven.close()
@@ -603,6 +611,26 @@ def test_the_page_tells_what_the_message_tells_later(worker: Driven) -> None:
     assert found == values
     assert seen == values[-len(seen) :] and (len(seen) == len(values) or len(seen) == 0)
     assert [type(one) for one in seen] == [type(one) for one in values[-len(seen) :]] or not seen
+
+
+class LooksWhenLoaded:
+    """What a constant finds on the page while it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return look_at_current, ()
+
+
+def test_while_a_constant_is_loaded_the_page_shows_the_task_that_needs_it_and_no_time_of_it(worker: Driven) -> None:
+    worker.begin(("f", identity), ("init", LooksWhenLoaded()))
+    worker.send(worker.unit([1, 2, 3]))
+    worker.constant("g", LooksWhenLoaded())
+    worker.send(worker.unit([0], code="f"))
+    worker.run()
+    before, later = looks
+    assert before == (IDLE, 0.0), "what comes before the initializer is the start of the worker"
+    assert later == (3, 0.0)
+    assert worker.page.words[CURRENT] == IDLE
+    assert results(worker.said()[1:]) == [1, 2, 3, 0]
 
 
 def test_failures_are_on_the_page_as_well(worker: Driven) -> None:

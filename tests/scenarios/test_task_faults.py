@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import os
 import re
 import resource
@@ -247,6 +248,29 @@ def test_a_task_that_runs_at_most_once_is_lost_with_its_worker_and_never_started
         assert sorted(map(int, noted(started))) == list(range(100)), "each started exactly once"
         with pytest.raises(WorkerLost):
             pool.apply(exit_hard)
+
+
+class Deadly:
+    """Kills whoever unpickles it, as a library does that does not survive its import."""
+
+    padding = b"x" * 20_000
+
+    def __reduce__(self) -> tuple[Callable[[int], None], tuple[int]]:
+        return os._exit, (7,)
+
+
+@pytest.mark.parametrize("how", ["a part of the function", "a reference", "an argument"])
+def test_what_kills_workers_while_they_load_it_poisons_the_tasks_that_need_it_and_no_other(how: str) -> None:
+    with ropewalk.Pool(2) as pool:
+        deadly = pool.put(Deadly()) if how == "a reference" else Deadly()
+        if how == "an argument":
+            poisoned = pool.map_async(square, [deadly])
+        else:
+            poisoned = pool.map_async(functools.partial(len, deadly), [1])
+        with pytest.raises(TaskPoisoned, match="exited with code 7"):
+            poisoned.get(60)
+        assert pool.status().num_deaths == 3
+        assert pool.map(square, range(10)) == [number * number for number in range(10)]
 
 
 def test_with_max_deaths_of_one_the_first_death_poisons() -> None:

@@ -73,6 +73,8 @@ _TINY_NS = 3_000
 _TINY_BURST = 32
 #: A larger pickle does not go into the page; it is sent at once.
 _SPILL_MAX_BYTES = 8 * 1024
+#: When a task began whose time is not measured yet.
+_NOT_YET_NS = 2**62
 
 
 def main(context: ProcessContext) -> None:
@@ -100,6 +102,7 @@ class Worker:
         self._parts: Sequence[Part] = ()
         self._base = 0
         self._flushed_ns = 0
+        self._is_set_up = False
 
     def run(self) -> None:
         """Serve until the pool says stop or is gone."""
@@ -150,11 +153,22 @@ class Worker:
             self._link.send(SetupFailed(failure_of(error, __name__)))
             return False
         self._link.send(Ready())
+        self._is_set_up = True
         return True
 
     # Constants
 
     def _receive_constant(self, received: Received) -> None:
+        """Load what the next task needs: that may kill us, and then the task is to blame; its time does not count."""
+        words = self._page.words
+        if self._is_set_up:
+            words[STARTED_NS] = _NOT_YET_NS
+            words[CURRENT] = self._base + len(self._results)
+        self._load_constant(received)
+        words[COUNT] = len(self._results)
+        words[CURRENT] = IDLE
+
+    def _load_constant(self, received: Received) -> None:
         constant: Constant = received.message
         self._ids[constant.number] = constant.id
         try:

@@ -3,7 +3,8 @@
 Each process shares one small memory file with its agent. Before each task the
 worker writes which task it starts; after each task it writes the result, if it is
 small. So when a worker is killed at any instant, its agent still knows which task
-it was in and what it had finished, and a death is laid on the right task.
+it was in and what it had finished, and a death is laid on the right task. What a task
+needs is loaded in its name.
 
     words │ current · started · fence from · fence to · version · base · count · spill used
     codes │ one byte per slot: what kind of result; nothing need be written for None
