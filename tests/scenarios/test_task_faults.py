@@ -262,11 +262,11 @@ class Deadly:
 @pytest.mark.parametrize("how", ["a part of the function", "a reference", "an argument"])
 def test_what_kills_workers_while_they_load_it_poisons_the_tasks_that_need_it_and_no_other(how: str) -> None:
     with ropewalk.Pool(2) as pool:
-        deadly = pool.put(Deadly()) if how == "a reference" else Deadly()
+        deadly: Any = pool.put(Deadly()) if how == "a reference" else Deadly()
         if how == "an argument":
             poisoned = pool.map_async(square, [deadly])
         else:
-            poisoned = pool.map_async(functools.partial(len, deadly), [1])
+            poisoned = pool.map_async(functools.partial(max, deadly), [1])
         with pytest.raises(TaskPoisoned, match="exited with code 7"):
             poisoned.get(60)
         assert pool.status().num_deaths == 3
