@@ -116,10 +116,10 @@ PROGRAMS = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", PROGRAMS_PAGE, re
 
 
 def test_every_program_of_the_page_on_programs_is_followed_by_what_it_prints() -> None:
-    assert len(PROGRAMS) == PROGRAMS_PAGE.count("```python") == 9
+    assert len(PROGRAMS) == PROGRAMS_PAGE.count("```python") == 10
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(10))
 def test_the_programs_of_the_page_on_programs_run(number: int, tmp_path: Path) -> None:
     program, says = PROGRAMS[number]
     (tmp_path / "program.py").write_text(program)

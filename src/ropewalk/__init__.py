@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ropewalk.calls.client import Client
     from ropewalk.calls.current_call import CurrentCall, current_call, wait_for
     from ropewalk.calls.frame import deadline
+    from ropewalk.calls.frozen import Frozen
     from ropewalk.calls.markers import batched, concurrent, idempotent, method
     from ropewalk.compat.context import (
         get_all_start_methods,
@@ -98,7 +99,6 @@ if TYPE_CHECKING:
     from ropewalk.program.program import Program
     from ropewalk.program.restart_rule import Restart
     from ropewalk.program.running import RunningProgram
-    from ropewalk.program.saving import Frozen
     from ropewalk.program.validation import Mode
     from ropewalk.sharing.connections import Pipe
     from ropewalk.sharing.managers import Manager
@@ -120,7 +120,7 @@ _HOMES = {
     "Handle": "ropewalk.program.handle",
     "Deferred": "ropewalk.program.deferred",
     "Restart": "ropewalk.program.restart_rule",
-    "Frozen": "ropewalk.program.saving",
+    "Frozen": "ropewalk.calls.frozen",
     "Service": "ropewalk.program.nodes.service",
     "Worker": "ropewalk.program.nodes.worker",
     "Cache": "ropewalk.program.nodes.cache",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import concurrent
 from ropewalk.calls.once import CallName, Done, OnceTable, Standing
 from ropewalk.errors import CheckpointCorrupt
@@ -20,7 +21,6 @@ from ropewalk.program import saving, snapshot_costs
 from ropewalk.program.kept_state import KeptState, has_state
 from ropewalk.program.messages import NodeStart
 from ropewalk.program.node_context import NodeContext
-from ropewalk.program.saving import Frozen
 from ropewalk.program.state_stores import FolderStore
 from tests.program.recording import name_of
 

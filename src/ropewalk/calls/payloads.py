@@ -1,5 +1,7 @@
 """Values as the parts of a message, large ones as a memory file.
 
+What is `Frozen` is packed once, and sent with the same memory file to everyone on the host.
+
 Between threads of one process they need not be copied: at the ends of a `Handover`, the
 message carries only a token, and whoever unpickles it takes out the very object.
 """
@@ -11,10 +13,11 @@ import itertools
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.calls.frozen import Frozen
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, open_parts, pack, total_bytes
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
@@ -61,6 +64,18 @@ class Packed:
         """The same without its memory file, for a link that carries no descriptors."""
         assert self.fds
         return Packed(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
+
+    def again(self, link: Link) -> Packed:
+        """The same once more, to be sent on a link; what both have in memory files is the same memory.
+
+        Raises:
+            OSError: no descriptors for it.
+        """
+        if not self.fds:
+            return self
+        if not link.stream.carries_fds:
+            return self.unfolded()
+        return Packed((), self.shared, Descriptors([os.dup(self.fds[0])]))
 
     def copied(self) -> Packed:
         """As `unfolded`, in this process's own memory; the memory file is closed."""
@@ -174,7 +189,13 @@ def pack_value(link: Link, value: Any, *, with_code: bool = False) -> Packed:
     """
     if type(value) in _ATOMS:
         return Packed((pickle.dumps(value, 5),))
-    if Handover.in_use and (handover := _ends.get(link)):
+    handover = _ends.get(link) if Handover.in_use else None
+    if type(value) is Frozen:
+        frozen = cast("Frozen[Any]", value)
+        if not (handover or with_code):
+            return _pack_frozen(link, frozen)
+        value = frozen.value
+    if handover:
         return handover.put(value)
     return _packed(link, (dumps_with_code if with_code else dumps)(value, what="result"), True)
 
@@ -193,6 +214,17 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
         return loads(parts[0])
     # Small frames come as bytes, and what lies in values may be written to.
     return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
+
+
+def _pack_frozen(link: Link, frozen: Frozen[Any]) -> Packed:
+    with frozen.lock:
+        packed: Packed | None = frozen.packed
+        if packed is None:
+            packed = _packed(None, dumps(frozen.value, what="result"), True)
+            if packed.fds and descriptors_are_scarce(packed.fds[0]):  # so each of them is needed for links
+                return packed if link.stream.carries_fds else packed.unfolded()
+            frozen.packed = packed
+    return packed.again(link)
 
 
 def _packed(link: Link | None, payload: Payload, keep: bool) -> Packed:

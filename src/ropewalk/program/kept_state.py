@@ -20,13 +20,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import methods_of
 from ropewalk.calls.once import OnceTable
 from ropewalk.program.checkpoint_pace import CheckpointPace
 from ropewalk.program.checkpoints import Header
 from ropewalk.program.forked_work import ForkedWorkFailed
 from ropewalk.program.node_context import NodeContext
-from ropewalk.program.saving import Frozen, Saving
+from ropewalk.program.saving import Saving
 from ropewalk.program.snapshot_costs import SnapshotCosts
 from ropewalk.program.state_stores import StateStore
 

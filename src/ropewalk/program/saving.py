@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from ropewalk.calls.frozen import Frozen
 from ropewalk.program.checkpoints import Header, write
 from ropewalk.program.forked_work import ForkedWork
 from ropewalk.program.large_pages import join_pages
@@ -21,28 +22,10 @@ from ropewalk.program.snapshot_costs import How, SnapshotCosts
 from ropewalk.program.state_stores import NewState
 from ropewalk.transport.serialization import Payload, dumps
 
-T = TypeVar("T")
-
 #: A child, or a disk, that does not go on for so long will not do so any more.
 _SILENT_S = 120.0
 #: How much a child writes between two signs of life.
 _SIGN_BYTES = 16 << 20
-
-
-class Frozen(Generic[T]):
-    """A state that nobody will change any more, as `state_dict` may return it: calls do not wait for it to be pickled.
-
-    For objects whose state consists of parts that are replaced, and never written to.
-
-    Example:
-        >>> class Replay:
-        ...     def state_dict(self):
-        ...         with self._lock:
-        ...             return Frozen({"items": list(self._items)})  # and the chunks in them never change
-    """
-
-    def __init__(self, value: T) -> None:
-        self.value = value
 
 
 class Saving:
@@ -188,4 +171,4 @@ class _Signing:
         self._file.flush()
 
 
-__all__ = ["Frozen", "Saving"]
+__all__ = ["Saving"]

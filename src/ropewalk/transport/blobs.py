@@ -116,7 +116,7 @@ def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memor
             raise ValueError(f"a blob of {os.fstat(fd).st_size} bytes cannot hold parts of {size} bytes")
         if size == 0:
             return [memoryview(b"") for _ in lengths]
-        if writable and _descriptors_are_scarce(fd):
+        if writable and descriptors_are_scarce(fd):
             whole = memoryview(bytearray(size))
             _read_all(fd, whole)
         else:
@@ -154,7 +154,7 @@ def _read_all(fd: int, view: memoryview) -> None:
         offset += count
 
 
-def _descriptors_are_scarce(fd: int) -> bool:
+def descriptors_are_scarce(fd: int) -> bool:
     """Whether so many descriptors are open that a mapping should not keep one more (Python's mmap does)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

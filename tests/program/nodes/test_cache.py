@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import batched, methods_of
 from ropewalk.errors import DeadlineExceeded
 from ropewalk.program.nodes.cache import Cache, CachedClient
@@ -45,6 +46,23 @@ class Store:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class AsCalled:
+    """What callers get of an object: values in place of what is `Frozen`."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __call__(self, *args: Any) -> Any:
+        return value_of(self.obj(*args))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: value_of(getattr(self.obj, name)(*args, **kwargs))
+
+
+def value_of(answer: Any) -> Any:
+    return answer.value if isinstance(answer, Frozen) else answer
+
+
 class Clock:
     now = 0.0
 
@@ -64,7 +82,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def cached(store: Store, clock: Clock) -> Any:
-    return CachedClient(store, methods_of(Store), 10.0, max_entries=3, clock=clock)
+    return AsCalled(CachedClient(store, methods_of(Store), 10.0, max_entries=3, clock=clock))
 
 
 def test_equal_arguments_are_answered_from_memory_until_they_expire(cached: Any, store: Store, clock: Clock) -> None:
@@ -73,6 +91,11 @@ def test_equal_arguments_are_answered_from_memory_until_they_expire(cached: Any,
     assert cached.get(1) == 1
     clock.now = 10.0
     assert cached.get(1) == 4 and len(store.calls) == 4
+
+
+def test_all_get_the_same_frozen_answer_so_it_is_packed_once(store: Store) -> None:
+    cached: Any = CachedClient(store, methods_of(Store), 10.0)
+    assert isinstance(cached.get(1), Frozen) and cached.get(1) is cached.get(1)
 
 
 def test_names_in_any_order_are_equal_arguments(cached: Any) -> None:
@@ -110,8 +133,8 @@ def test_a_failure_is_told_to_all_who_shared_it_and_not_kept(cached: Any, store:
         first = threads.submit(cached.get, 1)
         assert arrived.wait(120)
         claimed = threading.Event()
-        claim = cached._claim
-        cached._claim = lambda key: (claim(key), claimed.set())[0]  # tells when the second caller has joined
+        claim = cached.obj._claim
+        cached.obj._claim = lambda key: (claim(key), claimed.set())[0]  # tells when the second caller has joined
         second = threads.submit(cached.get, 1)
         assert claimed.wait(120)
         go.set()
@@ -141,7 +164,7 @@ def test_who_shared_a_call_does_not_share_its_deadline(cached: Any, store: Store
 def test_the_newest_answers_are_kept(cached: Any) -> None:
     for number in range(5):
         cached.get(number)
-    assert len(cached._answers) <= 4
+    assert len(cached.obj._answers) <= 4
     assert cached.get(4) == 5 and cached.get(0) == 6
 
 
@@ -193,7 +216,7 @@ def test_a_cache_node_serves_what_its_target_does_but_not_its_state() -> None:
     context: Any = StandIn({"store": store})
     context.stop.set()
     cache.run(context)
-    assert [context.served.get(1), context.served.get(1)] == [1, 1]
+    assert [context.served.get(1).value, context.served.get(1).value] == [1, 1]
     assert not hasattr(context.served, "state_dict")
 
 

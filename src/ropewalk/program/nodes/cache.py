@@ -3,7 +3,8 @@
     many actors ──▶ Cache ──▶ Service        one upstream call per `ttl_s` and set of arguments
 
 Callers that ask the same at the same time share one upstream call. A failure is
-told to all who shared it, and the next call tries again.
+told to all who shared it, and the next call tries again. Answers in memory are never
+changed, so callers on one host share a large one (`Frozen`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
+from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.errors import DeadlineExceeded, NotPicklable
 from ropewalk.program.handle import Handle, vertex_of
@@ -40,7 +42,8 @@ class Cache(Node[T_co]):
     """Serves the methods of another service, and answers repeated calls with equal arguments from memory.
 
     A call whose answer is in memory does not reach the service, so a method that changes it must not be
-    cached: name those that only read in `only`. Generators always reach the service.
+    cached: name those that only read in `only`. Generators always reach the service. Callers on the host of
+    the cache share the memory of large answers, as of any answer that is `Frozen`.
 
     Args:
         target: the handle of the service.
@@ -102,7 +105,7 @@ class Cache(Node[T_co]):
 
 
 class CachedClient:
-    """The methods of a client, with a memory.
+    """The methods of a client, with a memory. What it remembers, it returns as `Frozen`.
 
     Args:
         client: where calls go whose answer is not known.
@@ -127,7 +130,7 @@ class CachedClient:
         self._clock = clock
         self._lock = threading.Lock()
         #: Answers and when they expire, the oldest first; those on their way expire never.
-        self._answers: collections.OrderedDict[bytes, tuple[Future[Any], float]] = collections.OrderedDict()
+        self._answers: collections.OrderedDict[bytes, tuple[Future[Frozen[Any]], float]] = collections.OrderedDict()
         self._cached = {name for name, facts in methods.items() if not facts.streams and (only is None or name in only)}
         for name in methods:
             if name != "__call__":
@@ -152,7 +155,7 @@ class CachedClient:
             except DeadlineExceeded:
                 continue  # that was the deadline of the caller who asked upstream; ours may be later
 
-    def _claim(self, key: bytes) -> tuple[Future[Any], bool]:
+    def _claim(self, key: bytes) -> tuple[Future[Frozen[Any]], bool]:
         """The answer, and whether it is ours to fetch."""
         with self._lock:
             now = self._clock()
@@ -164,11 +167,11 @@ class CachedClient:
             known = self._answers.get(key)
             if known is not None and known[1] > now:
                 return known[0], False
-            answer: Future[Any] = Future()
+            answer: Future[Frozen[Any]] = Future()
             self._answers[key] = answer, float("inf")
             return answer, True
 
-    def _fetch(self, key: bytes, answer: Future[Any], name: str, args: Any, kwargs: Any) -> Any:
+    def _fetch(self, key: bytes, answer: Future[Frozen[Any]], name: str, args: Any, kwargs: Any) -> Any:
         try:
             value = self._pass_on(name, *args, **kwargs)
         except BaseException as error:
@@ -179,10 +182,11 @@ class CachedClient:
         with self._lock:
             self._forget(key, answer)
             self._answers[key] = answer, self._clock() + self._ttl_s  # at the end: the order is that of expiry
-        answer.set_result(value)
-        return value
+        shared = Frozen(value)
+        answer.set_result(shared)
+        return shared
 
-    def _forget(self, key: bytes, answer: Future[Any]) -> None:
+    def _forget(self, key: bytes, answer: Future[Frozen[Any]]) -> None:
         known = self._answers.get(key)
         if known is not None and known[0] is answer:
             del self._answers[key]
