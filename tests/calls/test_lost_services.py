@@ -567,8 +567,8 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
         number = 0
         while num_interrupts < 100:
             try:
-                armed = True
                 while True:
+                    armed = True  # again, too, after one that Python could only report
                     number += 1
                     if kind == "futures":
                         futures = [client.echo.future(number + at) for at in range(5)]
