@@ -111,7 +111,8 @@ def test_a_host_that_is_cut_off_ends_its_splices_soon_when_data_is_under_way(
 def test_a_host_that_is_cut_off_ends_its_splices_when_nothing_is_under_way(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splice, "_KEEPALIVE", {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3})
+    often = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 3}
+    monkeypatch.setattr(splice, "_KEEPALIVE", often)
     with relayed(lab) as ((one, other), board, (_, b, _)):
         one.sendall(bytes(10_000))
         receive_exactly(other, 10_000)
