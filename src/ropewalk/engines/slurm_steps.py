@@ -392,9 +392,12 @@ class SlurmSteps(Engine):
         for client in clients:
             client.kill()
             client.wait()
-        # 3. A step that came to be while its srun was told.
-        if clients and (left := {id: step for id, step in self._steps().items() if id in ids}):
-            self._scancel([step.id for step in left.values()])
+        # 3. A step that came to be while its srun was told, or whose node was too busy to hear of its end.
+        while clients and (left := [step.id for id, step in self._steps().items() if id in ids]):
+            self._scancel(left)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_PAUSE_S)
         return known
 
     def _scancel(self, steps: Sequence[str], signal: str = "KILL") -> None:
