@@ -217,6 +217,17 @@ def test_names_that_do_not_exist_are_explained(client: Any) -> None:
     with pytest.raises(TypeError, match="Give the handle of"):
         __import__("pickle").dumps(client)
     assert "echo" in dir(client) and repr(client) == "<client of target>"
+    with pytest.raises(AttributeError, match="_seen: what begins with an underscore is private"):
+        _ = client._seen
+    with pytest.raises(AttributeError, match="Attributes, properties and async functions of a service are not"):
+        _ = client.seen
+
+
+def test_nothing_can_be_set_on_a_client_as_it_would_not_reach_the_service(client: Any, target: Target) -> None:
+    # `client.weights = x` was silently kept by the client.
+    with pytest.raises(AttributeError, match="setting its 'seen' would not reach the service; write a method"):
+        client.seen = [1]
+    assert target.seen == []
 
 
 # What travels

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.errors import StartFailed
+from ropewalk.errors import ServiceLost, StartFailed
 from ropewalk.program import checkpoints
 from ropewalk.program import conductor as conductor_module
 from ropewalk.program.conductor import Conductor
@@ -236,6 +236,22 @@ def test_a_failure_is_either_raised_or_printed() -> None:
     assert run.outcome is Outcome.FAILED and len(run.hosting.shown) == 2
     error = run.conductor.error
     assert error and "in as_failure" in str(error.__cause__ and error.__cause__.__cause__)
+
+
+def test_that_a_service_is_gone_is_no_news_when_the_program_has_come_to_its_end(tmp_path: Path) -> None:
+    # A learner whose run() had returned ended the program, and each actor printed 22 lines, because its next call was
+    # quicker than the news that it should stop.
+    run = Run([worker("learner"), worker("actor", essential=False, replicas=2)])
+    run.hosting.log_file = lambda unit, replica: tmp_path / f"{unit}.{replica}"  # type: ignore[method-assign]
+    (tmp_path / "actor.0").touch()
+    for name in (name_of("learner"), ACTOR, name_of("actor", 1)):
+        run.hosting.run(name)
+    run.hosting.returns(name_of("learner"))
+    assert run.outcome is Outcome.COMPLETED
+    run.hosting.raises(ACTOR, ServiceLost("learner has completed", service="learner"))
+    assert run.hosting.shown == [] and "learner has completed" in (tmp_path / "actor.0").read_text()
+    run.hosting.raises(name_of("actor", 1), ValueError("could not save"))
+    assert [name for name, _ in run.hosting.shown] == [name_of("actor", 1)]
 
 
 def test_tracebacks_stand_in_the_logs(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_after_the_end_everything_answers_at_once_and_nothing_is_begun() -> None
     for begin in (lambda: running.scale("store", 2), lambda: running.restart("store"), lambda: store.add(1)):
         with pytest.raises(rw.ProgramStopped):
             begin()
-    with pytest.raises(rw.ProgramStopped, match=r"program 'demo' has ended \(stopped\)"):
+    with pytest.raises(rw.ProgramStopped, match=r"program 'demo' has ended \(stopped\), .* has to be asked before"):
         running.client("store")
     assert vars(running_module)["_running"] == []
 

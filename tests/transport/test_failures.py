@@ -13,8 +13,10 @@ import msgspec
 import numpy as np
 import pytest
 
+import ropewalk as rw
 from ropewalk.errors import RemoteError, ServiceLost, StartFailed
 from ropewalk.escaping import escaped
+from ropewalk.quantities import parse_memory
 from ropewalk.transport.failures import FAILURE_DECODER, Failure, failure_of, not_sendable, rebuild_error
 
 
@@ -108,6 +110,20 @@ def test_an_exception_that_crosses_several_processes_keeps_one_traceback_in_the_
     assert text.count("Traceback") == text.count("TypeError: ") == 1
     again = rebuild_error(failure_of(caught(act)), "node actor")
     assert again.__notes__ == ["It was raised in node actor; the remote traceback is above."]
+
+
+def test_an_exception_of_ours_shows_the_frames_of_the_user_and_none_of_those_that_raised_it() -> None:
+    def use() -> None:
+        rw.Program("p").declare("store").push(1)  # pyright: ignore[reportAttributeAccessIssue]
+
+    text = failure_of(caught(use)).traceback
+    assert 'in use\n    rw.Program("p")' in text and "handle.py" not in text
+    assert text.splitlines()[-1].startswith("ropewalk.errors.HandleNotConnected: `store.push` was used")
+
+    def parse() -> None:
+        parse_memory("many")
+
+    assert "quantities.py" in failure_of(caught(parse)).traceback, "an error of Python's says less without its frames"
 
 
 def test_what_led_to_an_exception_elsewhere_stands_before_it() -> None:

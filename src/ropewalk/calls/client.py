@@ -82,12 +82,15 @@ class Client:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") and name != "__call__":  # no method, and perhaps asked for before there is a table
-            raise AttributeError(name)
+            raise AttributeError(f"{name}: what begins with an underscore is private, and cannot be called from here")
         facts = self._methods.get(name)
         if facts is None:
             near: list[str] = difflib.get_close_matches(name, self._methods, n=1)
             hint = f"; did you mean {near[0]!r}? It" if near else "; it"
-            raise AttributeError(f"{self._name} has no method {name!r}{hint} has {', '.join(self._methods)}")
+            raise AttributeError(
+                f"{self._name} has no method {name!r}{hint} has {', '.join(self._methods)}. "
+                "(Attributes, properties and async functions of a service are not at hand; methods are)"
+            )
         if self._address == "all":
             made: Any = MethodOfAll(facts, self._all_replicas)
         elif isinstance(self._address, int):
@@ -97,6 +100,13 @@ class Client:
             made = RemoteMethod(facts, self._choose)
         self.__dict__[name] = made
         return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(
+                f"{self._name} is a client: setting its {name!r} would not reach the service; write a method for it"
+            )
+        object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__getattr__("__call__")(*args, **kwargs)

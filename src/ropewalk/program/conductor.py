@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import ProgramFailed
+from ropewalk.errors import ProgramFailed, ServiceLost
 from ropewalk.processes.bell import Bell
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
@@ -60,6 +60,7 @@ logger = logging.getLogger(__name__)
 
 #: A program that only waits for services says so after this long.
 _HINT_S = 10.0
+_SERVICE_LOST = f"{ServiceLost.__module__}.{ServiceLost.__qualname__}"
 _MOST_EVENTS = 200
 _MOST_RECORDS = 1000
 
@@ -243,8 +244,9 @@ class Conductor:
         """Keep the traceback of a node with its output, and print it unless the program fails of it: that is raised."""
         name, text = unit.name, failure.traceback
         append_to(self.hosting.log_file(name.unit, name.replica), text)
-        if self.supervisor.outcome is Outcome.FAILED:
-            return
+        outcome = self.supervisor.outcome
+        if outcome is Outcome.FAILED or (outcome is not Outcome.RUNNING and failure.type_name == _SERVICE_LOST):
+            return  # a service that is gone because the program has come to its end is no news
         if self._told.get((name.unit, name.replica)) == text:
             text = f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
         else:

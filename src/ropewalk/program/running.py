@@ -411,7 +411,10 @@ class RunningProgram:
                 self._conductor.ended(unit.name, None, str(error))
 
     def _has_ended(self) -> ProgramStopped:
-        return ProgramStopped(f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})")
+        return ProgramStopped(
+            f"program {self.name!r} has ended ({reporting.state_of(self._conductor)}), and all of its nodes with it; "
+            "what is wanted of a service has to be asked before, such as by a worker"
+        )
 
     def _raise_failure(self) -> None:
         conductor = self._conductor

@@ -72,20 +72,20 @@ def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
     elif cause is None and not error.__suppress_context__ and error.__context__ and id(error.__context__) not in seen:
         before = _text(error.__context__, ours, seen) + _MEANWHILE
     told = bool(remote) or isinstance(error, RopewalkError)
-    frames = _frames(error.__traceback__, ours, arrived=bool(remote), told=told)
+    frames = _frames(error.__traceback__, ours, told=told)
     if remote_frames:
         frames += f"  in {_place_of(error)}:\n{remote_frames}"
     return before + (_HEADER + frames if frames else "") + _last_words(error)
 
 
-def _frames(trace: TracebackType | None, ours: tuple[str, ...], *, arrived: bool, told: bool) -> str:
+def _frames(trace: TracebackType | None, ours: tuple[str, ...], *, told: bool) -> str:
     """The frames of this process, without ours around those of the user.
 
     Args:
         trace: of an exception.
         ours: as in `one_traceback`.
-        arrived: whether the exception arrived from elsewhere: the innermost frames of ours only received it.
-        told: whether the exception can do without frames; else they are kept if all of them are ours.
+        told: whether the exception tells all by its text, as one of ours does, or one that arrived from elsewhere: then
+            it can do without our innermost frames, which only raised it. Else ours are kept if there are no others.
     """
     frames: list[TracebackType] = []
     while trace is not None:
@@ -94,7 +94,7 @@ def _frames(trace: TracebackType | None, ours: tuple[str, ...], *, arrived: bool
     first, last = 0, len(frames)
     while first < last and _is_of(frames[first], ours):
         first += 1
-    while arrived and first < last and frames[last - 1].tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
+    while told and first < last and frames[last - 1].tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         last -= 1
     if first == last and not told:
         first, last = 0, len(frames)

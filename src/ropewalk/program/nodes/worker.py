@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Worker(Node[Any]):
     """Runs `function(*args, **kwargs)` to its end; of a class, makes the object and runs its `run()`.
 
-    The program is complete when all of its workers are.
+    The program is complete when all of its workers are. What a worker returns is dropped; it hands results to services.
 
     Args:
         function: a function, or a class with a method `run`.
