@@ -199,6 +199,20 @@ class Player:
         self.num_steps += 1
         return metrics
 
+    def finish(self, metrics: StepMetrics) -> None:
+        """Go on until the metrics of a step are there; drains if nothing less makes that true.
+
+        Raises:
+            PlayerFailed: a step had failed.
+        """
+        self._check_usable()
+        if not metrics.done and not self.schedule.flushes:
+            with self._whole(f"after {self.num_steps} steps"):
+                self._enqueue(self.stream.admit(0))
+                self._play()
+        if not metrics.done:
+            self.drain()
+
     def drain(self) -> None:
         """Finish all that was admitted; updates of partial rounds, and of what was accumulated, included.
 

@@ -90,16 +90,16 @@ def with_transfers(plan: Plan, orders: Mapping[Worker, Iterator[Action]]) -> Ite
         ScheduleInvalid: the workers wait for each other in a circle.
     """
     play = Play(plan, {worker: partial(next, order, None) for worker, order in orders.items()})
-    yield from play.go_on()
+    yield from play.go_on(_nothing_stops)
     play.check_done()
 
 
 class Play:
-    """An event loop over all workers, which stops where they have nothing to do, and can go on from there.
+    """An event loop over all workers, which can stop at what must not be done yet, and go on from there.
 
     Args:
         plan: whose edges.
-        turns: for each worker what it computes next, with its reductions and steps; None: nothing for now.
+        turns: for each worker what it computes next, with its reductions and steps; None: nothing more.
     """
 
     def __init__(self, plan: Plan, turns: Mapping[Worker, Callable[[], Action | None]]) -> None:
@@ -112,8 +112,7 @@ class Play:
         #: When each worker is free, and what it does next.
         self._free_at = dict.fromkeys(turns, 0)
         self._next: dict[Worker, Action] = {}
-        #: Who had nothing to do when asked last; who waits for a result; who has come to a reduction.
-        self._idle: list[Worker] = list(turns)
+        #: Who waits for a result; who has come to a reduction.
         self._waiting: dict[Result, list[Worker]] = {}
         self._met: dict[tuple[Group, tuple[Worker, ...]], int] = {}
         self._members: dict[tuple[Group, int], tuple[Worker, ...]] = {}
@@ -123,6 +122,8 @@ class Play:
         self._done: dict[Result, tuple[int, int]] = {}
         #: For each link the micro-batch in its slot.
         self._slots: dict[tuple[Passing, bool, Worker, Worker], int] = {}
+        for worker in turns:
+            self._turn_to_next(worker)
 
     @property
     def num_kept(self) -> int:
@@ -130,7 +131,7 @@ class Play:
         return sum(map(len, (self._next, self._waiting, self._met, self._ready, self._done, self._slots)))
 
     def state(self, num: int) -> Hashable:
-        """What decides how it goes on, but for its turns, where it has stopped: two alike go on alike.
+        """What decides how it goes on from here, but for its turns: two alike go on alike.
 
         Args:
             num: from which micro-batches are counted; reductions and steps are left to the turns.
@@ -151,28 +152,47 @@ class Play:
         return (
             frozenset((worker, at - now) for worker, at in self._free_at.items()),
             frozenset((worker, counted(action)) for worker, action in self._next.items()),
-            frozenset(self._idle),
             frozenset((named(result), frozenset(workers)) for result, workers in self._waiting.items()),
             frozenset(self._met.items()),
             frozenset((named(result), at - now, uses) for result, (at, uses) in self._done.items()),
             frozenset((link, b - num) for link, b in self._slots.items()),
         )
 
-    def go_on(self) -> Iterator[tuple[Worker, Action]]:
-        """Give what the workers do, until none has anything that it can do."""
-        idle, self._idle = self._idle, []
-        for worker in idle:
-            self._turn_to_next(worker)
+    def go_on(self, stops: Callable[[Action], bool]) -> Iterator[tuple[Worker, Action]]:
+        """Give what the workers do until, in the order of time, something comes that stops it, or nothing comes."""
+        while self._ready and not stops(self._next[self._ready[0][2]]):
+            yield from self._do_first()
+
+    def go_around(self, stops: Callable[[Action], bool]) -> Iterator[tuple[Worker, Action]]:
+        """Give all that the workers can do without what stops, for which those who are at it stay behind the others."""
+        behind: list[tuple[int, int, Worker]] = []
         while self._ready:
-            start, _, worker = heapq.heappop(self._ready)
-            action = self._next[worker]
-            if action.group is not None:
-                yield from self._meet(worker, action.group, start)
-                continue
-            yield from self._compute(worker, action)
-            self._free_at[worker] = start + UNITS.get(action.kind, 0)
-            self._finish(worker, action)
+            if stops(self._next[self._ready[0][2]]):
+                behind.append(heapq.heappop(self._ready))
+            else:
+                yield from self._do_first()
+        self._ready = behind  # in order, as they came from the heap
+
+    def leave_out(self, is_left_out: Callable[[Action], bool]) -> None:
+        """Let workers that are at such actions turn to what comes next for them."""
+        leaving = {worker for worker, action in self._next.items() if is_left_out(action)}
+        self._ready = [entry for entry in self._ready if entry[2] not in leaving]
+        heapq.heapify(self._ready)
+        waiting = {result: [one for one in them if one not in leaving] for result, them in self._waiting.items()}
+        self._waiting = {result: them for result, them in waiting.items() if them}
+        for worker in sorted(leaving):
             self._turn_to_next(worker)
+
+    def _do_first(self) -> Iterator[tuple[Worker, Action]]:
+        start, _, worker = heapq.heappop(self._ready)
+        action = self._next[worker]
+        if action.group is not None:
+            yield from self._meet(worker, action.group, start)
+            return
+        yield from self._compute(worker, action)
+        self._free_at[worker] = start + UNITS.get(action.kind, 0)
+        self._finish(worker, action)
+        self._turn_to_next(worker)
 
     def check_done(self) -> None:
         """See that nobody waits.
@@ -197,7 +217,6 @@ class Play:
         action = self._turns[worker]()
         if action is None:
             self._next.pop(worker, None)
-            self._idle.append(worker)
         else:
             self._next[worker] = action
             self._look(worker, action)
@@ -266,6 +285,10 @@ class Play:
         for member in everyone:
             self._free_at[member] = start
             self._turn_to_next(member)
+
+
+def _nothing_stops(action: Action) -> bool:
+    return False
 
 
 _NUM_SHOWN = 8

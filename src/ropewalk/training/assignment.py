@@ -140,7 +140,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One step, or a drain, as one worker sees it."""
+    """One step, a drain, or neither (what can be done with what was admitted), as one worker sees it."""
 
     epoch: int
     #: Counts admissions of an epoch, from 0: calls may overtake each other.
@@ -187,7 +187,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a worker has to say when it has done all that an admission made certain."""
+    """What a worker has to say when it has done all that came of an admission."""
 
     #: Of which micro-batches there are losses, their values in one tensor, and what each counts.
     micro_batches: tuple[int, ...]

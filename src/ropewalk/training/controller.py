@@ -68,8 +68,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Steps that are admitted before the first of them is done, so that no stage waits for the launcher.
-AHEAD = 2
 #: Stands for a recovery in which nobody was lost.
 _NOBODY = SeatsLost({})
 
@@ -200,15 +198,20 @@ class Controller:
         """Finish all that was admitted."""
         self._check()
         if not is_empty(self._position):
-            one = Retained(0, 0, None, None, drains=True)
-            self._retained.append(one)
-            self._guarded(lambda: self._send(one))
+            self._admit_and_finish(Retained(0, 0, None, None, drains=True))
+        self._guarded(lambda: self._finish(lambda: not self._under_way))
+
+    def _admit_and_finish(self, one: Retained) -> None:
+        self._retained.append(one)
+        self._guarded(lambda: self._send(one))
         self._guarded(lambda: self._finish(lambda: not self._under_way))
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait for steps under way until something is true; drains if that does not make it true."""
+        """Wait until something is true that comes of what was admitted; drains if nothing less makes it true."""
         self._check()
         self._guarded(lambda: self._finish(lambda: done() or not self._under_way))
+        if not done() and not self.schedule.flushes:  # stages go on with what they have, and wait for no more
+            self._admit_and_finish(Retained(0, 0, None, None, drains=False))
         if not done():
             self.drain()
 
@@ -255,7 +258,7 @@ class Controller:
     # --- how ----------------------------------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        self._finish(lambda: len(self._under_way) < AHEAD)
+        self._finish(lambda: len(self._under_way) < self.schedule.steps_ahead(self.plan))
 
     def _finish(self, is_enough: Callable[[], bool]) -> None:
         while not is_enough():

@@ -144,11 +144,11 @@ class Crew:
         put(snapshot, self._worker, self.rates, self._exchanges)
 
     def admit(self, admission: Admission, answer: Callable[[Outcome], object]) -> None:
-        """Take on a step, or a drain; `answer` is called when all that it makes certain is done."""
+        """Take on a step, or a drain; `answer` is called when all that comes of it is done."""
         # When its turn has come, and not now: in the step before there are micro-batches of the same numbers.
         worker, first = self.assignment.worker, self._stream.position.next_micro_batch
         self._to_do.append(lambda: self._hand_over(admission, first))
-        if admission.num:
+        if admission.num or not admission.drains:
             self._to_do.extend(self._stream.admit(admission.num)[worker])
         if admission.drains:
             self._to_do.extend(self._stream.drain()[worker])

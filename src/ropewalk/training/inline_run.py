@@ -45,7 +45,8 @@ class InlineRun:
         return self._player.schedule
 
     def step(self, x: Any, y: Any) -> Begun:
-        return Begun(self._player.step(x, y), self._player.drain)
+        metrics = self._player.step(x, y)
+        return Begun(metrics, lambda: self._player.finish(metrics))
 
     def step_of_own_data(self) -> Begun:
         assert self._data is not None

@@ -30,7 +30,8 @@ class StepHandle:
     def metrics(self) -> StepMetrics:
         """The losses; waits for them.
 
-        A schedule without a flush finishes a step with later ones: this then waits for a drain.
+        A schedule without a flush finishes a step with later ones: stages then go on with what was admitted, and wait
+        for more afterwards. Where that does not give the losses it waits for a drain.
 
         Raises:
             StageFailed: a stage raised, in this step or an earlier one.

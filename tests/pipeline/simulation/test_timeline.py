@@ -18,6 +18,7 @@ from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.simulation.timeline_memory import most_held, most_in_flight
 from ropewalk.pipeline.topology import Level, Topology
+from ropewalk.testing.schedule_conformance import Lists, joined
 from tests.pipeline.simulation.equal_stages import EQUAL, Case, Times, cases
 
 #: training.md, section 5, and the papers that the schedules name.
@@ -150,6 +151,59 @@ def test_without_a_flush_a_step_takes_as_long_as_in_the_long_run() -> None:
         assert timeline.step_s == pytest.approx(32 * 3)
         assert timeline.length_s == pytest.approx((32 + 3) * 3)
         assert timeline.busiest == "device 0 (stage 0) computes 91 % of the time"
+
+
+def _with_skip(case: Case) -> Profile:
+    """The last stage reads the value of the first as well, as in a U-Net."""
+    profile = case.profile()
+    return dataclasses.replace(profile, edges=(*profile.edges, ("op0", f"op{case.p - 1}")))
+
+
+@pytest.mark.parametrize("p", [5, 6, 8])
+@pytest.mark.parametrize(("name", "per_step"), [("pipedream_2bw", 2), ("pipedream_2bw", 1), ("pipedream", 0)])
+def test_mini_batches_that_are_admitted_one_by_one_leave_no_worker_idle(name: str, per_step: int, p: int) -> None:
+    """The last stage used to go on to the end of what was admitted, and the first one then received its gradients for
+    all of that before it took the next mini-batch: 6 % of the time at 5 stages, 14 % at 8.
+    """
+    m, num_steps = max(1, per_step * p), 12
+    case = Case(make_schedule(name), p, m, EQUAL)
+    plan = assemble(_with_skip(case), case.plan().stages, schedule=name, micro_batches=m)
+    stream = case.schedule.stream(plan)
+    parts = [stream.admit(m) for _ in range(num_steps)] + [stream.drain()]
+    actions = joined(parts)
+    # Two slots: with one, a value that passes over several stages holds up the one that sends it.
+    timeline = simulate(plan, _with_skip(case), case.topology, actions, schedule=case.schedule, slots=2)
+    assert timeline.length_s == pytest.approx((num_steps * m + p - 1) * EQUAL.sum), "no worker waits once it is full"
+
+
+@pytest.mark.parametrize("p", [3, 5, 6, 8])
+@pytest.mark.parametrize(("name", "per_step"), [("pipedream_2bw", 1), ("pipedream", 1), ("pipedream", 0)])
+def test_as_many_steps_are_under_way_as_keep_all_workers_busy(name: str, per_step: int, p: int) -> None:
+    """Each list is there when its worker comes to it, though it is handed out only when an earlier step is done. With
+    two steps under way, however few pieces they had, `pipedream` idled for up to half of the time.
+    """
+    m, num_steps = max(1, per_step * p), 3 * p
+    for times in (EQUAL, Times(1, 0.2, 0.2), Times(0.2, 1, 1)):
+        case = Case(make_schedule(name), p, m, times)
+        plan, stream = case.plan(), case.schedule.stream(case.plan())
+        parts = [stream.admit(m) for _ in range(num_steps)] + [stream.drain()]
+        timeline = simulate(plan, case.profile(), case.topology, joined(parts), schedule=case.schedule)
+        ahead = case.schedule.steps_ahead(plan)
+        for step in range(ahead, num_steps):
+            done_s, needed_s = max(_ends(timeline, parts, step - ahead)), min(_starts(timeline, parts, step))
+            assert done_s <= needed_s + 1e-9, f"{case}: step {step} is not there in time"
+
+
+def _starts(timeline: Timeline, parts: list[Lists], step: int) -> list[float]:
+    """When each worker comes to its list of a step."""
+    places = {worker: sum(len(part[worker]) for part in parts[:step]) for worker in parts[step]}
+    return [timeline.starts[worker][place] for worker, place in places.items() if parts[step][worker]]
+
+
+def _ends(timeline: Timeline, parts: list[Lists], step: int) -> list[float]:
+    """When each worker is done with its lists up to a step."""
+    places = {worker: sum(len(part[worker]) for part in parts[: step + 1]) for worker in parts[step]}
+    return [timeline.ends[worker][place - 1] for worker, place in places.items() if place]
 
 
 def test_the_rate_without_a_flush_is_that_of_the_full_pipeline() -> None:

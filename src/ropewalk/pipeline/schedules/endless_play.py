@@ -44,32 +44,31 @@ class EndlessPlay:
         self._plan = plan
         self._orders = orders
         self._round_sizes = round_sizes
-        #: What is next for a worker, but not for a piece that was admitted.
-        self._held_up: dict[Worker, Action] = {}
         #: How far each worker is in its order: the last of each kind.
         self._last: dict[tuple[Worker, Kind], Action] = {}
         self._is_draining = False
-        self._play = Play(plan, {worker: partial(self._turn, worker) for worker in plan.workers})
         self.num_admitted = 0
+        self._play = Play(plan, {worker: partial(self._turn, worker) for worker in plan.workers})
 
     def admit(self, num: int) -> Lists:
-        """What becomes certain by so many more micro-batches."""
+        """What comes before the first micro-batch after these, by the clock of the play; 0: all that these allow."""
         self.num_admitted += num
-        return self._go_on()
+        go_on = self._play.go_on if num else self._play.go_around
+        return by_worker(self._plan, go_on(self._is_beyond))
 
     def drain(self) -> Lists:
         """What remains; afterwards this play is over."""
         self._is_draining = True
-        rest = self._go_on()
+        self._play.leave_out(self._is_beyond)
+        rest = by_worker(self._plan, self._play.go_on(self._is_beyond))
         self._play.check_done()
         return rest
 
     def state(self) -> Hashable:
         """What decides how it goes on, counted from what was admitted."""
         num = self.num_admitted
-        held_up = frozenset((worker, self._counted(action, num)) for worker, action in self._held_up.items())
         last = frozenset((key, self._counted(action, num)) for key, action in self._last.items())
-        return held_up, last, self._play.state(num)
+        return last, self._play.state(num)
 
     def _counted(self, action: Action, num: int) -> Hashable:
         if action.micro_batch is not None:
@@ -77,15 +76,11 @@ class EndlessPlay:
         assert action.version is not None
         return action.kind, action.stage, action.group, action.version * self._round_sizes[action.stage] - num
 
-    def _go_on(self) -> Lists:
-        return by_worker(self._plan, self._play.go_on())
-
     def _turn(self, worker: Worker) -> Action | None:
-        """What a worker does next; None before what was not admitted. A drain leaves that out, up to its step."""
-        action = self._held_up.pop(worker, None) or next(self._orders[worker])
-        while self._is_beyond(action):
-            if not self._is_draining or action.kind is Kind.STEP:
-                self._held_up[worker] = action
+        """What a worker does next. A drain leaves out what was not admitted, and ends with the step of what was."""
+        action = next(self._orders[worker])
+        while self._is_draining and self._is_beyond(action):
+            if action.kind is Kind.STEP:
                 return None
             action = next(self._orders[worker])
         self._last[worker, action.kind] = action
@@ -101,7 +96,7 @@ class EndlessPlay:
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What was admitted, what that made certain, and how many were admitted then."""
+    """What was admitted, what came of it, and how many were admitted then."""
 
     num: int
     lists: Lists
@@ -125,7 +120,7 @@ class RepeatedPlay:
         self._ahead = 0
 
     def admit(self, num: int) -> tuple[Lists, int]:
-        """What becomes certain by so many more micro-batches, and what to add to the numbers of micro-batches in it."""
+        """As that of `EndlessPlay`, and what to add to the numbers of micro-batches in it."""
         if self._circle:
             one = self._circle[self._at]
             if one.num == num:

@@ -167,6 +167,25 @@ class Schedule(ABC):
         (stage,) = plan.groups[group]
         return self.held_at(plan, stage)
 
+    # --- admission ----------------------------------------------------------------------------------------------------
+
+    def steps_ahead(self, plan: Plan) -> int:
+        """How many steps must be admitted before the first of them is done, so that no worker waits for admission.
+
+        With a flush 2: one is run, the following one is there. Without one the pipeline holds what the first stage has
+        in flight, which is several steps where a step has few micro-batches:
+
+            step t     the oldest that may be under way when piece k of step t + n - 1 is to enter
+            k - N      the piece whose backward the first stage does before that, with N in flight; all later stages
+                       are past it, so all steps that end before it are done
+
+        So the step that ends N pieces before must be the one that gave way: n = 1 + ceil(N / micro-batches of a step).
+        """
+        if self.flushes:
+            return 2
+        in_flight = self.in_flight_at(plan, 0) * plan.stages[0].replicas
+        return 1 + -(-in_flight // plan.micro_batches)
+
     # --- what users ask for -------------------------------------------------------------------------------------------
 
     def actions(self, plan: Plan) -> dict[Worker, list[Action]]:

@@ -1,15 +1,18 @@
 """Streams: the actions of a schedule as micro-batches are admitted, for a run without a known end.
 
-A schedule without a flush has, for each worker, one endless order. Admission decides how
-far a worker gets in it; a drain is what remains of it for the admitted pieces:
+A schedule without a flush has, for each worker, one endless list: all workers are played
+together once, transfers included (transfers.py). Admission decides how far they get in it; a
+drain is what remains of it for the admitted pieces:
 
-    endless order of a worker   F0 F1 F2 B0 U1 F3 B1 U2 F4 ...
+    endless list of a worker    F0 F1 F2 B0 U1 F3 B1 U2 F4 ...
     admit(3)                    F0 F1 F2 B0 U1 |             (F3 may come next, or B1)
     drain()                                    | B1 U2 B2 U3
 
-What is certain is what workers can get done with the admitted pieces, when they are played
-together (transfers.py). Admission in any portions computes the same in the same order; a
-Receive that must come early may come at another place.
+The play stops for all workers where the first of them would need a piece that was not
+admitted. So the lists are the same in whatever portions pieces are admitted. If the others
+went on without that piece, what a long skip connection brings would be received before it,
+and that worker would wait for the last stage each time. `admit(0)` does let them go on: for
+those who wait for the losses of what was admitted.
 
 A stream can begin at a cut of an earlier run, in the middle of the endless order: there it
 begins as it began at first, because what a worker forwards beyond a cut before it gets
@@ -77,7 +80,10 @@ class Stream(Protocol):
         ...
 
     def admit(self, num: int) -> Lists:
-        """Admit so many more micro-batches: what each worker does next, as far as it is now certain."""
+        """Admit so many more micro-batches: what each worker does next, before the first one that was not admitted.
+
+        Without a flush, 0 gives all that can be done with those that were admitted, without a drain.
+        """
         ...
 
     def drain(self) -> Lists:
@@ -204,8 +210,6 @@ class EndlessStream:
     def admit(self, num: int) -> Lists:
         if num < 0:
             raise ScheduleInvalid(f"{num} micro-batches were admitted; it must be at least 0")
-        if not num:
-            return _empty(self._plan)
         self._num_since += num
         return self._renumbered(*self._play.admit(num))
 
