@@ -60,14 +60,23 @@ def test_a_call_without_one_number_of_rows_is_refused_by_itself(call: Any, words
         raise odd[1]
 
 
-def test_values_that_are_no_arrays_must_be_the_same() -> None:
-    calls = [one(np.ones((rows, 2)), temperature=t) for rows, t in ((1, 0.5), (2, 0.5), (3, 0.7))]
-    fitting, odd = ROWS.split_compatible(calls)
-    assert fitting == [0, 1] and "kwargs['temperature'] is of type float" in str(odd[2])
-    assert "other values not at all" in str(odd[2])
+def test_calls_whose_other_values_differ_run_one_after_the_other() -> None:
+    # An evaluator with greedy=True and actors without ended each other: whoever was fewer in the batch was refused.
+    calls = [one(np.ones((rows, 2)), temperature=t) for rows, t in ((1, 0.5), (2, 0.7), (3, 0.5), (1, 1), (1, True))]
+    assert ROWS.split_compatible(calls) == ([0, 1, 2, 3, 4], {})
+    assert ROWS.groups(calls, 12) == [[0, 2], [1], [3], [4]]
+    assert ROWS.groups(calls, 3) == [[0], [2], [1], [3], [4]]
     same: set[int] = set()  # has no hash
-    assert len(ROWS.split_compatible([one(np.ones(1), same), one(np.ones(1), same)])[0]) == 2
-    assert len(ROWS.split_compatible([one(np.ones(1), set()), one(np.ones(1), set())])[0]) == 1
+    assert ROWS.groups([one(np.ones(1), same), one(np.ones(1), same)], 12) == [[0, 1]]
+    assert ROWS.groups([one(np.ones(1), set()), one(np.ones(1), set())], 12) == [[0], [1]]
+    nested = [one({"x": np.ones(1), "mode": mode}) for mode in ("a", "b", "a")]
+    assert ROWS.groups(nested, 12) == [[0, 2], [1]]
+
+
+def test_arrays_that_differ_in_more_than_their_rows_do_not_fit() -> None:
+    fitting, odd = ROWS.split_compatible([one(np.ones((rows, width))) for rows, width in ((1, 2), (2, 2), (3, 5))])
+    assert fitting == [0, 1] and "args[0] is an array of shape (3, 5)" in str(odd[2])
+    assert str(odd[2]).endswith("may differ in their first axis only")
 
 
 def test_a_batch_has_so_many_rows_at_most_and_a_larger_call_goes_alone() -> None:

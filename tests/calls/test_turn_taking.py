@@ -275,6 +275,21 @@ def test_calls_with_any_number_of_rows_become_one(client: Any, served: Served) -
         client.rows(1)
 
 
+def test_who_leaves_a_default_out_or_asks_for_something_else_ends_nobody(client: Any, served: Served) -> None:
+    # Calls with another `scale`, or without one, were refused, or had the others refused if they were more.
+    np = pytest.importorskip("numpy")
+    client.rows(np.ones((1, 2)))  # so that the next ones gather
+    waiting = client.wait.future()
+    client.wait_until_entered()
+    scales: list[dict[str, Any]] = [{}, {"scale": 1}, {"scale": 3}, {}, {"scale": 3}]
+    futures = [client.rows.future(np.full((1, 2), row), **scale) for row, scale in enumerate(scales)]
+    until(lambda: len(server_module._waiting(served)) == 5)
+    client.open()
+    scaled = [row * scale.get("scale", 1) for row, scale in enumerate(scales)]
+    assert [future.result().tolist() for future in futures] == [[[row] * 2] for row in scaled]
+    assert waiting.result() and sum(client.sizes()) == 6
+
+
 def test_keywords_and_positions_fit_into_one_batch(client: Any, target: Target, served: Served) -> None:
     # f(1) and f(x=1) are the same call, and were once refused as different ones.
     pytest.importorskip("numpy")

@@ -82,6 +82,8 @@ class Batch(Turn):
                         calls.append(call)
                     except BaseException as error:
                         replies.append((call, call.failed(error), None))
+            if len({(len(args), frozenset(kwargs)) for args, kwargs in arguments}) > 1:
+                arguments = [_with_defaults(self._way.method, each) for each in arguments]
             fitting, odd = self._merging.split_compatible(arguments)
             replies += [(calls[at], calls[at].failed(error), None) for at, error in odd.items()]
             self._run_merged([(calls[at], arguments[at]) for at in fitting], replies)
@@ -195,6 +197,17 @@ def _canonical(method: Callable[..., Any], arguments: Arguments) -> Arguments:
     if not kwargs:
         return arguments
     bound = inspect.signature(method).bind(*args, **kwargs)
+    return bound.args, bound.kwargs
+
+
+def _with_defaults(method: Callable[..., Any], arguments: Arguments) -> Arguments:
+    """`f(1)` as `f(1, False)`, so that it fits into a batch with `f(2, True)`."""
+    args, kwargs = arguments
+    try:
+        bound = inspect.signature(method).bind(*args, **kwargs)
+    except TypeError:  # which is told when it is called
+        return arguments
+    bound.apply_defaults()
     return bound.args, bound.kwargs
 
 

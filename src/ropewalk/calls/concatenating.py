@@ -7,7 +7,7 @@ act(1 row)  ─┘                        └─▶ result[12:13]
 argument of one call           argument of the batch
 numpy array, torch tensor      one of them, with the rows of all calls
 dict, list, tuple, dataclass   the same, of batches
-anything else                  that value, which must be the same in all calls of the batch
+anything else                  that value; calls with different ones run one after the other
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, rebu
 class Concatenating(Merging):
     """Joins the rows of calls."""
 
-    advice = "the arrays of a method that joins rows may differ in their first axis only, and other values not at all"
+    advice = "the arrays of a method that joins rows may differ in their first axis only"
 
     def form(self, value: Any) -> Hashable:
         """See `Merging`."""
@@ -32,13 +32,21 @@ class Concatenating(Merging):
             return library.__name__, tuple(value.shape[1:]), value.dtype, str(getattr(value, "device", ""))
         parts = parts_of(value)
         if parts is None:
-            try:
-                return "same", kind_of(value), hash(value), value
-            except TypeError:  # what has no hash is the same as nothing else
-                return "own", id(value)
+            return "other"
         if isinstance(value, dict):
             return dict, frozenset((key, self.form(part)) for key, part in parts.items())
         return kind_of(value), tuple(self.form(part) for part in parts.values())
+
+    def groups(self, calls: Sequence[Arguments], most: int) -> list[list[int]]:
+        """See `Merging`. Only calls go together that bring the same values beside their arrays."""
+        alike: dict[Hashable, list[int]] = {}
+        for index, call in enumerate(calls):
+            alike.setdefault(_other_values(call), []).append(index)
+        return [
+            [indices[at] for at in group]
+            for indices in alike.values()
+            for group in super(Concatenating, self).groups([calls[index] for index in indices], most)
+        ]
 
     def size(self, call: Arguments) -> int:
         """How many rows a call brings; see `Merging`."""
@@ -84,6 +92,19 @@ def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     else:
         for key, part in (parts_of(value) or {}).items():
             yield from _arrays(part, inner_path(path, value, key))
+
+
+def _other_values(value: Any) -> Hashable:
+    """What two values of one form have in common if they differ in arrays only."""
+    if library_of(value) is not None:
+        return None
+    parts = parts_of(value)
+    if parts is not None:
+        return frozenset((key, _other_values(part)) for key, part in parts.items())
+    try:
+        return kind_of(value), hash(value), value
+    except TypeError:  # what has no hash is the same as nothing else
+        return "own", id(value)
 
 
 def _joined(values: Sequence[Any]) -> Any:

@@ -147,7 +147,7 @@ def batched(max_size: int, max_wait_s: float, *, concatenate: bool = False) -> C
             that runs alone.
         max_wait_s: how many seconds the first call of a batch waits at most for callers of the last one.
         concatenate: calls bring arrays with any number of rows each, which are joined along their first axis, and get
-            as many entries of the result; values that are no arrays must be the same in all calls. Otherwise the
+            as many entries of the result; calls whose other values differ run one after the other. Otherwise the
             arguments of the calls are stacked on a new first axis.
 
     Example:
