@@ -12,12 +12,11 @@ taken off.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,22 +30,14 @@ from ropewalk.pipeline.tracing.trees import flatten
 from ropewalk.pipeline.tracing.weight_queue import DeferredCall, WeightQueue
 
 
-class Sample(NamedTuple):
-    """One measurement."""
-
-    seconds: float
-    #: How often the system had to give this process a page of memory within it.
-    page_faults: int
-
-
 @dataclass(slots=True)
 class Times:
-    """What one operator took, pass by pass."""
+    """What one operator took, in seconds, pass by pass."""
 
-    forward: list[Sample] = field(default_factory=list[Sample])
-    backward: list[Sample] = field(default_factory=list[Sample])
-    input_gradient: list[Sample] = field(default_factory=list[Sample])
-    weight_gradient: list[Sample] = field(default_factory=list[Sample])
+    forward: list[float] = field(default_factory=list[float])
+    backward: list[float] = field(default_factory=list[float])
+    input_gradient: list[float] = field(default_factory=list[float])
+    weight_gradient: list[float] = field(default_factory=list[float])
 
 
 @dataclass(slots=True)
@@ -108,7 +99,7 @@ class OperatorRuns:
         self._empty_inputs = {id: inputs.get(id) for id in self._empty_program.inputs}
         self._nothing = Nothing.on(tensors_of(list(inputs.values()))[0].device)
 
-    def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, Sample]:
+    def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, float]:
         """Run one operator on the values of others.
 
         Returns:
@@ -123,7 +114,7 @@ class OperatorRuns:
         queue = WeightQueue() if split else None
         try:
             with nullcontext() if queue is None else deferred_weights(queue):
-                results, sample = self._timed(program, given, self.parameters, self.buffers)
+                results, took_s = self._timed(program, given, self.parameters, self.buffers)
         except Exception as error:
             raise ProfileInvalid(
                 f"operator {id!r} ({self.graph.by_id[id].description}) cannot run on the example inputs: {error}; "
@@ -148,7 +139,7 @@ class OperatorRuns:
                 queue,
             ),
             value,
-            sample,
+            took_s,
         )
 
     def measure(self, *, split: bool, keep: bool) -> None:
@@ -163,14 +154,14 @@ class OperatorRuns:
         values = dict(self.inputs)
         gradients: dict[str, list[Tensor | None]] = {}
         for id in self.programs:
-            run, value, sample = self.forward(id, values, split=split)
+            run, value, took_s = self.forward(id, values, split=split)
             runs.append(run)
             if id in self._last_reader:
                 values[id] = value
             else:  # what the model returns
                 gradients[id] = [*self._gradients_of(id, value)]
             if not split:
-                kept[0][id].forward.append(sample)
+                kept[0][id].forward.append(took_s)
                 kept[1].forward.append(
                     self._timed(self._empty_program, self._empty_inputs, self.parameters, self.buffers)[1]
                 )
@@ -194,28 +185,26 @@ class OperatorRuns:
             edges, first = [edge for edge, _ in begins], [gradient for _, gradient in begins]
             wanted = [leaf for *_, leaf in run.leaves] + run.parameters
             del arrived, begins
-            found, sample = self._timed(_grad_and_add, run, edges, wanted, first, gradients)
+            found, took_s = self._timed(_grad_and_add, run, edges, wanted, first, gradients)
             of_parameters.append(found[len(run.leaves) :])
             if run.queue is None:
-                times[run.id].backward.append(sample)
+                times[run.id].backward.append(took_s)
                 empty.backward.append(self._timed(self._nothing.backward)[1])
             else:
-                times[run.id].input_gradient.append(sample)
+                times[run.id].input_gradient.append(took_s)
                 empty.input_gradient.append(self._timed(self._nothing.input_gradient)[1])
                 if len(run.queue):
                     queues.append((run.id, run.queue, run.parameters))
         for id, queue, parameters in queues:
-            found, sample = self._timed(queue.gradients, parameters)
+            found, took_s = self._timed(queue.gradients, parameters)
             of_parameters.append(found)
-            times[id].weight_gradient.append(sample)
+            times[id].weight_gradient.append(took_s)
             empty.weight_gradient.append(self._timed(self._nothing.queue().gradients, [self._nothing.leaf])[1])
 
-    def _timed(self, work: Callable[..., Any], *args: Any) -> tuple[Any, Sample]:
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    def _timed(self, work: Callable[..., Any], *args: Any) -> tuple[Any, float]:
         start = self.clock()
         result = work(*args)
-        seconds = self.clock() - start
-        return result, Sample(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
+        return result, self.clock() - start
 
     def _gradients_of(self, id: str, value: Any) -> list[Tensor]:
         """The gradients with which the backward of the model begins: small noise, the same in each pass."""

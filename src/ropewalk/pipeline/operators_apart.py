@@ -21,6 +21,7 @@ from torch import Tensor, fx
 
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
 from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
+from ropewalk.pipeline.timing import take_times
 from ropewalk.pipeline.tracing.bound_module import BoundModule
 from ropewalk.pipeline.tracing.fake_tensors import Fakes
 from ropewalk.pipeline.tracing.model_graph import ModelGraph, TracedOperator
@@ -78,7 +79,6 @@ def measure_apart(
     graph: ModelGraph,
     inputs: Mapping[str, Any],
     *,
-    warm_up: int,
     repeats: int,
     clock: Callable[[], float],
     report: Callable[[str], None],
@@ -88,8 +88,7 @@ def measure_apart(
     Args:
         graph: of a model whose parameters are on meta.
         inputs: the values of its input operators.
-        warm_up: passes that do not count.
-        repeats: passes that do.
+        repeats: how often each time is taken, at least.
         clock: what seconds are.
         report: is told in words how far it is.
 
@@ -105,7 +104,7 @@ def measure_apart(
         if likeness not in found:
             gc.collect()  # what backwards leave in circles; while times are taken it does not run by itself
             report(f"measuring {one.id}, {position + 1} of {len(operators)}")
-            found[likeness] = _measured(graph, one, values, sizes, warm_up, repeats, clock)
+            found[likeness] = _measured(graph, one, values, sizes, repeats, clock)
         taken[one.id] = found[likeness]
     return taken, bytes_of
 
@@ -179,7 +178,6 @@ def _measured(
     one: TracedOperator,
     values: Mapping[str, _Value],
     sizes: Mapping[str, _Spec],
-    warm_up: int,
     repeats: int,
     clock: Callable[[], float],
 ) -> Taken:
@@ -188,9 +186,7 @@ def _measured(
         return Taken(Times(), Times())
     tensors = {name: sizes[name].made() for name in (*one.parameters, *one.buffers)}
     runs = OperatorRuns(graph, made, clock, only=[one.id], tensors=tensors)
-    for number in range(-warm_up, repeats):
-        runs.measure(split=False, keep=number >= 0)
-        runs.measure(split=True, keep=number >= 0)
+    take_times(runs, repeats)
     for node in one.nodes:
         if isinstance(target := node.target, BoundModule):  # it would hold what was made for it
             target.bind([graph.parameters[n] for n in target.parameters], [graph.buffers[n] for n in target.buffers])

@@ -94,7 +94,7 @@ def predict(
             for share, busy in zip(cost.stages, _busy(timeline), strict=True)
         ),
         links=_links(plan),
-        notes=partition.notes,
+        notes=(*partition.notes, *filter(None, [request.profile.spread_in_words])),
     )
 
 

@@ -3,7 +3,7 @@
 After PipeDream (SOSP'19, section 3.1), whose profiler times the leaf modules of a patched
 torch; here the operators of the traced graph are run one by one (`operator_runs`), their
 saved tensors counted (`operator_memory`), with ties, skips and real dtypes. Times are
-medians; predictions are sums of them, without a factor. A model on meta is measured operator
+lower quartiles (`timing`); predictions are sums of them, without a factor. A model on meta is measured operator
 by operator on tensors made up for it (`operators_apart`).
 
 Forward and whole backward are of the same pass. I and W are of passes of their own, with
@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import copy
 import gc
-import math
-import statistics
+import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -27,17 +26,17 @@ from torch import Tensor, nn
 
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
-from ropewalk.pipeline.operator_runs import OperatorRuns, Sample, Times, tensors_of
+from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
 from ropewalk.pipeline.operators_apart import Taken, measure_apart
-from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.profiles import LARGE_SPREAD, Operator, Profile
+from ropewalk.pipeline.timing import spread_s, take_times, undisturbed_s
 from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.pipeline.tracing.trees import flatten
 
-#: Passes before the first one that counts: allocators, caches and kernels settle.
-_WARM_UP = 3
+log = logging.getLogger(__name__)
 
 
 def profile(
@@ -60,7 +59,8 @@ def profile(
             operator needs.
         example_inputs: one micro-batch, as the model takes it: a tuple of positional arguments, a dictionary of
             keyword arguments, or one tensor. The first dimension of the first tensor is taken as the samples.
-        repeats: how often each time is taken; it is the median of those with the fewest page faults.
+        repeats: how often each time is taken; up to four times as often while they vary much. What is kept is the
+            lower quartile, and how much they varied; if that is much, as on a busy machine, a warning is logged.
         device: where to measure; None: where the model is. A graph is measured where its model is.
         report: is told now and then, in words, how far it is.
         clock: what seconds are. `time.thread_time`, with one thread, leaves out what else a busy machine does.
@@ -80,15 +80,16 @@ def profile(
             )
         report("counting bytes")
         if is_numberless(graph.model):
-            taken, bytes_of = measure_apart(
-                graph, inputs, warm_up=_WARM_UP, repeats=repeats, clock=clock, report=report
-            )
+            taken, bytes_of = measure_apart(graph, inputs, repeats=repeats, clock=clock, report=report)
         else:
             runs = OperatorRuns(graph, inputs, clock)
             bytes_of = measure_bytes(runs)
-            _measure_times(runs, repeats, report)
+            take_times(runs, repeats, report)
             taken = {id: Taken(times, runs.empty) for id, times in runs.times.items()}
-    return _profile(graph, inputs, taken, bytes_of)
+    found = _profile(graph, inputs, taken, bytes_of)
+    if found.spread >= LARGE_SPREAD:
+        log.warning("%s: %s", found.model, found.spread_in_words)
+    return found
 
 
 def _prepared(
@@ -117,13 +118,6 @@ def _moved(tree: Any, device: torch.device) -> Any:
     return structure.unflatten([leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
 
 
-def _measure_times(runs: OperatorRuns, repeats: int, report: Callable[[str], None]) -> None:
-    for number in range(-_WARM_UP, repeats):
-        report(f"pass {number + _WARM_UP + 1} of {_WARM_UP + repeats}")
-        runs.measure(split=False, keep=number >= 0)
-        runs.measure(split=True, keep=number >= 0)
-
-
 def _profile(
     graph: ModelGraph, inputs: Mapping[str, Any], taken: Mapping[str, Taken], bytes_of: Mapping[str, Bytes]
 ) -> Profile:
@@ -148,7 +142,7 @@ def _operator(operator: Operator, times: Times, empty: Times, sizes: Bytes) -> O
         backward_s=_beyond(times.backward, empty.backward),
         input_gradient_s=_beyond(times.input_gradient, empty.input_gradient),
         weight_gradient_s=_beyond(times.weight_gradient, empty.weight_gradient),
-        spread_s=_half_between_quartiles(times.forward, times.backward),
+        spread_s=spread_s(times),
         output_bytes=sizes.output_bytes,
         gradient_bytes=sizes.gradient_bytes,
         saved_bytes=sizes.saved_bytes,
@@ -157,27 +151,9 @@ def _operator(operator: Operator, times: Times, empty: Times, sizes: Bytes) -> O
     )
 
 
-def _beyond(samples: list[Sample], empty: list[Sample]) -> float:
-    """The median, without what a call costs with nothing in it; 0 for what an operator does not do."""
-    return max(0.0, _steady_median(samples) - _steady_median(empty)) if samples else 0.0
-
-
-def _steady_median(samples: list[Sample]) -> float:
-    """The median of the half with the fewest page faults.
-
-    The C library gives memory back to the system and gets it again as it likes, which is up to 20 % of a pass over a
-    whole model. A stage, which is smaller, meets that rarely (measured: no fault in 40 of 48 runs).
-    """
-    fewest = sorted(samples, key=lambda sample: sample.page_faults)[: (len(samples) + 1) // 2]
-    return statistics.median(sample.seconds for sample in fewest)
-
-
-def _half_between_quartiles(*parts: list[Sample]) -> float:
-    sums = [math.fsum(sample.seconds for sample in samples) for samples in zip(*parts, strict=False)]
-    if len(sums) < 2:
-        return 0.0
-    first, _, third = statistics.quantiles(sums, n=4, method="inclusive")
-    return (third - first) / 2
+def _beyond(samples: list[float], empty: list[float]) -> float:
+    """What is taken undisturbed, without what a call with nothing in it takes; 0 for what an operator does not do."""
+    return max(0.0, undisturbed_s(samples) - undisturbed_s(empty)) if samples else 0.0
 
 
 @contextmanager

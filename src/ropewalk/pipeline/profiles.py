@@ -24,6 +24,10 @@ import msgspec
 
 from ropewalk.errors import ProfileInvalid
 
+#: Spread of a profile from which on its times are not to be relied on (measured: 0.02 to 0.06 on a machine with little
+#: else to do, 0.5 to 1 where four other programs shared two cores).
+LARGE_SPREAD = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:
@@ -36,7 +40,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One vertex of the graph. Times are medians, in seconds, for one micro-batch on a device of speed 1."""
+    """One vertex of the graph. Times are lower quartiles, in seconds, for one micro-batch on a device of speed 1."""
 
     #: Module path and call index, "encoder.layers.0.linear1:0"; the same in every process. PipeDream's "node12".
     id: str
@@ -141,6 +145,27 @@ class Profile:
     def compute_s(self) -> float:
         """Seconds of forward and whole backward of one micro-batch on a device of speed 1."""
         return math.fsum(operator.forward_s + operator.backward_s for operator in self.operators)
+
+    @property
+    def spread(self) -> float:
+        """How much times varied between repeats: that of all operators, as a share of what they take; 0: not known."""
+        return math.fsum(operator.spread_s for operator in self.operators) / self.compute_s if self.compute_s else 0.0
+
+    @property
+    def spread_in_words(self) -> str:
+        """How much times varied, and if that is much where most and what to do; "" if it is not known."""
+        if not self.spread:
+            return ""
+        most = max(self.operators, key=lambda operator: operator.spread_s)
+        most_s = most.forward_s + most.backward_s
+        said = f"measured times vary by {self.spread:.0%} (half the distance between quartiles)"
+        if self.spread < LARGE_SPREAD:
+            return said
+        return (
+            f"{said}, most at {most.id}: {most_s * 1e3:.3g} ms, {most.spread_s * 1e3:.3g} ms more or less; the machine "
+            f"was busy, or micro-batches are too small to be measured, and plans from it may be wrong: measure again "
+            f"when it has nothing else to do, or with more repeats"
+        )
 
     @property
     def parameter_bytes(self) -> int:
