@@ -64,7 +64,7 @@ class Replay:
     @rw.concurrent(2)  # it waits, and `insert` must run meanwhile
     def sample(self) -> list[Episode]:
         with self._inserted:
-            self._inserted.wait_for(lambda: self._num_new >= self._fresh)
+            rw.wait_for(self._inserted, lambda: self._num_new >= self._fresh)  # ends with the learner, if that dies
             self._num_new = 0
             return list(self._episodes)
 

@@ -106,7 +106,7 @@ class SynchronousParameterServer:
                 self._weights = self._weights - RATE * mean
                 self._gradients, self._step = {}, step + 1
                 self._stepped.notify_all()
-            self._stepped.wait_for(lambda: self._step > step)
+            rw.wait_for(self._stepped, lambda: self._step > step)
             return self._weights
 
     def pull(self) -> np.ndarray:

@@ -4,16 +4,15 @@
 
     3 producers ── put ──▶ queue (at most 4 items) ◀── get, done ── 2 consumers
 
-The queue is an ordinary object with the standard library's `queue.Queue` inside.
+The queue is an ordinary object with a deque and a condition inside.
 A producer that finds it full waits in its call: that is all there is to back-pressure.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import ropewalk as rw
@@ -28,26 +27,30 @@ class BoundedQueue:
     """At most `capacity` items: a full queue makes its producers wait, an empty one its consumers."""
 
     def __init__(self, capacity: int) -> None:
-        self._items: queue.Queue[Item] = queue.Queue(capacity)
-        self._changed = threading.Condition()
+        self._items: deque[Item] = deque()
+        self._capacity, self._changed = capacity, threading.Condition()
         self._num_done, self._deepest, self._waited_s = 0, 0, 0.0
 
     # Without the mark, calls run one at a time: a `put` that waits would keep out the `get` that ends its waiting.
     @rw.concurrent(PRODUCERS)
     def put(self, item: Item) -> None:
         started = time.monotonic()
-        self._items.put(item)
         with self._changed:
+            # As `self._changed.wait_for`, but it also ends when the producer is gone, who would keep his place here.
+            rw.wait_for(self._changed, lambda: len(self._items) < self._capacity)
+            self._items.append(item)
+            self._changed.notify_all()
             self._waited_s += time.monotonic() - started
-            self._deepest = max(self._deepest, self._items.qsize())
+            self._deepest = max(self._deepest, len(self._items))
 
     @rw.concurrent(CONSUMERS)
     def get(self, wait_s: float) -> Item | None:
         """The oldest item, or None if there was none for `wait_s`."""
-        try:
-            return self._items.get(timeout=wait_s)
-        except queue.Empty:
-            return None
+        with self._changed:
+            if not rw.wait_for(self._changed, lambda: self._items, wait_s):
+                return None
+            self._changed.notify_all()
+            return self._items.popleft()
 
     def done(self) -> None:
         """Say that an item has been worked on: one that is only taken may still be lost with its consumer."""
@@ -59,7 +62,7 @@ class BoundedQueue:
     def wait_until_done(self, num_items: int) -> tuple[int, float]:
         """Wait for so many items; returns the most that ever lay here, and the seconds that producers waited."""
         with self._changed:
-            self._changed.wait_for(lambda: self._num_done >= num_items)
+            rw.wait_for(self._changed, lambda: self._num_done >= num_items)
             return self._deepest, self._waited_s
 
 

@@ -206,6 +206,7 @@ def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, par
                 def __init__(self):
                     self.batches = []
                     self.heard = False
+                    self.published = rw.Frozen(bytearray(3_000_000))
 
                 def echo(self, value):
                     return value
@@ -213,6 +214,9 @@ def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, par
                 def greet(self, value):
                     self.heard = True
                     return value
+
+                def weights(self):
+                    return self.published
 
                 def was_greeted(self):
                     return self.heard
@@ -243,6 +247,8 @@ def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, par
                 doubles = [store.double.future(each) for each in range(8)]
                 assert [future.result(120) for future in doubles] == [2 * each for each in range(8)]
                 assert cached.host() == cached.host() == store.host() != socket.gethostname()
+                for _ in range(2):  # of another host, packed for this one's callers already, and from memory
+                    assert store.weights() == table.weights() == cached.weights() == bytearray(3_000_000)
                 assert table.host() == socket.gethostname(), "colocated nodes share a host"
                 assert max(store.sizes()) > 1
                 while not store.was_greeted():  # a program whose workers are done answers nobody any more
@@ -256,7 +262,7 @@ def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, par
                 store = program.add(rw.Service(Store), name="store")
                 parts = {"table": rw.Service(Store), "call": rw.Worker(call, store, table, cached)}
                 program.add(rw.Colocate(parts, as_="processes"), name="together")
-                program.add(rw.Cache(store, ttl_s=10, only=["host"]), name="cached")
+                program.add(rw.Cache(store, ttl_s=10, only=["host", "weights"]), name="cached")
                 running = program.launch(session=here)
                 running.wait_ready(10)
                 assert len(running.client("store").greet(b"x" * 3_000_000)) == 3_000_000  # from the launcher
