@@ -154,20 +154,18 @@ def chains(profile: Profile, before: frozenset[str] = frozenset()) -> Iterator[t
 
 
 def placements(topology: Topology, num_stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """All devices for so many stages: the last stage first, each on the last run of a kind that nests."""
+    """All devices for so many stages: of each kind in their order, each stage on a run that nests, any devices idle."""
 
     def place(left: tuple[tuple[int, ...], ...], num: int) -> Iterator[tuple[tuple[int, ...], ...]]:
         if num == 0:
             yield ()
             return
         for kind, devices in enumerate(left):
-            for replicas in range(1, len(devices) + 1):
-                runs = [devices[start : start + replicas] for start in range(len(devices) - replicas + 1)]
-                nesting = [run for run in runs if topology.nests(run)]
-                if nesting:
-                    rest = tuple(device for device in devices if device < nesting[-1][0])
-                    for earlier in place((*left[:kind], rest, *left[kind + 1 :]), num - 1):
-                        yield (*earlier, nesting[-1])
+            for start, end in combinations(range(len(devices) + 1), 2):
+                run = devices[start:end]
+                if topology.nests(run):
+                    for earlier in place((*left[:kind], devices[:start], *left[kind + 1 :]), num - 1):
+                        yield (*earlier, run)
 
     yield from place(tuple(topology.devices_of(kind) for kind in range(len(topology.kinds))), num_stages)
 

@@ -105,11 +105,11 @@ SERVERS = (Level(4, 12e9), Level(4, 1.25e9))
 
 @pytest.fixture(scope="module")
 def planned(profiles: Path) -> tuple[Request, Partition]:
-    """The plan of inception_v3 on 4 servers of 4, made within the time it may take."""
+    """The plan of inception_v3 on 4 servers of 4, made within the processor time it may take."""
     request = inception(profiles, SERVERS, "pipedream")
-    begun = time.perf_counter()
+    begun = time.process_time()
     found = Exact().partition(request)
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
     return request, found
 
 

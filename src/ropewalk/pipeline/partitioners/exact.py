@@ -50,7 +50,7 @@ from ropewalk.pipeline.plans import assemble
 #: Classes of cuts that the lower bound tells apart.
 _CELLS = 256
 #: Moves times pairs of sets that are looked at in one go, and sets that there are at least.
-_BUDGET = 40_000_000
+_BUDGET = 160_000_000
 _LEAST_SETS = 60
 #: Plans of different forms around whose cuts the search goes on.
 _FORMS = 6

@@ -232,7 +232,9 @@ class ChainSearch:
             return None
         least = min(option[0] for option in options)
         near = [option for option in options if option[0] <= least + abs(least) * ROUNDING]
-        _, after, at, move, allowed = min(near, key=lambda option: (option[1], len(option[3].devices), option[3].kind))
+        _, after, at, move, allowed = min(
+            near, key=lambda option: (option[1], len(option[3].devices), option[3].kind, -option[3].devices[0])
+        )
         recompute = bool(self.costs.of(move).recompute[allowed.pairs[at]])
         return Link(number, after, move, recompute, float(allowed.slowest[at]), float(allowed.total[at]))
 

@@ -1,19 +1,27 @@
 """Which devices stages may take, seen from the last stage: a graph of states that the search walks through.
 
-Each stage takes a run of devices of one kind that nests in the levels: the last such run of
-those that later stages left. A state is what remains; a move is a stage:
+Each stage takes a run of devices of one kind that nests in the levels, before those of later
+stages. A state is what remains; a move is a stage:
 
     4 devices:  [0 1 2 3] ── stage on (3) ──▶ [0 1 2] ── stage on (1, 2) ──▶ [0]
                           └─ stage on (2, 3) ─▶ [0 1] ─ ...
 
 A stage's cost depends on the levels that join it to both neighbours, so a state also
-promises the level that will join its earliest stage to the one before.
+promises the level that will join its earliest stage to the one before. A stage may leave
+devices idle to be joined by another level than that of the nearest:
+
+    2 servers of 2:  [0 1][2 3] ── stage on (3) ──▶ [0 1][2] ── on (2), level 0 ──▶ [0 1]
+                                                             └─ on (1), level 1 ──▶ [0]      2 stays idle
+
+Of the runs at one level the last is enough, where all devices are of one kind: any plan with
+an earlier one can be moved to it, as components of a level are all alike. With several kinds
+the last run of each component is tried.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +34,7 @@ class State(NamedTuple):
 
     #: Of each kind, how many of its first devices are free.
     free: tuple[int, ...]
-    #: Devices that later stages run on.
+    #: Devices that later stages run on, where memory depends on it; else 0.
     used: int
     #: The first device of the following stage; -1: there is none.
     following: int
@@ -66,22 +74,31 @@ class Moves:
     """Those that leave each state."""
 
 
-def moves(topology: Topology, widths: Iterable[int], num_stages: int | None = None) -> Moves:
-    """Find what stages of these numbers of replicas can do; with `num_stages`, count them up to that."""
-    widths = tuple(widths)
+def moves(
+    topology: Topology, widths: Iterable[int], num_stages: int | None = None, *, counts_used: bool = True
+) -> Moves:
+    """Find what stages of these numbers of replicas can do.
+
+    Args:
+        topology: the devices.
+        widths: the numbers of replicas that a stage may have.
+        num_stages: if given, stages are counted, up to this many.
+        counts_used: whether states tell how many devices later stages run on, which memory depends on.
+    """
     kinds = range(len(topology.kinds))
+    runs = {(kind, replicas): _nesting(topology, kind, replicas) for replicas in widths for kind in kinds}
     start = State(tuple(len(topology.devices_of(kind)) for kind in kinds), 0, -1, -1, 0)
-    layers: dict[int, dict[State, None]] = {0: {start: None}}  # by devices used; dicts for their order
+    layers: dict[int, dict[State, None]] = {topology.num_devices: {start: None}}  # by devices left; dicts for order
     found: dict[State, tuple[Move, ...]] = {}
-    for used in range(topology.num_devices + 1):
-        for state in layers.get(used, {}):
+    for left in range(topology.num_devices, -1, -1):
+        for state in layers.pop(left, {}):
             if num_stages is not None and state.num_stages == num_stages:
                 found[state] = ()
                 continue
-            leaving = tuple(_leaving(topology, state, widths, num_stages is not None))
+            leaving = tuple(_leaving(topology, state, runs, num_stages is not None, counts_used))
             found[state] = leaving
             for move in leaving:
-                layers.setdefault(move.before.used, {})[move.before] = None
+                layers.setdefault(sum(move.before.free), {})[move.before] = None
     return Moves(start, tuple(found), tuple(found.values()))
 
 
@@ -92,19 +109,40 @@ def only(chain: Sequence[Move]) -> Moves:
     return Moves(states[0], states, (*((move,) for move in backwards), ()))
 
 
-def _leaving(topology: Topology, state: State, widths: tuple[int, ...], counted: bool) -> Iterable[Move]:
-    for kind, free in enumerate(state.free):
-        for replicas in widths:
-            run = last_run(topology, kind, free, replicas) if replicas <= free else None
-            if run is None:
+#: Of a kind and a number of replicas, all runs that nest: where they begin among the devices of the kind, ascending,
+#: and the innermost component that each lies in.
+_Runs = Mapping[tuple[int, int], Sequence[tuple[int, tuple[int, int]]]]
+
+
+def _nesting(topology: Topology, kind: int, replicas: int) -> list[tuple[int, tuple[int, int]]]:
+    devices = topology.devices_of(kind)
+    found: list[tuple[int, tuple[int, int]]] = []
+    for start in range(len(devices) - replicas + 1):
+        run = devices[start : start + replicas]
+        if topology.nests(run):
+            number = level_number(topology, run[0], run[-1])
+            found.append((start, (number, run[0] // topology.component_sizes[number])))
+    return found
+
+
+def _leaving(topology: Topology, state: State, runs: _Runs, counted: bool, counts_used: bool) -> Iterable[Move]:
+    several = len(topology.kinds) > 1
+    stages = state.num_stages + 1 if counted else 0
+    for (kind, replicas), starts in runs.items():
+        devices, seen = topology.devices_of(kind), set[tuple[int, int]]()
+        for start, component in reversed(starts):
+            run = devices[start : start + replicas]
+            if start + replicas > state.free[kind] or component in seen:
                 continue
             if state.following >= 0 and level_number(topology, run[-1], state.following) != state.level:
                 continue
-            start = bisect_left(topology.devices_of(kind), run[0])
+            seen.add(component)
             left = (*state.free[:kind], start, *state.free[kind + 1 :])
-            stages = state.num_stages + 1 if counted else 0
+            used = state.used + replicas if counts_used else 0
             for level in _levels_before(topology, left, run[0]):
-                yield Move(state, State(left, state.used + replicas, run[0], level, stages), kind, run)
+                yield Move(state, State(left, used, run[0], level, stages), kind, run)
+            if not several:
+                break
 
 
 def _levels_before(topology: Topology, free: tuple[int, ...], following: int) -> list[int]:

@@ -14,8 +14,7 @@ from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.candidates import candidates
 from ropewalk.pipeline.partitioners.exact_search.chains import Chain, ChainSearch
 from ropewalk.pipeline.partitioners.exact_search.family_search import Found, found_plan
-from ropewalk.pipeline.partitioners.exact_search.placement import moves
-from ropewalk.pipeline.partitioners.exact_search.shapes import Shape, shapes, tries_all_widths
+from ropewalk.pipeline.partitioners.exact_search.shapes import Shape, moves_of, shapes, tries_all_widths
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.plans import Stage
@@ -77,5 +76,5 @@ def _counted(request: Request, equal: bool) -> list[Shape]:
             continue
         widths = sorted({len(move.devices) for leaving in shape.moves.moves for move in leaving})
         most = _MOST_STAGES if tries_all_widths(request) else _MOST_STAGES // 2
-        found.append(Shape(moves(request.topology, widths, most), None))
+        found.append(Shape(moves_of(request, widths, most), None))
     return found

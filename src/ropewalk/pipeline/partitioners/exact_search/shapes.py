@@ -7,6 +7,7 @@ dealt in units of several, so that any request ends in seconds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ropewalk.pipeline.partitioners.exact_search.grouped import grouped_moves, objection
@@ -37,23 +38,28 @@ def shapes(request: Request, *, equal: bool = False) -> list[Shape]:
         request: what to plan for.
         equal: only equally many replicas of all stages, of which the schedule takes so many.
     """
-    topology, num = request.topology, request.topology.num_devices
+    num = request.topology.num_devices
     if request.schedule.stages_per_worker > 1:
         return [Shape(there, num_stages) for there, num_stages in grouped_moves(request)]
     counted = request.num_stages is None and _memory_depends_on_stages(request)
     if not (equal or request.schedule.uniform_replicas):
         widths = widths_of(request)
         numbers = range(1, num + 1) if counted else (request.num_stages,)
-        return [Shape(moves(topology, widths, number), number) for number in numbers]
+        return [Shape(moves_of(request, widths, number), number) for number in numbers]
     found: list[Shape] = []
     for width in widths_of(request):
         asked = range(1, num // width + 1) if request.num_stages is None else (request.num_stages,)
         taken = [number for number in asked if objection(request, width, number) is None]
         if request.num_stages is None and not counted and len(taken) == num // width:
-            found.append(Shape(moves(topology, (width,)), None))
+            found.append(Shape(moves_of(request, (width,)), None))
         else:
-            found += [Shape(moves(topology, (width,), number), number) for number in taken]
+            found += [Shape(moves_of(request, (width,), number), number) for number in taken]
     return found
+
+
+def moves_of(request: Request, widths: Sequence[int], num_stages: int | None = None) -> Moves:
+    """The moves of stages of these numbers of replicas, told apart by no more than what this request's costs see."""
+    return moves(request.topology, widths, num_stages, counts_used=_limits_memory(request))
 
 
 def widths_of(request: Request) -> tuple[int, ...]:
@@ -76,7 +82,7 @@ def tries_all_widths(request: Request) -> bool:
 
 def _memory_depends_on_stages(request: Request) -> bool:
     """Whether what a stage keeps depends on how many stages there are."""
-    if not any(request.memory_limit(kind) < math.inf for kind in range(len(request.topology.kinds))):
+    if not _limits_memory(request):
         return False
     num, batches = request.topology.num_devices, request.micro_batches
 
@@ -85,3 +91,7 @@ def _memory_depends_on_stages(request: Request) -> bool:
         return held, request.schedule.extra_versions(after, 1, num_stages)
 
     return any(kept(after, after + 1) != kept(after, num) for after in range(num))
+
+
+def _limits_memory(request: Request) -> bool:
+    return any(request.memory_limit(kind) < math.inf for kind in range(len(request.topology.kinds)))
