@@ -1,12 +1,14 @@
 """A convolutional network learns scikit-learn's digits: as a pipeline, data-parallel, or on one process.
 
-    python examples/train_digits.py                                    two stages, a process each
-    python examples/train_digits.py --stages 1 --replicas 2            data parallelism: the whole model twice
-    python examples/train_digits.py --stages 1 --replicas 2 --gd-sec   ... which sends an eighth of the bytes
-    python examples/train_digits.py --schedule pipedream               never waits for the pipeline to be empty
-    python examples/train_digits.py --inline                           no other process: for comparison, and to debug
+    python examples/train_digits.py                                   two processes, used as is quickest
+    python examples/train_digits.py --stages 2                        a pipeline: two stages, a process each
+    python examples/train_digits.py --stages 2 --schedule pipedream   ... that never waits until it is empty
+    python examples/train_digits.py --stages 1                        data parallelism: the whole model twice
+    python examples/train_digits.py --stages 1 --gd-sec               ... which sends an eighth of the bytes
+    python examples/train_digits.py --inline                          no other process: for comparison, and to debug
 
-Where the model is cut follows from a measurement of its layers. Nothing in the model knows of any of this.
+What is quickest, and where the model is cut, follows from a measurement of its layers: of one as small as this,
+two copies. Nothing in the model knows of any of this.
 """
 
 from __future__ import annotations
@@ -57,10 +59,8 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def main() -> float:
     parser = argparse.ArgumentParser(description="Learn to read digits.")
-    parser.add_argument("--stages", type=int, default=2, help="processes in a row")
-    parser.add_argument(
-        "--replicas", type=int, default=1, help="how many such rows; the plan may shift some to a slow stage"
-    )
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--stages", type=int, help="into which the model is cut; as many as are quickest if not given")
     parser.add_argument(
         "--schedule", default="one_f_one_b", help="gpipe, pipedream, zb_h1, ..., as docs/pipeline.md lists"
     )
@@ -77,8 +77,8 @@ def main() -> float:
     plan = rw.pipeline.plan(
         model,
         train_x[: BATCH // MICRO_BATCHES],
-        devices=options.stages * options.replicas,
-        num_stages=options.stages * schedule.stages_per_worker,  # "interleaved" and "zb_v" give each two
+        devices=options.processes,
+        num_stages=options.stages,
         schedule=schedule,
         micro_batches=MICRO_BATCHES,
     )

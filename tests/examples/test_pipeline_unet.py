@@ -15,7 +15,8 @@ def test_stages_learn_the_same_weights_and_the_pictures_can_be_opened(tmp_path: 
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--pictures", str(folder)], capture_output=True, text=True, timeout=200
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    said = [line for line in done.stderr.splitlines() if "times vary by" not in line]  # others may be at work here
+    assert (done.returncode, said) == (0, []), done.stdout
     lines = done.stdout.splitlines()
     assert lines[0] == "UNet on 4 devices, 12 GB/s: 4 stages, one_f_one_b, 8 micro-batches in a step"
     assert lines[-1] == "weights equal to those of one process, bit for bit: True"

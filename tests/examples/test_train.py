@@ -37,15 +37,20 @@ def accuracies(output: str) -> list[float]:
 
 
 def test_digits_and_pictures_and_text_are_learnt(output_of: Output, tmp_path: Path) -> None:
-    staged = output_of("train_digits", "--epochs", "3")
+    staged = output_of("train_digits", "--stages", "2", "--epochs", "3")
     assert "2 stages, one_f_one_b, 4 micro-batches" in staged and "one_f_one_b on 2 workers" in staged
     assert accuracies(staged)[-1] > 90
-    assert accuracies(output_of("train_digits", "--epochs", "3", "--inline")) == accuracies(staged)
+    assert accuracies(output_of("train_digits", "--stages", "2", "--epochs", "3", "--inline")) == accuracies(staged)
 
-    sparse = output_of("train_digits", "--epochs", "4", "--stages", "1", "--replicas", "2", "--gd-sec")
+    sparse = output_of("train_digits", "--epochs", "4", "--stages", "1", "--gd-sec")
     shares = [float(found) for found in re.findall(r"([\d.]+) % of a dense ring all-reduce", sparse)]
     assert len(shares) == 2 and max(shares) < 60
     assert accuracies(sparse)[-1] > 90
+
+    # Two stages were asked for by default, and took 1.5 times as long as two copies.
+    chosen = output_of("train_digits", "--epochs", "1")
+    found = re.search(r"simulated, .* ([\d.]+) x data parallelism on 2", chosen)
+    assert found and float(found[1]) >= 1.0, "whole copies are among the plans that are compared"
 
     picture = tmp_path / "run.svg"
     found = re.search(

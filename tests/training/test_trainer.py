@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ropewalk as rw
-from ropewalk.errors import PlanInvalid, PlayerFailed, StageFailed
+from ropewalk.errors import NoPlanFits, PlanInvalid, PlayerFailed, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.stages.losses import Loss
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -128,12 +128,32 @@ def test_a_closed_trainer_says_that_it_is_closed() -> None:
     assert (trainer.num_steps, trainer.events, len(trainer.plan.stages)) == (1, (), 2)
 
 
+def test_a_number_of_devices_is_used_as_is_quickest() -> None:
+    """One stage for each was the rule, also where two copies took two thirds of the time."""
+    with trainer_of(graph_of(network()), 2, micro_batches=2) as trainer:
+        trainer.step(*batch())
+        assert trainer.plan.prediction is not None
+        assert trainer.plan.prediction.simulated_speedup_over_data_parallel >= 1
+
+
+def test_what_does_not_fit_into_memory_as_copies_is_cut_into_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of(network())
+    num_bytes = sum(parameter.nbytes for parameter in graph.parameters.values())
+    with trainer_of(graph, 2, micro_batches=2, resources=rw.Resources(memory=3 * num_bytes)) as trainer:
+        with pytest.raises(NoPlanFits, match=r"every plan needs at least .* on some device"):
+            trainer.step(*batch())
+    monkeypatch.setattr("ropewalk.training.trainer.usable_memory", lambda: 6 * num_bytes)
+    with trainer_of(graph, 2, micro_batches=2) as trainer:
+        trainer.step(*batch())
+        assert len(trainer.plan.stages) == 2
+
+
 def test_a_graph_without_example_inputs_is_planned_with_the_first_step() -> None:
     with trainer_of(graph_of(network()), 2, micro_batches=2) as trainer:
         with pytest.raises(RuntimeError, match="give example_inputs, or call step first"):
             trainer.drain()
         assert trainer.step(*batch()).metrics().done
-        assert len(trainer.plan.stages) == 2
+        assert len(trainer.plan.workers) == 2
     with pytest.raises(ValueError, match="with data, give example_inputs too"):
         trainer_of(graph_of(network()), 2, data=endless)
 

@@ -12,6 +12,7 @@ hands it to a run: on processes (`process_run`), or in this thread (`inline_run`
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -25,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk import settings
-from ropewalk.engines.resources import Resources
-from ropewalk.errors import PlanInvalid, PlayerFailed, TrainerFailed
+from ropewalk.engines.resources import Resources, usable_memory
+from ropewalk.errors import NoPlanFits, PlanInvalid, PlayerFailed, TrainerFailed
 from ropewalk.pipeline.planning import plan as make_plan
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player, check_plan
@@ -87,7 +88,9 @@ class Trainer:
         optimizer: makes the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`;
             a function with an argument called `named_parameters` gets pairs of name and parameter, for groups.
         plan: from `ropewalk.pipeline.plan`; or how many devices there are: the model is then profiled with the first
-            micro-batch, and planned for that many processes of this kind. None: one process.
+            micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whatever is
+            quickest and fits into the memory that `resources` say, or else each one's share of this machine's. None:
+            one process.
         schedule: by name, or an object; None: the plan's.
         micro_batches: of a step; None: the plan's.
         example_inputs: what the model takes, as a tuple; so that all can start before the first step.
@@ -507,9 +510,17 @@ class Trainer:
             num = self._micro_batches or 4 * plan
             with _as_many_threads(self._where["resources"]):
                 profile = make_profile(graph, _micro_batch(x, num))
-            # As many stages as the schedule has for so many devices; replicas are for plans that say so.
+            resources: Resources | None = self._where["resources"]
+            memory = None if resources is None else resources.memory_bytes
+            planned = functools.partial(make_plan, profile, devices=plan, schedule=self._schedule, micro_batches=num)
+            try:
+                return planned(memory=memory or usable_memory() // plan)
+            except NoPlanFits:
+                if memory is not None:
+                    raise
+            # Where processes will run there may be more memory than here; as many stages as can be need least of it.
             each = make_schedule(self._schedule).stages_per_worker if self._schedule is not None else 1
-            return make_plan(profile, devices=plan, schedule=self._schedule, micro_batches=num, num_stages=each * plan)
+            return planned(num_stages=each * plan)
         return plan if self._micro_batches is None else replace(plan, micro_batches=self._micro_batches)
 
     def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
