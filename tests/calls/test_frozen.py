@@ -120,6 +120,32 @@ def test_inside_other_values_it_travels_as_it_is() -> None:
     assert pickle.loads(pickle.dumps([Frozen(1)]))[0].value == 1
 
 
+class Taker:
+    def take(self, weights: Any, *, scale: int = 1) -> str:
+        self.weights = weights
+        return memory_of(weights)
+
+    def sum(self) -> int:
+        return int(self.weights.sum())
+
+
+@pytest.mark.parametrize("words", [10, WORDS])
+def test_a_call_of_all_replicas_packs_its_arguments_once_and_each_may_write_to_them(end: End, words: int) -> None:
+    # `client.all.load(weights)` made a copy for each of them.
+    takers = [Taker() for _ in range(3)]
+    for replica, taker in enumerate(takers):
+        end.serve(taker, "taker", replica)
+    client, weights = end.client("taker", Taker).all, Counted(words)
+    memory = client.take(weights, scale=2)
+    assert weights.num_pickled == 1
+    if words == WORDS:
+        assert len(set(memory) - {"0"}) == 1
+    takers[0].weights[:] = 0
+    assert client.sum() == [0] + [sum(range(words))] * 2
+    client.take.send(weights)
+    assert client.sum() == [sum(range(words))] * 3 and weights.num_pickled == 2
+
+
 class Server:
     def __init__(self, make: Callable[[np.ndarray], Any]) -> None:
         self.made = make(np.ones(8 << 20))  # 64 MiB

@@ -65,15 +65,15 @@ class Packed:
         assert self.fds
         return Packed(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
 
-    def again(self, link: Link) -> Packed:
-        """The same once more, to be sent on a link; what both have in memory files is the same memory.
+    def again(self, link: Link | None) -> Packed:
+        """The same once more, to be sent on a link if it is known; what both have in memory files is the same memory.
 
         Raises:
             OSError: no descriptors for it.
         """
         if not self.fds:
             return self
-        if not link.stream.carries_fds:
+        if link and not link.stream.carries_fds:
             return self.unfolded()
         return Packed((), self.shared, Descriptors([os.dup(self.fds[0])]))
 
@@ -144,6 +144,7 @@ def pack_arguments(
     *,
     keep: bool,
     with_code: bool = False,
+    shared: Frozen[Any] | None = None,
 ) -> Packed:
     """Pickle the arguments of a call.
 
@@ -153,6 +154,7 @@ def pack_arguments(
         kwargs: by name; if there are any, the value is the pair of both.
         keep: copy what lies in the caller's own memory, because the caller may change it before it is sent.
         with_code: send what of `__main__` they need as well.
+        shared: made by `shared_arguments`; if given, all that is packed with it is packed once.
 
     Raises:
         NotPicklable: an argument cannot be sent; `path` says which.
@@ -163,7 +165,14 @@ def pack_arguments(
     if Handover.in_use and (handover := _ends.get(link) if isinstance(link, Link) else link):
         return handover.put(value)
     assert not isinstance(link, Handover)
+    if shared and not with_code:
+        return _pack_frozen(link, shared, "arguments")
     return _packed(link, (dumps_with_code if with_code else dumps)(value, what="arguments"), keep)
+
+
+def shared_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frozen[Any]:
+    """The arguments of several calls, as they are when the first of these is packed."""
+    return Frozen((args, kwargs) if kwargs else args)
 
 
 def pack_item(link: Link | None, item: Any) -> Packed:
@@ -193,7 +202,7 @@ def pack_value(link: Link, value: Any, *, with_code: bool = False) -> Packed:
     if type(value) is Frozen:
         frozen = cast("Frozen[Any]", value)
         if not (handover or with_code):
-            return _pack_frozen(link, frozen)
+            return _pack_frozen(link, frozen, "result")
         value = frozen.value
     if handover:
         return handover.put(value)
@@ -216,13 +225,13 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
 
 
-def _pack_frozen(link: Link, frozen: Frozen[Any]) -> Packed:
+def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> Packed:
     with frozen.lock:
         packed: Packed | None = frozen.packed
         if packed is None:
-            packed = _packed(None, dumps(frozen.value, what="result"), True)
+            packed = _packed(None, dumps(frozen.value, what=what), True)
             if packed.fds and descriptors_are_scarce(packed.fds[0]):  # so each of them is needed for links
-                return packed if link.stream.carries_fds else packed.unfolded()
+                return packed if link is None or link.stream.carries_fds else packed.unfolded()
             frozen.packed = packed
     return packed.again(link)
 
@@ -246,5 +255,6 @@ __all__ = [
     "pack_arguments",
     "pack_item",
     "pack_value",
+    "shared_arguments",
     "unpack",
 ]

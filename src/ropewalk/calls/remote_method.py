@@ -1,7 +1,7 @@
 """One method of a service as its callers see it, with the ways to call it.
 
 RemoteMethod   .m(x)  .m.future(x)  await .m.aio(x)  .m.send(x)     one replica, chosen at each call
-MethodOfAll    the same for every replica at once; results are lists
+MethodOfAll    the same for every replica at once, with arguments that are packed once; results are lists
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any
 
 from ropewalk.calls.markers import MethodFacts
+from ropewalk.calls.payloads import shared_arguments
 from ropewalk.calls.replica import Replica
 from ropewalk.errors import ServiceLost
 from ropewalk.transport.one_traceback import without_our_frames
@@ -98,8 +99,9 @@ class MethodOfAll:
 
     def send(self, *args: Any, **kwargs: Any) -> None:
         """Call all and do not wait."""
+        shared = shared_arguments(args, kwargs)
         for replica in self._replicas():
-            replica.send(single(self._facts), args, kwargs)
+            replica.send(single(self._facts), args, kwargs, shared)
 
     def __repr__(self) -> str:
         return f"<remote method {self._facts.name} of all replicas>"
@@ -109,7 +111,8 @@ class MethodOfAll:
             raise TypeError(
                 f"{self._facts.name} streams, and streams of several replicas cannot be merged; use client[i]"
             )
-        return [replica.future(self._facts, args, kwargs) for replica in self._replicas()]
+        shared = shared_arguments(args, kwargs)
+        return [replica.future(self._facts, args, kwargs, shared) for replica in self._replicas()]
 
 
 def single(facts: MethodFacts) -> MethodFacts:

@@ -21,6 +21,7 @@ from typing import Any
 from ropewalk.calls import frame
 from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.caller import Caller
+from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call, OnceCall
 from ropewalk.calls.payloads import Handover, pack_arguments
@@ -49,6 +50,7 @@ class Request:
         kwargs: Mapping[str, Any],
         *,
         keep: bool,
+        shared: Frozen[Any] | None = None,
         stream: str = "",
         sequence: Sequence | None = None,
     ) -> None:
@@ -59,7 +61,7 @@ class Request:
             self.chain, self.due = running.chain_here(), running.deadline
         self.facts = facts
         self.keywords = bool(kwargs)
-        self.packed = pack_arguments(link, args, kwargs, keep=keep, with_code=facts.with_code)
+        self.packed = pack_arguments(link, args, kwargs, keep=keep, with_code=facts.with_code, shared=shared)
         self.stream, self.sequence = stream, sequence
         self.number = sequence.next() if sequence else 0
 
@@ -147,8 +149,21 @@ class Replica:
             request.over()
             request.packed.close()
 
-    def future(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallFuture:
-        """Call without waiting, except while too many calls are under way."""
+    def future(
+        self,
+        facts: MethodFacts,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        shared: Frozen[Any] | None = None,
+    ) -> CallFuture:
+        """Call without waiting, except while too many calls are under way.
+
+        Args:
+            facts: of the method.
+            args: positional arguments.
+            kwargs: those by name.
+            shared: for calls of several replicas with the same arguments; see `shared_arguments`.
+        """
         connection = self._where.connection
         if (connection is None or connection.conversation.closed) and self._where.find().state == "up":
             try:
@@ -156,7 +171,7 @@ class Replica:
             except CallError:  # it went in this moment, or is slow to reach: it waits in the backlog
                 connection = None
         link = connection.conversation.link if connection else self._caller.handover
-        request = self._request(link, facts, args, kwargs, keep=True)
+        request = self._request(link, facts, args, kwargs, keep=True, shared=shared)
         future = CallFuture(self, request)
         if connection and not self._backlog:
             with contextlib.suppress(Lost):
@@ -165,10 +180,16 @@ class Replica:
         self._later(future)
         return future
 
-    def send(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def send(
+        self,
+        facts: MethodFacts,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        shared: Frozen[Any] | None = None,
+    ) -> None:
         """Call and forget; waits while too many calls are under way, or the service is not there yet."""
         connection = self._connection(facts)
-        request = Request(connection.conversation.link, facts, args, kwargs, keep=True)
+        request = Request(connection.conversation.link, facts, args, kwargs, keep=True, shared=shared)
         self._begin_somewhere(request, connection, Dropped)
         request.packed.close()
 
@@ -250,13 +271,14 @@ class Replica:
         kwargs: Mapping[str, Any],
         *,
         keep: bool,
+        shared: Frozen[Any] | None = None,
     ) -> Request:
         """A call that is waited for; if it may not run twice and is to be repeated all the same, with a number."""
         if not self._retries or facts.idempotent:
-            return Request(link, facts, args, kwargs, keep=keep)
+            return Request(link, facts, args, kwargs, keep=keep, shared=shared)
         caller = self._caller
         sequence = caller.sequence(self.name, self.index)
-        return Request(link, facts, args, kwargs, keep=keep, stream=caller.stream, sequence=sequence)
+        return Request(link, facts, args, kwargs, keep=keep, shared=shared, stream=caller.stream, sequence=sequence)
 
     def _may_repeat(self, request: Request, connection: Connection) -> None:
         """A call that may have run was lost with its link: raise what became of it, unless it is sent again."""
