@@ -6,9 +6,8 @@ steps, by every member, with the same model.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import BUCKET_BYTES
 from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
 from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.packed_state import pack, unpack
 
 
 def broadcast_parameters(
@@ -64,18 +64,16 @@ def broadcast_optimizer_state(optimizer: Optimizer, group: Group, root: int = 0)
     """
     _check_root(group, root)
     distributed = isinstance(optimizer, DistributedOptimizer)
-    written = io.BytesIO()
+    written = b""
     if group.rank == root:
-        torch.save(optimizer.replicated_state() if distributed else optimizer.state_dict(), written)
-    ((_, (size,)), *_) = group.all_gather(memoryview(b""), [written.tell()], "size of optimizer state")[root:]
+        written = pack(optimizer.replicated_state() if distributed else optimizer.state_dict())
+    ((_, (size,)), *_) = group.all_gather(memoryview(b""), [len(written)], "size of optimizer state")[root:]
     flat = torch.zeros(size, dtype=torch.uint8)
     if group.rank == root:
-        flat.copy_(torch.frombuffer(bytearray(written.getbuffer()), dtype=torch.uint8))
+        flat.copy_(torch.frombuffer(bytearray(written), dtype=torch.uint8))
     group.broadcast(flat, root, "optimizer state")
     if group.rank != root:
-        # Members are trusted with gradients, not with code: only tensors and plain values are read.
-        state: dict[str, Any] = torch.load(io.BytesIO(bytes(flat.numpy())), weights_only=True, map_location="cpu")
-        optimizer.load_state_dict(state)
+        optimizer.load_state_dict(unpack(bytes(flat.numpy())))
 
 
 def _check_root(group: Group, root: int) -> None:

@@ -5,7 +5,6 @@ bucket ── lane: encoder (h_m, e_m) · decoder (h, the same on every member) 
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encode
 from ropewalk.exchange.exchange import Report
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
+from ropewalk.exchange.packed_state import pack, unpack
 from ropewalk.exchange.traffic import ring_bytes
 
 
@@ -187,13 +187,10 @@ class LanedExchange(BucketedExchange):
         if agreement.fresh:
             shared = b""
             if group.rank == agreement.source:
-                file = io.BytesIO()
-                torch.save(lane.replicated(), file)
-                shared = file.getvalue()
+                shared = pack(lane.replicated())
             told = group.all_gather(memoryview(shared), [], f"state of bucket {bucket.index}")
             if group.rank in agreement.fresh:
-                data = io.BytesIO(told[agreement.source][0])
-                lane.load(torch.load(data, map_location=lane.layout.device, weights_only=True))
+                lane.load(unpack(bytes(told[agreement.source][0]), lane.layout.device))
         memory = lane.encoder.memory
         if memory is not None and lane.decoder is not None:
             total = memory.clone()

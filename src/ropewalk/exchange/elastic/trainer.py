@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from ropewalk.errors import ExchangeAborted, MemberLost
 from ropewalk.exchange.elastic.membership import Commit, View
 from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
 from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.packed_state import pack, unpack
 
 if TYPE_CHECKING:
     from ropewalk.exchange.elastic.elastic_member import ElasticMember
@@ -282,7 +282,7 @@ class ElasticTrainer:
         if view.has_wills and self.rank == 0:
             for name, will in member.coordinator.take_wills().items():
                 if name not in self._wills_taken:
-                    self._exchange.take_errors(_unpacked(will))
+                    self._exchange.take_errors(unpack(will))
                     self._wills_taken.add(name)
         self._note_lost(view)
         if view.epoch > 0:
@@ -303,7 +303,7 @@ class ElasticTrainer:
 
     def _hand_over(self) -> None:
         errors: Mapping[str, Tensor] = self._exchange.errors()
-        will = _packed(dict(errors)) if errors else None
+        will = pack(dict(errors)) if errors else None
         self._member.coordinator.left(self._member.name, will, sorted(self._wills_taken))
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ class ElasticTrainer:
     # What newcomers are given
 
     def _state(self) -> bytes:
-        return _packed(
+        return pack(
             {
                 "model": self._model.state_dict(),
                 "optimizer": self._optimizer.state_dict(),
@@ -323,7 +323,7 @@ class ElasticTrainer:
         )
 
     def _load(self, packed: bytes) -> None:
-        state = _unpacked(packed)
+        state = unpack(packed)
         self._model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         for part, its_state in zip(self._carry, state["carry"], strict=True):
@@ -364,14 +364,3 @@ class _Attempt:
         self.loss += loss
         self.samples += samples
         self.num_computed += 1
-
-
-def _packed(state: object) -> bytes:
-    file = io.BytesIO()
-    torch.save(state, file)
-    return file.getvalue()
-
-
-def _unpacked(packed: bytes) -> Any:
-    # To the host first: whoever takes it over has devices of its own. What can be unpickled is what workers sent.
-    return torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)

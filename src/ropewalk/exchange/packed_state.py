@@ -1,0 +1,54 @@
+"""State that one member sends to another: tensors and plain values as bytes, read without running any code.
+
+Members are trusted with gradients, not with code, so torch's own reader for weights opens what they send.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import torch
+
+from ropewalk.errors import ExchangeInvalid
+
+#: How torch's reader fails, by the place of the damage.
+_DAMAGED = (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError, AttributeError, OSError)
+
+
+def pack(state: object) -> bytes:
+    """Write state down for `unpack`."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def unpack(packed: bytes, device: torch.device | str = "cpu") -> Any:
+    """Read what `pack` wrote on another member.
+
+    Args:
+        packed: its bytes.
+        device: where tensors go; to the host by default, because another member has devices of its own.
+
+    Raises:
+        ExchangeInvalid: it is damaged, or holds more than tensors, numbers, texts and containers of them.
+    """
+    try:
+        return torch.load(io.BytesIO(packed), map_location=device, weights_only=True)
+    # What is damaged fails in any of these ways, by the place of the damage.
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        LookupError,
+        EOFError,
+        AttributeError,
+    ) as error:
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        raise ExchangeInvalid(
+            f"state of {len(packed):,} bytes from another member is refused, because it is damaged or holds more than "
+            f"tensors, numbers, texts and lists, tuples, sets and dicts of them: {why[0]:.200}; let the state_dict() "
+            "of what is sent (model, optimizer, everything in carry=) return those alone"
+        ) from error
