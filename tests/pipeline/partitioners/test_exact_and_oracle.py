@@ -37,6 +37,15 @@ def test_no_plan_is_better_by_the_definition_of_the_objective(first: int) -> Non
         check(seed)
 
 
+# Stages that share a parameter needed as many replicas as all others: up to 1.95 times the best.
+@pytest.mark.parametrize("seed", [179, 1641, 1680, 2193])
+def test_only_stages_that_share_parameters_need_equally_many_replicas(seed: int) -> None:
+    request = random_request(seed)
+    assert request.schedule.name == "pipedream"
+    assert request.profile.tied
+    check(seed)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_of_a_thousand_requests_none_has_a_better_plan() -> None:

@@ -13,7 +13,8 @@ A stage recomputes only if it does not fit otherwise: that never makes it quicke
 good plans the one of fewest stages wins, then of fewest devices, then of earliest cuts.
 
 Schedules that refuse some plans are asked beforehand where replicas are equal, and else of
-the best plan; if they refuse that, the best of equal replicas is taken (see `shapes`).
+the best plan. If they refuse that, the best is taken of equal replicas (see `shapes`), or of
+equally many of the stages that share parameters: that is what schedules demand.
 
 Where the graph has too many sets, `contraction` chooses a family of them, and the search
 goes on around the cuts it finds, until they stay (training.md, section 5). The program over
@@ -23,7 +24,7 @@ all sets is that of Tarnawski et al. (2020); enumerating the maximum is Alpa's (
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +43,7 @@ from ropewalk.pipeline.partitioners.exact_search.ranking import best_of_each_for
 from ropewalk.pipeline.partitioners.exact_search.refusal import refusal
 from ropewalk.pipeline.partitioners.exact_search.relaxation import Relaxation
 from ropewalk.pipeline.partitioners.exact_search.relaxed_candidates import relaxed_candidates
-from ropewalk.pipeline.partitioners.exact_search.shapes import shapes, tries_all_widths
+from ropewalk.pipeline.partitioners.exact_search.shapes import shapes, tries_all_widths, widths_of
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.plans import assemble
@@ -95,9 +96,9 @@ class Exact:
         if self.cost_model is not None:
             return Partition(found.stages, found.objective_s)
         if (objection := _objection(request, found)) is not None:
-            found = self._piece_by_piece(request, graph, parts, equal=True)
-            if found is None or _objection(request, found) is not None:
-                raise _nothing_taken(objection) from objection
+            equal = self._piece_by_piece(request, graph, parts, equal=True)
+            whole = self._piece_by_piece(request, graph, parts, equal=False, tie_replicas=0) if _ties(request) else None
+            found = _best_taken(request, (equal, whole), objection)
         bound_s = min(_bound_s(request, graph, parts), found.objective_s)
         note = (
             f"the graph has more than {self.max_sets} legal cuts, so not all were tried; lower_bound_s says how close"
@@ -140,11 +141,18 @@ class Exact:
         contracted = coarse_sets(graph, work_s.tolist(), self.max_sets // 4)
         return in_order([*contracted, *NearCuts(graph, parts, work_s, values).everywhere(self.max_sets // 2)])
 
-    def _piece_by_piece(self, request: Request, graph: BitGraph, parts: Sequence[Parts], equal: bool) -> Found | None:
+    def _piece_by_piece(
+        self,
+        request: Request,
+        graph: BitGraph,
+        parts: Sequence[Parts],
+        equal: bool,
+        tie_replicas: int | None = None,
+    ) -> Found | None:
         """The best plan over a coarse family, and then near its cuts, until they stay."""
         cuts = NearCuts(graph, parts, *_work_and_values(request))
         coarse = self._coarse(request, graph, parts)
-        best = search(request, graph, coarse, self.cost_model, equal=equal)
+        best = search(request, graph, coarse, self.cost_model, equal=equal, tie_replicas=tie_replicas)
 
         def near(found: Found, num: int) -> list[int]:
             each = num // len(found.cuts)
@@ -157,7 +165,8 @@ class Exact:
         def recut(found: Found) -> Found:
             """The same stages on the same devices, cut elsewhere."""
             while found.cuts:
-                other = search(request, graph, near(found, self.max_sets), self.cost_model, found.along)
+                sets = near(found, self.max_sets)
+                other = search(request, graph, sets, self.cost_model, found.along, tie_replicas=tie_replicas)
                 if other is None or not better(other, found):
                     break
                 found = other  # perhaps without its first stages
@@ -165,7 +174,7 @@ class Exact:
 
         if best is None:
             return None
-        if self.cost_model is None and request.schedule.stages_per_worker == 1:
+        if self.cost_model is None and request.schedule.stages_per_worker == 1 and tie_replicas is None:
             fewer = in_order([*coarse[:: len(coarse) // _RANKED_SETS or 1], graph.everything])
             for form in best_of_each_form(request, graph, fewer, equal=equal, num=_FORMS):
                 other = recut(form)
@@ -176,7 +185,7 @@ class Exact:
             if not best.cuts:
                 break
             sets = in_order([*coarse, *near(best, self.max_sets // 2)])
-            found = search(request, graph, sets, self.cost_model, equal=equal)
+            found = search(request, graph, sets, self.cost_model, equal=equal, tie_replicas=tie_replicas)
             if found is not None and better(found, best):
                 best = found
             if best is last:
@@ -214,29 +223,47 @@ def plan_within(
             "stages that share a device are balanced one by one; lower_bound_s says how far from the best this may be"
         )
         return Partition(found.stages, found.objective_s, bound_s, (note,))
-    objection = _objection(request, found)
+    bound_s: float | None = found.objective_s
+    notes: tuple[str, ...] = ()
     if not tries_all_widths(request):
-        bound_s = min(found.objective_s, simple_bound_s(request))
-        note = (
-            "of so many devices not every number of replicas was tried; lower_bound_s says how far from the best it is"
+        bound_s = min(bound_s, simple_bound_s(request)) if cost_model is None else None
+        notes = (
+            "of so many devices not every number of replicas was tried; lower_bound_s says how far from the best it is",
         )
-        if objection is None:
-            return Partition(found.stages, found.objective_s, bound_s, (note,))
-    elif objection is None or cost_model is not None:
-        return Partition(found.stages, found.objective_s, found.objective_s)
-    equal = search(request, graph, sets, equal=True)
-    objection = objection if equal is None else _objection(request, equal)
-    if equal is None or objection is not None:
-        raise _nothing_taken(objection) from objection
-    note = f"without the schedule's demand there would be a plan of {found.objective_s:.6g} s"
-    return Partition(equal.stages, equal.objective_s, found.objective_s, (note,))
-
-
-def _nothing_taken(objection: ScheduleInvalid | None) -> NoPlanFits:
-    return NoPlanFits(
-        f"the schedule refuses the best plan, and there is none with equally many replicas of all stages that it "
-        f"takes: {objection}"
+    objection = _objection(request, found)
+    if objection is None or cost_model is not None:
+        return Partition(found.stages, found.objective_s, bound_s, notes)
+    tie_replicas = widths_of(request) if _ties(request) else ()
+    taken = _best_taken(
+        request,
+        (
+            search(request, graph, sets, equal=True),
+            *(search(request, graph, sets, tie_replicas=replicas) for replicas in tie_replicas),
+        ),
+        objection,
     )
+    note = f"without the schedule's demand there would be a plan of {found.objective_s:.6g} s"
+    return Partition(taken.stages, taken.objective_s, bound_s, (*notes, note))
+
+
+def _ties(request: Request) -> bool:
+    """Whether stages may share parameters, and are then looked at apart."""
+    return bool(request.profile.tied) and not request.schedule.uniform_replicas
+
+
+def _best_taken(request: Request, found: Iterable[Found | None], objection: ScheduleInvalid) -> Found:
+    """The best of these that the schedule takes.
+
+    Raises:
+        NoPlanFits: it takes none.
+    """
+    taken = [of for of in found if of is not None and _objection(request, of) is None]
+    if not taken:
+        raise NoPlanFits(
+            f"the schedule refuses the best plan, and there is none that it takes with equally many replicas of all "
+            f"stages, or of those that share parameters: {objection}"
+        ) from objection
+    return min(taken, key=lambda of: of.objective_s)
 
 
 def _objection(request: Request, found: Found) -> ScheduleInvalid | None:

@@ -46,6 +46,8 @@ class Candidates:
     earlier_s: Floats
     #: Whether anything is computed: a stage of inputs only is none.
     computes: Flags
+    #: Whether it shares a parameter with another stage.
+    splits_tie: Flags
 
     @property
     def num_sets(self) -> int:
@@ -81,6 +83,13 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
                 several += amount * (count[None, :] > count[:, None])
         return between(single) + several[before, after]
 
+    splits_tie = np.zeros((len(sets), len(sets)), dtype=np.bool_)
+    for numbers, _ in costs.weight_bytes:
+        if len(numbers) > 1:
+            count = inside[:, list(numbers)].sum(axis=1)
+            more = count[None, :] - count[:, None]
+            splits_tie |= (more > 0) & (more < len(numbers))
+
     readers = [[index for index in range(num) if ends >> index & 1] for ends in graph.targets]
     counts = np.stack([inside[:, ends].sum(axis=1) for ends in readers], axis=1)
     crosses = inside * (counts < np.array([len(ends) for ends in readers]))  # whether a value is read outside a set
@@ -107,6 +116,7 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
         held_bytes=between(costs.held_bytes),
         earlier_s=(inside * np.array(costs.backward_s)).sum(axis=1)[before],
         computes=between(1.0 - is_input) > 0,
+        splits_tie=splits_tie[before, after],
     )
 
 

@@ -37,6 +37,7 @@ def search(
     cost_model: CostModel | None = None,
     along: Sequence[Move] = (),
     equal: bool = False,
+    tie_replicas: int | None = None,
 ) -> Found | None:
     """The best plan whose cuts are all among these sets; None if none fits.
 
@@ -47,6 +48,7 @@ def search(
         cost_model: in place of training.md's objective.
         along: the moves of its stages, if they are given.
         equal: only equally many replicas of all stages.
+        tie_replicas: if given, the replicas of stages that share a parameter with others; 0: there are none.
     """
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     them = candidates(costs, graph, sets)
@@ -58,7 +60,9 @@ def search(
             of_moves = ModelCosts(request, them, shape.known_stages, cost_model, columns(them, crossing))
         else:
             each = request.schedule.stages_per_worker
-            of_moves = ObjectiveCosts(request, them, shape.known_stages, stages_per_device=each)
+            of_moves = ObjectiveCosts(
+                request, them, shape.known_stages, tie_replicas=tie_replicas, stages_per_device=each
+            )
         chain = _best_chain(request, ChainSearch(them, shape.moves, of_moves, shape.num_stages), cost_model is not None)
         if chain is not None:
             found = found_plan(request, them, chain, cost_model is not None)

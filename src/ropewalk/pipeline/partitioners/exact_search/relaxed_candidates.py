@@ -101,6 +101,7 @@ def relaxed_candidates(
         held_bytes=nothing,
         earlier_s=column([found.backward_s for found in classes])[before] + strays_s,
         computes=np.ones(len(before), dtype=np.bool_),
+        splits_tie=np.zeros(len(before), dtype=np.bool_),
     )
 
 

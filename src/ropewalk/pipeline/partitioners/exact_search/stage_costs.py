@@ -76,6 +76,8 @@ class ObjectiveCosts(_OnDevices):
     least_slowest: float = 0.0
     #: For bounds: the sum is without forwards and backwards, which are the same in all plans.
     sums_work: bool = True
+    #: If given, only stages of so many replicas may share a parameter with others; 0: none may.
+    tie_replicas: int | None = None
 
     def of(self, move: Move) -> Costs:
         """The costs of all candidates as the stage of this move; each recomputes only if it must, or was told to."""
@@ -90,6 +92,8 @@ class ObjectiveCosts(_OnDevices):
         speed = request.topology.kinds[move.kind].speed
         recompute = np.full(len(them.before), request.recompute is True)
         fits = them.computes
+        if self.tie_replicas not in (None, replicas):
+            fits = fits & ~them.splits_tie
         if limit < np.inf:
             with_it = self._bytes(move, recompute=True) <= limit
             without = self._bytes(move, recompute=False) <= limit
