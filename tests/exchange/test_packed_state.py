@@ -22,7 +22,7 @@ class Bomb:
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
 
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[object, ...]:
         return os.mkdir, (self._folder,)
 
 

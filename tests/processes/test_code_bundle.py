@@ -224,7 +224,14 @@ EVIL: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pipe": (lambda: member("pipe", kind=tarfile.FIFOTYPE), "neither a file"),
     "extended headers": (lambda: member("x", b"20 path=../../evil\n", kind=tarfile.XHDTYPE), "neither a file"),
     "a name twice": (lambda: member("a", b"x") + member("a", b"y"), "there twice"),
-    "a folder twice": (lambda: FOLDER + FOLDER, "neither a file nor a new folder"),
+    "a folder twice": (lambda: FOLDER + FOLDER, "there twice"),
+    "a folder over a file": (lambda: member("d", b"x") + FOLDER, "there twice"),
+    "a file over a folder": (lambda: FOLDER + member("d", b"x"), "there twice"),
+    "a link twice": (lambda: 2 * member("l", kind=tarfile.SYMTYPE, target="x"), "there twice"),
+    "a link over a file": (lambda: member("l", b"x") + member("l", kind=tarfile.SYMTYPE, target="x"), "there twice"),
+    "a file over a link": (lambda: member("l", kind=tarfile.SYMTYPE, target="x") + member("l", b"x"), "there twice"),
+    "a long name": (lambda: member("n" * 256, b"x"), "no disk takes"),
+    "a long path": (lambda: member("n/" * 2000 + "n", b"x"), "no disk takes"),
     "a huge name": (lambda: header("x", tarfile.GNUTYPE_LONGNAME, 10 << 30), "a name of 10737418240 bytes"),
     "a size that the data has not": (lambda: header("x", tarfile.REGTYPE, 1000), "ends too early"),
     "noise": (lambda: b"\x01" * 512, "damaged"),
@@ -277,6 +284,26 @@ def test_a_million_empty_files_count_as_well(tmp_path: Path) -> None:
     many = b"".join(member(f"f{number}") for number in range(300))
     with pytest.raises(CodeRefused, match="unpacks to more than"):
         unpack(zlib.compress(many + bytes(1024)), tmp_path / "host", limit_bytes=100_000)
+
+
+def test_no_more_files_are_unpacked_than_code_ever_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_bundle, "MAX_FILES", 300)
+    for kind, target in ((tarfile.REGTYPE, ""), (tarfile.DIRTYPE, ""), (tarfile.SYMTYPE, "x")):
+        many = [member(f"f{number}", kind=kind, target=target) for number in range(301)]
+        with pytest.raises(CodeRefused, match="more than 300 files and folders"):
+            unpack(zlib.compress(b"".join(many) + bytes(1024)), tmp_path / "host")
+        assert list((tmp_path / "host").iterdir()) == []
+    unpack(zlib.compress(b"".join(many[:300]) + bytes(1024)), tmp_path / "host")
+
+
+def test_the_folders_above_a_bundle_are_closed_to_others_too(project: Project, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        unpack(make_bundle(project, LIMIT).data, tmp_path / "deep/er/host")
+    finally:
+        os.umask(before)
+    for folder in ("deep", "deep/er", "deep/er/host"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
 
 
 # --- paths on the other side ------------------------------------------------------------------------------------------

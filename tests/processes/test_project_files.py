@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -134,11 +135,26 @@ def test_more_files_than_code_ever_has_are_refused_with_the_name_of_the_ignore_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(project_files, "MAX_FILES", 3)
-    tree(tmp_path, "a.py", "b.py", "data/x.py")
-    with pytest.raises(CodeRefused, match=r"more than 3 files.*\.ropewalkignore"):
+    tree(tmp_path, "a.py", "data/x.py", "data/y.py", "b.py")
+    with pytest.raises(CodeRefused, match=r"more than 3 files.* in: data 1\. .*\.ropewalkignore"):
         list_files(Project(tmp_path))
     (tmp_path / ".ropewalkignore").write_text("data\n.*\n")
     assert paths(tmp_path) == ["a.py", "b.py"]
+
+
+def test_folders_nested_deeper_than_any_code_are_refused_by_name(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    try:
+        with pytest.raises(CodeRefused, match=r"hundreds deep, below d/d/.*\.ropewalkignore"):
+            list_files(Project(tmp_path))
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
 
 
 def test_a_name_that_is_no_text_is_listed(tmp_path: Path) -> None:

@@ -27,7 +27,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ropewalk.errors import CodeRefused
-from ropewalk.processes.project_files import IGNORE_FILE, Entry, Listing, Project, find_project, list_files, unreadable
+from ropewalk.processes.project_files import (
+    IGNORE_FILE,
+    MAX_FILES,
+    Entry,
+    Listing,
+    Project,
+    find_project,
+    list_files,
+    unreadable,
+)
+from ropewalk.trusted_files import make_folder
 
 __all__ = ["Bundle", "Project", "find_project", "make_bundle", "remap", "remap_paths", "unpack"]
 
@@ -39,6 +49,8 @@ _PIECE = 1 << 20
 _INPUT_BYTES = 1 << 16
 #: Longer than any path of Linux (4096).
 _MAX_NAME_BYTES = 8192
+#: Of Linux, less the folder that a bundle is unpacked into.
+_MAX_PATH_BYTES, _MAX_PART_BYTES = 3500, 255
 _ENCODING = ("utf-8", "surrogateescape")  # names of files are bytes; these are not lost
 #: What changed this short a time ago may change again without a new time stamp (FAT has steps of two seconds).
 _SETTLED_S = 2.0
@@ -182,7 +194,7 @@ def unpack(data: bytes, into: Path, limit_bytes: int = UNPACK_LIMIT_BYTES) -> Pa
 
 
 def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)  # those above it are closed to others, too
     facts = os.lstat(folder)
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
         raise CodeRefused(
@@ -223,22 +235,28 @@ class _Inflating:
 
 def _extract(archive: _Inflating, folder: Path) -> None:
     folders = {PurePosixPath()}
-    links: list[tuple[PurePosixPath, str]] = []
+    links: dict[PurePosixPath, str] = {}
+    num_members = 0
     while (info := _next_header(archive)) is not None:
+        num_members += 1
+        if num_members > MAX_FILES:
+            raise CodeRefused(f"a bundle of code is refused: it has more than {MAX_FILES:,} files and folders")
         name = _inside(info.name)
+        if name in links or (info.type in (tarfile.DIRTYPE, tarfile.SYMTYPE) and os.path.lexists(folder / name)):
+            raise _refused(info.name, "it is there twice")
         if name.parent not in folders:
             raise _refused(info.name, "the folder that it lies in does not come before it")
-        if info.type == tarfile.DIRTYPE and name not in folders:
+        if info.type == tarfile.DIRTYPE:
             (folder / name).mkdir(mode=0o700)
             folders.add(name)
         elif info.type == tarfile.REGTYPE:
             _write(archive, folder / name, info)
         elif info.type == tarfile.SYMTYPE:
-            links.append((name, info.linkname))
+            links[name] = info.linkname
         else:
-            raise _refused(info.name, "it is neither a file nor a new folder nor a symbolic link")
+            raise _refused(info.name, "it is neither a file nor a folder nor a symbolic link")
     # Last, so that nothing is written through one.
-    for name, target in links:
+    for name, target in links.items():
         _check_link(name, target)
         os.symlink(target, folder / name)
 
@@ -268,6 +286,8 @@ def _inside(name: str) -> PurePosixPath:
     parts = name.rstrip("/").split("/")
     if any(part in ("", ".", "..") for part in parts) or "\0" in name:
         raise _refused(name, "it would lie outside of its folder")
+    if len(os.fsencode(name)) > _MAX_PATH_BYTES or any(len(os.fsencode(part)) > _MAX_PART_BYTES for part in parts):
+        raise _refused(f"{name[:100]}...", "no disk takes a name as long")
     return PurePosixPath(*parts)
 
 

@@ -15,6 +15,7 @@ import os
 import stat
 import sysconfig
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from ropewalk.processes.ignore_rules import IgnoreRules
 MARKERS = ("pyproject.toml", ".git", "ropewalk.toml")
 #: Read instead of .gitignore where the project has one at its root; both may also stand in folders.
 IGNORE_FILE = ".ropewalkignore"
-#: More files than this are data, and would take minutes to walk through.
-MAX_FILES = 100_000
+#: More files and folders than this are data: a host would take minutes to unpack them.
+MAX_FILES = 30_000
 
+_NUM_SHOWN = 5
 _NEVER = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache",
      ".hypothesis", ".tox", ".nox", ".ipynb_checkpoints", ".DS_Store"}
@@ -114,7 +116,13 @@ def list_files(project: Project) -> Listing:
     """
     walk = _Walk(project)
     name = IGNORE_FILE if os.path.lexists(project.root / IGNORE_FILE) else ".gitignore"
-    entries = list(walk.entries_of("", IgnoreRules(), name))
+    try:
+        entries = list(walk.entries_of("", IgnoreRules(), name))
+    except RecursionError:
+        raise CodeRefused(
+            f"the project {project.root} has folders in folders hundreds deep, below {walk.deepest[:100]}; name them "
+            f"in {project.root / IGNORE_FILE}, or remove them"
+        ) from None
     return Listing(tuple(entries), tuple(walk.left_out))
 
 
@@ -123,11 +131,14 @@ class _Walk:
         self._root = str(project.root)
         self._only_beside = project.only_beside
         self._num_seen = 0
+        self._num_in: Counter[str] = Counter()
         self.left_out: list[str] = []
+        self.deepest = ""
 
     def entries_of(self, folder: str, rules: IgnoreRules, ignore_file: str) -> Iterator[Entry]:
         """What is to travel of a folder, itself not included."""
         where = os.path.join(self._root, folder)
+        self.deepest = max(self.deepest, folder, key=len)
         try:
             with os.scandir(where) as scan:
                 found = sorted(scan, key=lambda entry: entry.name)
@@ -142,7 +153,7 @@ class _Walk:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if not self._is_wanted(entry) or rules.ignores(path, is_folder=entry.is_dir(follow_symlinks=False)):
                 continue
-            self._count()
+            self._count(path)
             made = self._entry(entry, path)
             if made is None:
                 continue
@@ -172,13 +183,18 @@ class _Walk:
             return False
         return not self._only_beside or (entry.name.endswith(".py") and entry.is_file(follow_symlinks=False))
 
-    def _count(self) -> None:
+    def _count(self, path: str) -> None:
         self._num_seen += 1
+        # Two levels: enough to tell `data/images` from `data/labels`.
+        folders = path.split("/")[:-1][:2]
+        self._num_in.update("/".join(folders[: depth + 1]) for depth in range(len(folders)))
         if self._num_seen > MAX_FILES:
+            most = ", ".join(f"{folder} {number:,}" for folder, number in self._num_in.most_common(_NUM_SHOWN))
             raise CodeRefused(
-                f"the project {self._root} has more than {MAX_FILES:,} files, which is no code alone; name folders of "
-                f"data and results in {os.path.join(self._root, IGNORE_FILE)} (one pattern in each line, as in "
-                '.gitignore), or set code = "shared" if all hosts see this folder'
+                f"the project {self._root} has more than {MAX_FILES:,} files and folders, which is no code alone. Most "
+                f"of those seen so far are in: {most or 'the folder itself'}. Name folders of data and results in "
+                f"{os.path.join(self._root, IGNORE_FILE)} (one pattern in each line, as in .gitignore), or set "
+                'code = "shared" if all hosts see this folder'
             )
 
     def _entry(self, entry: os.DirEntry[str], path: str) -> Entry | None:
