@@ -168,7 +168,13 @@ def to_json(made: Plan) -> dict[str, Any]:
 
 
 def _read_profile(path: Path) -> Profile:
-    text = path.read_text()
+    try:
+        return _profile_in(path.read_text(), path)
+    except (ProfileInvalid, UnicodeDecodeError) as error:
+        raise ProfileInvalid(f"{path}: {error}") from error
+
+
+def _profile_in(text: str, path: Path) -> Profile:
     if text.lstrip().startswith("{") and '"stages"' in text and '"operators"' not in text.partition('"stages"')[0]:
         raise ProfileInvalid(f"{path} is a plan; --profile takes a profile, which --save-profile writes")
     if text.lstrip().startswith("{"):

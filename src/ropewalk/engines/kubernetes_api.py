@@ -319,7 +319,13 @@ class PodStream:
                 for line in lines:
                     if line.strip():
                         yield json.loads(line)
-        except (self._broken, OSError, ValueError, AttributeError) as error:  # attributes vanish when it is interrupted
+        except (
+            self._broken,
+            OSError,
+            ValueError,
+            RecursionError,
+            AttributeError,
+        ) as error:  # attributes vanish when it is interrupted
             raise ApiError(f"the stream of changes broke off: {error}") from error
         finally:
             self._response.close()
@@ -333,7 +339,7 @@ class PodStream:
 def _decoded(response: Any) -> Manifest:
     try:
         answer: Manifest = json.loads(response.data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(f"the server's answer is no JSON: {response.data[:200]!r}", status=502) from error
     return answer
 
@@ -347,7 +353,7 @@ def _refusal(error: Any) -> ApiError:
     try:
         said = json.loads(body)
         reason, message = str(said.get("reason") or ""), str(said.get("message") or body[:500])
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         pass
     wait = str(error.headers.get("Retry-After", "")) if error.headers else ""
     return ApiError(

@@ -301,7 +301,7 @@ def _read_facts(folder: Path) -> dict[str, int] | None:
     try:
         with open_own(folder / "mpiexec.json") as file:  # it says which process to kill
             return json.loads(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -123,7 +123,7 @@ def _flag(value: object) -> bool:
 
 def _list(value: object) -> list[str]:
     if isinstance(value, str) and value.startswith("["):  # as in ropewalk.toml
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(value)
     if isinstance(value, str):
         return [word.strip() for word in value.split(",") if word.strip()]

@@ -86,7 +86,7 @@ class RayOptions:
         if self.runtime_env:
             try:
                 is_table = isinstance(json.loads(self.runtime_env), dict)
-            except ValueError:
+            except (ValueError, RecursionError):
                 is_table = False
             if not is_table:
                 raise ValueError(f"runtime_env is a JSON object, not {self.runtime_env!r}")

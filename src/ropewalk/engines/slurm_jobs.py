@@ -145,7 +145,7 @@ def read_squeue(text: str) -> list[SlurmJob]:
     try:
         records: list[dict[str, Any]] = json.loads(text)["jobs"]
         return [job for record in records for job in _jobs_of_record(record)]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not what squeue --json prints: {type(error).__name__} {error}") from error
 
 

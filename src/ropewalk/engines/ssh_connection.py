@@ -315,7 +315,7 @@ class SshConnection:
             if self._greeted:
                 try:
                     self._learn(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     return f"{self.host.entry} sends what no keeper sends: {bytes(line[:100])!r} ({error!r})"
             elif line.startswith(ssh_command.HELLO.encode()):
                 theirs, ours = line.split()[-1].decode(errors="replace"), "{}.{}".format(*sys.version_info[:2])

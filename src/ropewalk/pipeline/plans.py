@@ -186,7 +186,7 @@ class Plan:
         """
         try:
             return msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PlanInvalid(f"this is not a plan in Ropewalk's JSON: {error}") from error
 
 

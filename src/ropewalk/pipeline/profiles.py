@@ -190,7 +190,7 @@ class Profile:
         """
         try:
             return msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProfileInvalid(
                 f"this is not a profile in Ropewalk's JSON: {error}; PipeDream's graph.txt is read by "
                 f"`ropewalk.pipeline.read_graph_text`"

@@ -138,7 +138,7 @@ def load_topology(path: str | Path) -> Topology:
         return Topology(levels, topology.kinds, _kind_of(found.kinds, topology.num_devices))
     except OSError as error:
         raise TopologyInvalid(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise TopologyInvalid(f"{path} is no topology: {error}") from error
 
 

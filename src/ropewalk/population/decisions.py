@@ -125,7 +125,7 @@ def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
                 log.about = dict(json.loads(line)[1])
             else:
                 log.add(decision_of(line))
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             raise ValueError(f"line {number} of the log of decisions is none: {line!r:.100} ({error})") from None
     return log
 

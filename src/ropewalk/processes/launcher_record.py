@@ -113,7 +113,7 @@ def _file(run_id: str) -> Path:
 def _read(file: Path) -> _Facts | None:
     try:
         return msgspec.json.decode(read_trusted(file), type=_Facts)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -184,6 +184,6 @@ def _read(file: Path) -> Launcher | None:
             announcement = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=Announcement)
         parse_address(announcement.address)
         os.kill(announcement.pid, 0)
-    except (OSError, ValueError):  # a message that does not decode is a ValueError
+    except (OSError, ValueError, RecursionError):  # a message that does not decode is a ValueError
         return None
     return Launcher(file, announcement)

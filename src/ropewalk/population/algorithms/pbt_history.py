@@ -93,8 +93,16 @@ class Schedule:
 
     @staticmethod
     def load(path: str | Path) -> Schedule:
-        """Read what `save` has written."""
-        return Schedule(tuple(Stretch(**each) for each in json.loads(Path(path).read_text())))
+        """Read what `save` has written.
+
+        Raises:
+            ValueError: it is no such file.
+            OSError: it cannot be read.
+        """
+        try:
+            return Schedule(tuple(Stretch(**each) for each in json.loads(Path(path).read_text())))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path} holds no schedule: {error}; Schedule.save writes one") from error
 
 
 _COUNTS = ("member", "number", "steps", "length", "trained", "parent", "setting")
