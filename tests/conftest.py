@@ -28,7 +28,6 @@ pytest_plugins = [
     "tests.watchdog",
     "tests.record",
     "tests.other_users",
-    "tests.profiles",
     "tests.lab.plugin",
     "tests.lab.kubernetes",
     "tests.lab.ssh",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.graph_text import read_graph_text, read_stage_ids, write_graph_text
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.testing.model_profiles import MODEL_PROFILES
+from tests.profiles import shipped, text_of
 
 TEXT = """\
 node1 -- Input0 -- forward_compute_time=635.902, backward_compute_time=0.000, activation_size=64.0, parameter_size=0.000
@@ -52,15 +52,9 @@ def test_stage_ids_are_read_and_written() -> None:
     assert read_stage_ids(write_graph_text(read_graph_text(TEXT))) == {}
 
 
-@pytest.mark.parametrize("model", list(MODEL_PROFILES))
-def test_profiles_like_those_of_models_are_written_and_read_without_loss(model: str) -> None:
-    text = write_graph_text(MODEL_PROFILES[model]())
-    assert write_graph_text(read_graph_text(text)) == text
-
-
-@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50", "gnmt", "inception_v3"])
-def test_real_profiles_are_read_and_written_without_loss(profiles: Path, model: str) -> None:
-    text = (profiles / f"{model}.txt").read_text()
+@pytest.mark.parametrize("model", [*MODEL_PROFILES, *shipped("alexnet", "vgg16", "resnet50", "gnmt", "inception_v3")])
+def test_profiles_of_models_are_read_and_written_without_loss(model: str) -> None:
+    text = text_of(model)
     profile = read_graph_text(text)
     written = write_graph_text(profile)
     assert read_graph_text(written) == profile

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from ropewalk.errors import NoPlanFits, ProfileInvalid
 from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.down_sets import BitGraph
-from ropewalk.pipeline.graph_text import read_graph_text
 from ropewalk.pipeline.partitioners.exact import Exact
 from ropewalk.pipeline.partitioners.exact_search.family_search import search
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
@@ -29,6 +28,7 @@ from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.quantities import shown_size
 from tests.pipeline.partitioners.brute_force import PretendSchedule, least_objective_s, requests
+from tests.profiles import WIDE, profile_of, shipped
 
 # --- against brute force ----------------------------------------------------------------------------------------------
 
@@ -95,25 +95,28 @@ def test_piece_by_piece_no_bound_is_above_the_best_and_no_plan_below(request: Re
 # --- real models ------------------------------------------------------------------------------------------------------
 
 
-def inception(profiles: Path, devices: tuple[Level, ...], schedule: str, micro_batches: int = 8) -> Request:
-    profile = read_graph_text((profiles / "inception_v3.txt").read_text())
-    return Request(profile, Topology(devices), make_schedule(schedule), micro_batches)
+def wide(model: str, devices: tuple[Level, ...], schedule: str, micro_batches: int = 8) -> Request:
+    return Request(profile_of(model), Topology(devices), make_schedule(schedule), micro_batches)
+
+
+#: With more legal cuts than are searched at once.
+WIDE_MODELS = (WIDE, *shipped("inception_v3"))
 
 
 SERVERS = (Level(4, 12e9), Level(4, 1.25e9))
 
 
-@pytest.fixture(scope="module")
-def planned(profiles: Path) -> tuple[Request, Partition]:
-    """The plan of inception_v3 on 4 servers of 4, made within the processor time it may take."""
-    request = inception(profiles, SERVERS, "pipedream")
+@pytest.fixture(scope="module", params=WIDE_MODELS)
+def planned(request: pytest.FixtureRequest) -> tuple[Request, Partition]:
+    """The plan of a wide model on 4 servers of 4, made within the processor time it may take."""
+    asked = wide(request.param, SERVERS, "pipedream")
     begun = time.process_time()
-    found = Exact().partition(request)
+    found = Exact().partition(asked)
     assert time.process_time() - begun < 10
-    return request, found
+    return asked, found
 
 
-def test_inception_is_planned_in_seconds_within_five_percent(planned: tuple[Request, Partition]) -> None:
+def test_a_wide_model_is_planned_in_seconds_within_five_percent(planned: tuple[Request, Partition]) -> None:
     request, found = planned
     assert found.gap is not None
     assert found.gap <= 0.05
@@ -122,38 +125,39 @@ def test_inception_is_planned_in_seconds_within_five_percent(planned: tuple[Requ
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("model", WIDE_MODELS)
 @pytest.mark.parametrize("schedule", ["pipedream", "one_f_one_b"])
 @pytest.mark.parametrize(
     "devices",
     [(Level(4, 12e9),), (Level(16, 1.25e9),), SERVERS, (Level(2, 30e9), Level(8, 3e9))],
     ids=["4", "16", "4x4", "2x8"],
 )
-def test_inception_is_planned_within_five_percent_everywhere(
-    profiles: Path, devices: tuple[Level, ...], schedule: str
+def test_a_wide_model_is_planned_within_five_percent_everywhere(
+    model: str, devices: tuple[Level, ...], schedule: str
 ) -> None:
-    found = Exact().partition(inception(profiles, devices, schedule))
+    found = Exact().partition(wide(model, devices, schedule))
     assert found.gap is not None
     assert found.gap <= 0.05
 
 
 _AGAIN = """
 import sys
-from pathlib import Path
-from tests.pipeline.partitioners.test_exact import Exact, inception, SERVERS
-print(Exact().partition(inception(Path(sys.argv[1]), SERVERS, "pipedream")))
+from tests.pipeline.partitioners.test_exact import Exact, SERVERS, wide
+print(Exact().partition(wide(sys.argv[1], SERVERS, "pipedream")))
 """
 
 
-def test_inception_has_the_same_plan_in_another_process(profiles: Path, planned: tuple[Request, Partition]) -> None:
+@pytest.mark.parametrize("model", WIDE_MODELS)
+def test_a_wide_model_has_the_same_plan_in_another_process(model: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _AGAIN, str(profiles)],
+        [sys.executable, "-c", _AGAIN, model],
         cwd=Path(__file__).parents[3],
         env={**os.environ, "PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == str(planned[1])
+    assert done.stdout.strip() == str(Exact().partition(wide(model, SERVERS, "pipedream")))
 
 
 def cuts_along(graph: BitGraph, draw: random.Random) -> list[int]:
@@ -174,25 +178,25 @@ def check_random_orders(request: Request, found: Partition, num: int) -> None:
         assert best <= contiguous.objective_s * (1 + 1e-9)
 
 
-def test_no_cut_of_inception_along_a_random_order_is_better(planned: tuple[Request, Partition]) -> None:
+def test_no_cut_of_a_wide_model_along_a_random_order_is_better(planned: tuple[Request, Partition]) -> None:
     check_random_orders(*planned, 4)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", WIDE_MODELS)
 @pytest.mark.parametrize("schedule", ["pipedream", "one_f_one_b"])
 @pytest.mark.parametrize("devices", [(Level(4, 12e9),), (Level(8, 30e9),), SERVERS], ids=["4", "8", "4x4"])
-def test_no_cut_of_inception_along_a_hundred_random_orders_is_better(
-    profiles: Path, devices: tuple[Level, ...], schedule: str
+def test_no_cut_of_a_wide_model_along_a_hundred_random_orders_is_better(
+    model: str, devices: tuple[Level, ...], schedule: str
 ) -> None:
-    request = inception(profiles, devices, schedule)
+    request = wide(model, devices, schedule)
     check_random_orders(request, Exact().partition(request), 100)
 
 
-@pytest.mark.parametrize("model", ["resnet50", "gnmt", "vgg16"])
-def test_sixteen_devices_take_seconds(profiles: Path, model: str) -> None:
-    profile = read_graph_text((profiles / f"{model}.txt").read_text())
-    request = Request(profile, Topology(SERVERS), make_schedule("pipedream"), micro_batches=8)
+@pytest.mark.parametrize("model", ["skips", "translation", "line", *shipped("resnet50", "gnmt", "vgg16")])
+def test_sixteen_devices_take_seconds(model: str) -> None:
+    request = Request(profile_of(model), Topology(SERVERS), make_schedule("pipedream"), micro_batches=8)
     begun = time.process_time()
     Exact().partition(request)
     assert time.process_time() - begun < 4
@@ -272,8 +276,9 @@ def test_candidates_have_all_numbers_of_stages_and_of_replicas_of_the_first() ->
     assert len(exact.candidates(request, num=3)) == 3
 
 
-def test_many_devices_are_planned_in_seconds_with_a_bound(profiles: Path) -> None:
-    request = replace(inception(profiles, (Level(8, 12e9), Level(16, 1e9)), "pipedream"), memory_bytes=10**10)
+@pytest.mark.parametrize("model", WIDE_MODELS)
+def test_many_devices_are_planned_in_seconds_with_a_bound(model: str) -> None:
+    request = replace(wide(model, (Level(8, 12e9), Level(16, 1e9)), "pipedream"), memory_bytes=10**10)
     begun = time.process_time()
     found = Exact().partition(request)
     assert time.process_time() - begun < 15

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
-from ropewalk.pipeline.graph_text import read_graph_text
 from ropewalk.pipeline.partitioners.exact import Exact
 from ropewalk.pipeline.partitioners.partitioner import Request
 from ropewalk.pipeline.partitioners.pipedream import PipeDream
@@ -17,6 +15,7 @@ from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.testing.model_profiles import MODEL_PROFILES, branches
 from ropewalk.testing.partitioner_conformance import random_profile
+from tests.profiles import profile_of, shipped
 
 
 def objectives_s(
@@ -28,16 +27,9 @@ def objectives_s(
     return exact.partition(request).objective_s, theirs.partition(request).objective_s
 
 
-@pytest.mark.parametrize("model", list(MODEL_PROFILES))
-def test_on_profiles_like_those_of_models_exact_is_at_most_the_repositorys_optimum(model: str) -> None:
-    profile = branches(2) if model == "branches" else MODEL_PROFILES[model]()
-    ours, theirs = objectives_s(profile, Level(4, 1e9), "repository")
-    assert ours <= theirs * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50", "gnmt"])
-def test_on_real_profiles_exact_is_at_most_the_repositorys_optimum(profiles: Path, model: str) -> None:
-    profile = read_graph_text((profiles / f"{model}.txt").read_text())
+@pytest.mark.parametrize("model", [*MODEL_PROFILES, *shipped("alexnet", "vgg16", "resnet50", "gnmt")])
+def test_on_profiles_of_models_exact_is_at_most_the_repositorys_optimum(model: str) -> None:
+    profile = branches(2) if model == "branches" else profile_of(model)
     ours, theirs = objectives_s(profile, Level(4, 1e9), "repository")
     assert ours <= theirs * (1 + 1e-12)
 
