@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
 
-from ropewalk.errors import NoPlanFits
+from ropewalk.errors import NoPlanFits, ScheduleInvalid
 from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.partitioners.balanced import Balanced
 from ropewalk.pipeline.partitioners.exact import Exact
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.planning import choose
+from ropewalk.pipeline.plans import Stage, assemble
+from ropewalk.pipeline.predicting import mini_batch_s, simulated
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import Level, Topology
@@ -68,3 +72,61 @@ def test_devices_of_the_last_server_may_stay_idle() -> None:
     assert found.objective_s == pytest.approx(least_objective_s(request))
     assert found.objective_s <= Balanced().partition(request).objective_s * (1 + 1e-12)
     assert [stage.devices[0] // 2 for stage in found.stages] == [0, 0, 1]
+
+
+# --- against simple plans, by the objective and in the simulator ------------------------------------------------------
+
+
+def simple(request: Request) -> list[Partition]:
+    """What anybody would try first, as far as it fits: a stage on each device, whole copies, one device."""
+    found: list[Partition] = []
+    with contextlib.suppress(NoPlanFits):
+        found.append(Balanced().partition(request))
+    for num in (1, request.topology.num_devices):
+        for recompute in (False, True) if request.recompute is None else (request.recompute,):
+            stages = (Stage(0, request.profile.order, tuple(range(num)), recompute),)
+            found.append(Partition(stages, objective_s(request, stages)))
+    return [of for of in found if of.objective_s < math.inf and taken(request, of)]
+
+
+def taken(request: Request, of: Partition) -> bool:
+    """Whether the schedule takes these stages."""
+    name, batches = request.schedule.name, request.micro_batches
+    try:
+        request.schedule.check(assemble(request.profile, of.stages, schedule=name, micro_batches=batches))
+    except ScheduleInvalid:
+        return False
+    return True
+
+
+def check_simple(seed: int) -> None:
+    request = random_request(seed)
+    schedule = make_schedule(request.schedule.name)
+    others = simple(request)
+    try:
+        chosen = choose(request, Exact(max_sets=8 if seed % 4 == 0 else 500), schedule)
+    except NoPlanFits:
+        assert not others
+        return
+
+    def seconds(of: Partition) -> float:
+        made = assemble(request.profile, of.stages, schedule=schedule.name, micro_batches=request.micro_batches)
+        return mini_batch_s(request, simulated(request, made, schedule))
+
+    for other in others:
+        assert chosen.least_objective_s is not None
+        assert chosen.least_objective_s <= other.objective_s * (1 + 1e-9), seed
+        assert seconds(chosen) <= seconds(other) * (1 + 1e-6), seed
+
+
+@pytest.mark.parametrize("first", range(5000, 5040, 10))
+def test_what_is_chosen_is_not_slower_than_a_simple_plan(first: int) -> None:
+    for seed in range(first, first + 10):
+        check_simple(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_what_is_chosen_for_five_hundred_requests_is_not_slower_than_a_simple_plan() -> None:
+    for seed in range(5000, 5500):
+        check_simple(seed)

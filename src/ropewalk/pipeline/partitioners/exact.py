@@ -44,9 +44,9 @@ from ropewalk.pipeline.partitioners.exact_search.refusal import refusal
 from ropewalk.pipeline.partitioners.exact_search.relaxation import Relaxation
 from ropewalk.pipeline.partitioners.exact_search.relaxed_candidates import relaxed_candidates
 from ropewalk.pipeline.partitioners.exact_search.shapes import shapes, tries_all_widths, widths_of
+from ropewalk.pipeline.partitioners.exact_search.simple_plans import objection_to, simple_plans
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
-from ropewalk.pipeline.plans import assemble
 
 #: Classes of cuts that the lower bound tells apart.
 _CELLS = 256
@@ -82,20 +82,34 @@ class Exact:
             NoPlanFits: no plan does what was asked.
             ProfileInvalid: there is nothing but inputs.
         """
+        if self.cost_model is not None:
+            return self._searched(request)
+        simple = simple_plans(request)
+        try:
+            best = self._searched(request)
+        except NoPlanFits:  # of a coarse family of cuts none may fit
+            if not simple:
+                raise
+            return replace(simple[0], lower_bound_s=min(simple[0].objective_s, simple_bound_s(request)))
+        if simple and simple[0].objective_s < best.objective_s * (1 - ROUNDING):
+            best = replace(best, stages=simple[0].stages, objective_s=simple[0].objective_s)
+        return best
+
+    def _searched(self, request: Request) -> Partition:
         graph = BitGraph.of(request.profile)
         max_sets = self._affordable(request)
         sets = down_sets(graph, max_sets)
         if sets is not None:
             return plan_within(request, graph, sets, self.cost_model)
         if max_sets < self.max_sets:
-            return Exact(cost_model=self.cost_model, max_sets=max_sets).partition(request)
+            return Exact(cost_model=self.cost_model, max_sets=max_sets)._searched(request)
         parts = down_closed_parts(graph, _MAX_PARTS)
         found = self._piece_by_piece(request, graph, parts, equal=False)
         if found is None:
             raise refusal(request, graph, self._coarse(request, graph, parts))
         if self.cost_model is not None:
             return Partition(found.stages, found.objective_s)
-        if (objection := _objection(request, found)) is not None:
+        if (objection := objection_to(request, found.stages)) is not None:
             equal = self._piece_by_piece(request, graph, parts, equal=True)
             whole = self._piece_by_piece(request, graph, parts, equal=False, tie_replicas=0) if _ties(request) else None
             found = _best_taken(request, (equal, whole), objection)
@@ -108,16 +122,26 @@ class Exact:
     def candidates(self, request: Request, num: int = 24) -> tuple[Partition, ...]:
         """Good plans of different forms, for a simulator to choose from: `partition()` first.
 
-        Then, by objective, the best for each number of stages and of replicas of the first stage, and others near
-        them, as far as a family of cuts has them.
+        Then, by objective, the simple plans (see `simple_plans`), the best for each number of stages and of replicas of
+        the first stage, and others near them, as far as a family of cuts has them.
 
         Raises:
             NoPlanFits: no plan does what was asked.
             ProfileInvalid: there is nothing but inputs.
         """
         best = self.partition(request)
-        if self.cost_model is not None or request.schedule.stages_per_worker > 1:
+        if self.cost_model is not None:
             return (best,)
+        simple = [of for of in simple_plans(request) if of.stages != best.stages]
+        known = {of.stages for of in (best, *simple)}
+        found = [] if request.schedule.stages_per_worker > 1 else self._of_each_form(request, best, num)
+        others = [of for of in found if of.stages not in known and objection_to(request, of.stages) is None]
+        plans = [(of.stages, of.objective_s) for of in (*simple, *others[: max(0, num - 1 - len(simple))])]
+        plans.sort(key=lambda plan: plan[1])
+        return (best, *(replace(best, stages=stages, objective_s=objective_s) for stages, objective_s in plans))
+
+    def _of_each_form(self, request: Request, best: Partition, num: int) -> list[Found]:
+        """Plans over a family of cuts that has those of the best."""
         graph = BitGraph.of(request.profile)
         sets = down_sets(graph, _RANKED_SETS)
         if sets is None:
@@ -127,9 +151,7 @@ class Exact:
                 cuts.append(cuts[-1] | graph.bits_of(request.profile, stage.operators))
             sets = in_order([*cuts, *coarse_sets(graph, work_s, _RANKED_SETS)])
         equal = len({stage.replicas for stage in best.stages}) == 1 and best.lower_bound_s != best.objective_s
-        found = best_of_each_form(request, graph, sets, equal=equal, num=num)
-        others = [of for of in found if of.stages != best.stages and _objection(request, of) is None]
-        return (best, *(replace(best, stages=of.stages, objective_s=of.objective_s) for of in others[: num - 1]))
+        return best_of_each_form(request, graph, sets, equal=equal, num=num)
 
     def _affordable(self, request: Request) -> int:
         """How many sets can be searched at once: with many devices, fewer."""
@@ -230,7 +252,7 @@ def plan_within(
         notes = (
             "of so many devices not every number of replicas was tried; lower_bound_s says how far from the best it is",
         )
-    objection = _objection(request, found)
+    objection = objection_to(request, found.stages)
     if objection is None or cost_model is not None:
         return Partition(found.stages, found.objective_s, bound_s, notes)
     tie_replicas = widths_of(request) if _ties(request) else ()
@@ -257,22 +279,13 @@ def _best_taken(request: Request, found: Iterable[Found | None], objection: Sche
     Raises:
         NoPlanFits: it takes none.
     """
-    taken = [of for of in found if of is not None and _objection(request, of) is None]
+    taken = [of for of in found if of is not None and objection_to(request, of.stages) is None]
     if not taken:
         raise NoPlanFits(
             f"the schedule refuses the best plan, and there is none that it takes with equally many replicas of all "
             f"stages, or of those that share parameters: {objection}"
         ) from objection
     return min(taken, key=lambda of: of.objective_s)
-
-
-def _objection(request: Request, found: Found) -> ScheduleInvalid | None:
-    name, batches = request.schedule.name, request.micro_batches
-    try:
-        request.schedule.check(assemble(request.profile, found.stages, schedule=name, micro_batches=batches))
-    except ScheduleInvalid as error:
-        return error
-    return None
 
 
 def _bound_s(request: Request, graph: BitGraph, parts: Sequence[Parts]) -> float:

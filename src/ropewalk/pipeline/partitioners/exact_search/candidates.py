@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.pipeline.down_sets import BitGraph
+from ropewalk.pipeline.down_sets import BitGraph, members
 from ropewalk.pipeline.operator_costs import OperatorCosts
 
 Floats = NDArray[np.float64]
@@ -90,7 +90,7 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
             more = count[None, :] - count[:, None]
             splits_tie |= (more > 0) & (more < len(numbers))
 
-    readers = [[index for index in range(num) if ends >> index & 1] for ends in graph.targets]
+    readers = [list(members(ends)) for ends in graph.targets]
     counts = np.stack([inside[:, ends].sum(axis=1) for ends in readers], axis=1)
     crosses = inside * (counts < np.array([len(ends) for ends in readers]))  # whether a value is read outside a set
     in_bytes = _received(inside, readers, values)[before, after]
@@ -151,7 +151,7 @@ def crossing_bytes(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -
     found = np.zeros(len(sets))
     for number, operator in enumerate(costs.operators):
         if not operator.is_input and operator.output_bytes:
-            ends = [index for index in range(num) if graph.targets[number] >> index & 1]
+            ends = list(members(graph.targets[number]))
             read_outside = inside[:, ends].sum(axis=1) < len(ends)
             found += operator.output_bytes * inside[:, number] * read_outside
     return found
