@@ -15,6 +15,7 @@ from ropewalk.cli import app
 from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Operator, Profile
 from tests.cli.command import ropewalk
+from tests.profiles import shipped, text_of
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -101,14 +102,24 @@ def test_a_schedule_is_asked_for_by_name(chain: str, schedule: str) -> None:
     assert planned("--profile", chain, "--devices", "4", "--schedule", schedule)["schedule"] == schedule
 
 
-def test_pipedreams_own_partitioner_counts_by_its_own_cost_models(profiles: Path) -> None:
-    given = ("--profile", str(profiles / "vgg16.txt"), "--devices", "4", "--partitioner", "pipedream")
+@pytest.mark.parametrize(
+    ("model", "objective_s", "replicas", "free_s"),
+    [
+        ("skips", 0.116718, [1, 1, 1, 1], 0.108593),
+        *(("vgg16", 0.205520896, [3, 1], 0.17573262400000003) for _ in shipped("vgg16")),
+    ],
+)
+def test_pipedreams_own_partitioner_counts_by_its_own_cost_models(
+    model: str, objective_s: float, replicas: list[int], free_s: float, tmp_path: Path
+) -> None:
+    (tmp_path / "model.txt").write_text(text_of(model))
+    given = ("--profile", str(tmp_path / "model.txt"), "--devices", "4", "--partitioner", "pipedream")
     found = planned(*given)
-    assert found["objective_s"] == pytest.approx(0.205520896, abs=1e-9)
-    assert [stage["replicas"] for stage in found["stages"]] == [3, 1]
+    assert found["objective_s"] == pytest.approx(objective_s, abs=1e-9)
+    assert [stage["replicas"] for stage in found["stages"]] == replicas
     assert found["schedule"] == "pipedream"
     free = planned(*given, "--cost-model", "repository", "--free-transfers")
-    assert free["objective_s"] == pytest.approx(0.17573262400000003, abs=1e-9)
+    assert free["objective_s"] == pytest.approx(free_s, abs=1e-9)
 
 
 def test_files_hold_the_plan_for_people_and_programs(chain: str, tmp_path: Path) -> None:
