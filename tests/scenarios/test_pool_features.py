@@ -648,3 +648,15 @@ def test_the_initializer_can_be_mapped_as_well() -> None:
     with ropewalk.Pool(1, initializer=slow_square, initargs=(3,)) as pool:
         assert pool.map(slow_square, [2, 3]) == [4, 9]
         assert pool.apply(len, ((3,),)) == 1
+
+
+def test_what_a_pool_is_called_acts_nowhere() -> None:  # S19, S32
+    """A name is often made of what somebody else has typed."""
+    with ropewalk.Pool(1, name="../a\x1b[31m\n[other 0@here] \u202e<b>") as pool:
+        shown = "../a\\x1b[31m\\n[other 0@here] \\u202e<b>"
+        assert pool.name == shown and repr(pool).startswith(f"<ropewalk.Pool {shown} RUN")
+        status = pool.status()
+        assert len(str(status).splitlines()) == 2 + len(status.ways) and "<b>" not in status._repr_html_()
+    with pytest.raises(PoolClosed) as refused:
+        pool.apply(abs, (1,))
+    assert shown in str(refused.value) and "\n" not in str(refused.value)

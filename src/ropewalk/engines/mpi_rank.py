@@ -31,8 +31,8 @@ _RANK_VARIABLES = (
     "PMIX_RANK",
     "SLURM_PROCID",
 )
-#: What tells a program that it is a rank, which the job is not.
-_OF_MPI = re.compile(r"(PMI|PMIX|OMPI|HYDI|HYDRA|MPI|MV2)_")
+#: What tells a program that it is a rank, which the job is not, and the token with which a launcher asks Slurm.
+_NOT_FOR_JOBS = re.compile(r"(PMI|PMIX|OMPI|HYDI|HYDRA|MPI|MV2)_|SLURM_JWT$")
 _LOOK_S = 0.1
 
 
@@ -62,7 +62,7 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, output: int) -> int:
     parent = os.getppid()
-    environment = {name: value for name, value in os.environ.items() if not _OF_MPI.match(name)}
+    environment = {name: value for name, value in os.environ.items() if not _NOT_FOR_JOBS.match(name)}
     try:
         stdin = _open_stdin(folder / f"{rank}.stdin")
         job = subprocess.Popen(

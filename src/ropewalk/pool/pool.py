@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
+from ropewalk.escaping import escaped
 from ropewalk.pool.callbacks import Callbacks
 from ropewalk.pool.chunking import chunks, default_chunksize
 from ropewalk.pool.constants import Constant, Reference
@@ -89,7 +90,7 @@ class Pool:
         idle_s: how long there has to be less to do before such a pool shrinks.
         preload: modules that workers share from the start ("numpy"); they must not start threads.
         environment: variables for the workers, on top of those that this process has when they are started.
-        name: shown in `status`, in output and in errors.
+        name: shown in `status`, in output and in errors; what would act on a terminal is shown as Python writes it.
 
     Raises:
         ValueError: an argument has a value that it cannot have.
@@ -134,7 +135,7 @@ class Pool:
         bounds = _bounds(processes, min_processes, max_processes)
         self._session = leased(session or (None if engine else session_of(context)), engine=engine)
         outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
-        self.name = name or f"{outer}pool-{next(_pool_numbers)}"
+        self.name = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._num_maps = 0
         self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
