@@ -25,6 +25,7 @@ from ropewalk.pool.pool import Pool
 from ropewalk.processes.open_sessions import close_all
 from ropewalk.processes.session import Session
 from ropewalk.settings import current as current_settings
+from ropewalk.sharing.connections import Connection, Pipe
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -376,6 +377,70 @@ def test_a_failure_to_start_is_said_at_once_and_raised_by_who_asks(caplog: pytes
         second.close()
         first.kill()
         first.join()
+
+
+def refuse_to_load() -> None:
+    raise RuntimeError("not here")
+
+
+class NeverLoaded:
+    def __reduce__(self) -> Any:
+        return refuse_to_load, ()
+
+
+def send_hello(*arguments: Any) -> None:
+    for argument in arguments:
+        if isinstance(argument, Connection):
+            argument.send("hello")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_end_of_a_pipe_that_a_process_could_not_load_is_closed(is_first: bool) -> None:
+    # The depot waited for the handle to arrive, as the sender lived, and the reader waited for ever.
+    reader, writer = Pipe(duplex=False)
+    arguments = (writer, NeverLoaded()) if is_first else (NeverLoaded(), writer)
+    process = Process(target=send_hello, args=arguments)
+    process.start()
+    del arguments
+    writer.close()
+    process.join()
+    assert process.exitcode == 1
+    assert "RuntimeError: not here" in str(process.failure)
+    del process  # and with it the arguments
+    gc.collect()
+    assert reader.poll(60)
+    with pytest.raises(EOFError, match="nobody holds the other end"):
+        reader.recv()
+
+
+def test_the_end_of_a_pipe_on_its_way_to_a_process_that_is_killed_is_closed() -> None:
+    reader, writer = Pipe(duplex=False)
+    process = Process(target=send_hello, args=(writer,))
+    process.start()
+    process.kill()
+    writer.close()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    del process
+    gc.collect()
+    while reader.poll(60):  # it may have come to its hello
+        try:
+            assert reader.recv() == "hello"
+        except EOFError:
+            return
+    raise AssertionError("the reader still waits")
+
+
+def test_the_end_of_a_pipe_given_to_a_process_that_loads_it_stays_open_until_it_ends() -> None:
+    reader, writer = Pipe(duplex=False)
+    process = Process(target=send_hello, args=(writer,))
+    process.start()
+    writer.close()
+    assert reader.recv() == "hello"
+    process.join()
+    with pytest.raises(EOFError):
+        reader.recv()
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize("size", [10_000, 2_000_000])

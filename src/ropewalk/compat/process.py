@@ -104,7 +104,7 @@ class Process(BaseProcess):
             try:
                 session = ours._source.lease()
             except BaseException:
-                packed.close()
+                packed.give_up()
                 raise
             _hook_exit()
             return Popen(ours.name, ours._spec(session), packed, session)

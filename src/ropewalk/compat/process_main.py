@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any, cast
 
 from ropewalk.compat import process as _loaded_once  # in the fork server, instead of in every process
-from ropewalk.compat.process_payload import PROCESS, Begin, Up, unpack
+from ropewalk.compat.process_payload import PROCESS, Begin, Loaded, Up, unpack
+from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.memory_limit import explaining
 from ropewalk.transport.address import parse_address
@@ -27,6 +29,8 @@ def main(context: ProcessContext) -> None:
     if received is None or not isinstance(received.message, Begin):
         return  # it was ended before it was there
     process: Any = unpack(received)
+    with contextlib.suppress(LinkClosed):  # nobody is left who would take anything back
+        link.send(Loaded())
     del received  # and with it the arguments, as far as the process object drops them
     process.run = explaining(process.run)
     # The owner says nothing more, so that the link is readable when the owner is gone, as a sentinel is.

@@ -2,6 +2,7 @@
 
             ◀───────────── Up ──────────────
     owner   Packed ─────Begin, parts───────▶ unpack, run   process
+            ◀──────────── Loaded ───────────
 
 It is pickled before `start` returns: what the caller changes afterwards changes nothing. Large arrays lie in
 a memory file, which the process maps if it is on the same host.
@@ -22,6 +23,7 @@ import msgspec
 from ropewalk.errors import NotPicklable
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.frames import Part
+from ropewalk.transport.given_up import Trial
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
 from ropewalk.transport.serialization import Payload, dumps_code, loads
@@ -54,7 +56,11 @@ class Begin(msgspec.Struct, tag=1, array_like=True, frozen=True):
     logs_to_stderr: bool = False
 
 
-PROCESS = Codec(Begin | Up)
+class Loaded(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """process ──▶ owner: the process object is unpickled, and the shared objects in it have arrived."""
+
+
+PROCESS = Codec(Begin | Up | Loaded)
 
 
 class Packed:
@@ -71,11 +77,13 @@ class Packed:
         config: dict[str, Any] = cast(Any, process)._config
         authkey = config.pop("authkey")  # refuses to be pickled; it goes by itself
         try:
-            code = dumps_code(process, what=process.name)
+            with Trial() as trial:
+                code = dumps_code(process, what=process.name)
         except NotPicklable as error:
             raise _in_words_of_the_user(error, process.name) from error.__cause__
         finally:
             config["authkey"] = authkey
+        self._under_way = trial.noted
         payloads = [code.payload, *code.definitions.values()]
         parts = [part for payload in payloads for part in _parts(payload)]
         self._fd = _memory_file(parts)
@@ -107,6 +115,20 @@ class Packed:
                 link.send(self._begin, open_parts(os.dup(self._fd), self._lengths, writable=False))
         finally:
             self.close()
+
+    def loaded(self) -> None:
+        """The process has unpickled it."""
+        self._under_way = []
+
+    def give_up(self) -> None:
+        """The process has ended: unless it was `loaded`, the shared objects in it never arrive; may be called twice.
+
+        Without this, their depots would wait for them, and the reader of a pipe for a writer that never was.
+        """
+        under_way, self._under_way = self._under_way, []
+        for take_back in under_way:
+            take_back()
+        self.close()
 
     def close(self) -> None:
         """Give its memory back; may be called twice."""

@@ -16,7 +16,7 @@ import signal
 import threading
 import weakref
 
-from ropewalk.compat.process_payload import Packed, Up
+from ropewalk.compat.process_payload import Loaded, Packed, Up
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Report
@@ -146,6 +146,8 @@ class Popen:
     def on_message(self, id: str, received: Received) -> None:
         if isinstance(received.message, Up):
             self._begin(id)
+        elif isinstance(received.message, Loaded):
+            self._packed.loaded()
 
     def _begin(self, id: str) -> None:
         pid = self._session.pid_of(id)
@@ -208,7 +210,7 @@ class Popen:
                 return
             self.failure = failure or None
             self._returncode = code
-        self._packed.close()
+        self._packed.give_up()
         os.write(self._sentinel_writer, b"\0")  # a forked child may keep the pipe open, and its end would not be seen
         os.close(self._sentinel_writer)
         self._known.set()

@@ -27,13 +27,16 @@ class Trial:
         keep: False if nothing of it is sent in any case.
     """
 
-    __slots__ = ("_keep", "_outer")
+    __slots__ = ("_keep", "_outer", "noted")
 
     def __init__(self, *, keep: bool = True) -> None:
         self._keep = keep
+        self.noted: list[Callable[[], object]] = []
+        """After the context: the calls to be made if what was pickled never arrives."""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Trial:
         self._outer, _noted.calls = _noted.calls, []
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -46,7 +49,9 @@ class Trial:
         if is_given_up or not self._keep:
             for call in calls:
                 call()
-        elif self._outer is not None:
+            return
+        self.noted = calls
+        if self._outer is not None:
             self._outer += calls
 
 
