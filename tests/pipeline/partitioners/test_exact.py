@@ -8,9 +8,11 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +21,9 @@ from hypothesis import strategies as st
 from ropewalk.errors import NoPlanFits, ProfileInvalid
 from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.down_sets import BitGraph
+from ropewalk.pipeline.partitioners import exact
 from ropewalk.pipeline.partitioners.exact import Exact
-from ropewalk.pipeline.partitioners.exact_search.family_search import search
+from ropewalk.pipeline.partitioners.exact_search.family_search import Found, search
 from ropewalk.pipeline.partitioners.partitioner import Partition, Request
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
@@ -228,6 +231,23 @@ def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple
     assert objective_s(request, found.stages) == found.objective_s
     assert found.gap is not None
     assert found.gap <= 0.1
+
+
+def test_two_thousand_operators_in_ten_branches_are_planned_in_few_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The search around a plan's cuts went on for 219 rounds, two minutes.
+    searches: list[int] = []
+
+    def counted(request: Request, graph: BitGraph, sets: Sequence[int], *args: Any, **options: Any) -> Found | None:
+        searches.append(len(sets))
+        return search(request, graph, sets, *args, **options)
+
+    monkeypatch.setattr(exact, "search", counted)
+    request = Request(branches(10, 200), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
+    found = Exact().partition(request)
+    assert len(searches) <= 31  # the first, and three rounds for each of six forms and three times for the best
+    assert objective_s(request, found.stages) == found.objective_s
+    assert found.gap is not None
+    assert found.gap <= 0.02
 
 
 # --- which plan, and which form ---------------------------------------------------------------------------------------
