@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,15 @@ def test_packing_costs_only_what_is_new_and_reads_back() -> None:
         if number % 100 == 0:
             assert unpacked_decisions(log.packed()) == list(log)
     assert unpacked_decisions(log.packed()) == list(log) and len(log.packed()) < 2000
+
+
+def test_folders_of_a_log_are_closed_to_others_under_any_umask(tmp_path: Path) -> None:  # S12
+    before = os.umask(0)
+    try:
+        log = Decisions(tmp_path / "deep/er/decisions.jsonl")
+        log.add(Ask(1))
+        log.close()
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / folder).stat().st_mode) for folder in ("deep", "deep/er")]
+    assert modes == [0o700] * 2

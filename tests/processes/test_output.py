@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -125,3 +127,21 @@ def test_a_closed_stdout_does_not_stop_the_console(monkeypatch: pytest.MonkeyPat
     console.show("a", "text\n", False, shown.set)
     assert shown.wait(120)
     console.close()
+
+
+def test_kept_output_goes_through_no_link_and_into_no_folder_of_others(tmp_path: Path) -> None:  # S12, S13
+    before = os.umask(0)
+    try:
+        console = Console()
+        console.keep("one\n", tmp_path / "deep/er/a.log")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "deep/er/a.log").read_text() == "one\n" and not console.problem
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("deep", "deep/er", "deep/er/a.log")] == [
+        0o700, 0o700, 0o600,
+    ]  # fmt: skip
+    (tmp_path / "theirs").write_text("")
+    (tmp_path / "b.log").symlink_to("theirs")
+    console.keep("two\n", tmp_path / "b.log")
+    console.close()
+    assert (tmp_path / "theirs").read_text() == "" and "symbolic links" in console.problem

@@ -111,3 +111,14 @@ def test_what_a_killed_launcher_left_is_removed_by_the_next_one(tmp_path: Path) 
 def test_two_snapshots_of_one_worker_are_two_files(tmp_path: Path) -> None:
     taken = [(0, Cut(0, 8, (2, 2))), (1, Cut(0, 8, (2, 2))), (0, Cut(0, 8, (3, 3))), (0, Cut(8, 4, (2, 2)))]
     assert len({write(str(tmp_path), epoch, snapshot(cut)).path for epoch, cut in taken}) == 4
+
+
+def test_folders_that_are_made_for_it_are_closed_to_others_under_any_umask(tmp_path: Path) -> None:  # S12
+    before = os.umask(0)
+    try:
+        folder = SnapshotFolder(tmp_path / "deep/er")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "deep", tmp_path / "deep/er", folder.path)]
+    folder.close()
+    assert modes == [0o700] * 3

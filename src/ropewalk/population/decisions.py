@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket
+from ropewalk.trusted_files import make_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Decisions:
         self._made.append(decision)
         if self._path is not None:
             if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._path.parent)
                 self._file = self._path.open("w")
                 self._file.writelines(line + "\n" for line in self.lines())
             else:

@@ -93,6 +93,7 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
 from ropewalk.transport.tokens import host_of, key_of_socket, socket_of, token_for
+from ropewalk.trusted_files import make_folder
 
 _SAMPLE_S = 1.0
 _LIMIT_CHECK_S = 0.05
@@ -386,7 +387,7 @@ class Agent:
     def _output_folder(self) -> Path | None:
         folder = Path(self._boot.log_folder or os.path.join(self._folder, "output"))
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError:
             return None
         return folder

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ropewalk.escaping import escaped, escaped_line
+from ropewalk.trusted_files import make_folder
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ _LONGEST_LINE = 64 * 1024
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+
+#: Through no link: what lies in its place may be somebody else's.
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LineAssembler:
@@ -41,7 +45,7 @@ class LineAssembler:
         self._file: io.FileIO | None = None
         if path is not None:
             with self._noting_problems():
-                self._file = io.FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w")
+                self._file = io.FileIO(os.open(path, _APPEND, 0o600), "w")
 
     def feed(self, data: bytes) -> str:
         """Take bytes; returns the whole lines that are now there."""
@@ -151,8 +155,8 @@ class Console:
         if self.problem:
             return
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
+            make_folder(path.parent)
+            with open(os.open(path, _APPEND, 0o600), "ab", buffering=0) as file:
                 file.write(text.encode(errors="replace"))
         except OSError as error:  # a full disk must not end the run
             self.problem = str(error)

@@ -21,6 +21,7 @@ from ropewalk.errors import CheckpointCorrupt
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.program.left_folders import Claim, sweep
 from ropewalk.transport.serialization import dumps_result, loads
+from ropewalk.trusted_files import make_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class SnapshotFolder:
     """
 
     def __init__(self, parent: Path) -> None:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         sweep([parent])
         self.path = Path(tempfile.mkdtemp(prefix="ropewalk-snapshots-", dir=parent.resolve()))
         self._claim = Claim(self.path)
