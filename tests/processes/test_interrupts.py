@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from types import FrameType
 
 import pytest
 
+from ropewalk.processes import interrupts
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
 
 
@@ -94,3 +97,42 @@ def test_what_was_interrupted_is_not_kept() -> None:
     del held
     gc.collect()
     assert gone() is None
+
+
+def test_the_handler_of_another_signal_may_defer_interrupts_at_any_point() -> None:
+    # One that came while a deferral began or ended left no handler for SIGINT: `signal.signal` got None, and raised.
+    codes = {interrupts._Deferral.__enter__.__code__, interrupts._Deferral.__exit__.__code__}
+    before = signal.getsignal(signal.SIGINT)
+    number, last = 0, 0
+
+    def come_at(event_number: int) -> int:
+        """Have a handler run before one opcode of the deferral; returns how many opcodes there were."""
+        num_events = 0
+
+        def trace(frame: FrameType, event: str, _: object) -> object:
+            nonlocal num_events
+            if frame.f_code not in codes:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                num_events += 1
+                if num_events == event_number:
+                    with interrupts.interrupts_deferred:
+                        pass
+            return trace
+
+        outer = sys.gettrace()
+        sys.settrace(trace)  # pyright: ignore[reportArgumentType]
+        try:
+            with pytest.raises(KeyboardInterrupt), interrupts.interrupts_deferred:
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            sys.settrace(outer)
+        return num_events
+
+    while number <= last:
+        number += 1
+        last = come_at(number)
+        assert signal.getsignal(signal.SIGINT) is before
+        assert interrupts.interrupts_deferred._depth == 0
+    assert last > 20

@@ -24,7 +24,10 @@ _main_thread = threading.main_thread().ident
 
 
 class _Deferral:
-    """A context manager; does nothing outside of the main thread, and may be nested. About a microsecond."""
+    """A context manager; does nothing outside of the main thread, and may be nested. About a microsecond.
+
+    The handler of another signal may defer interrupts as well, also while it is being entered or left.
+    """
 
     def __init__(self) -> None:
         self._handler = self._note
@@ -40,12 +43,11 @@ class _Deferral:
         if current is self._handler:
             self._depth += 1
         elif callable(current):  # one who has no handler of Python's is ended at once, or not disturbed at all
-            self._came = False
             try:
                 _signal.signal(_SIGINT, self._handler)
             except ValueError:  # a subinterpreter
                 return
-            self._before, self._depth = current, 1  # nothing can come between: from here on it is put off
+            self._before, self._depth = current, 1  # no interrupt can come between: from here on it is put off
 
     def __exit__(self, *exc: object) -> None:
         if not self._depth or threading.get_ident() != _main_thread:
@@ -53,6 +55,10 @@ class _Deferral:
         self._depth -= 1
         if not self._depth:
             before, self._before = self._before, None
+            if before is None:
+                # This is in the handler of another signal, which came while the code that it interrupted began or ended
+                # its own deferral: that code has the handler, and goes on.
+                return
             _signal.signal(_SIGINT, before)
             if self._came:
                 self._tell(before)
