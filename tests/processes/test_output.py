@@ -145,3 +145,13 @@ def test_kept_output_goes_through_no_link_and_into_no_folder_of_others(tmp_path:
     console.keep("two\n", tmp_path / "b.log")
     console.close()
     assert (tmp_path / "theirs").read_text() == "" and "symbolic links" in console.problem
+
+
+def test_a_pipe_in_the_place_of_a_file_of_output_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.log")
+    lines = LineAssembler(tmp_path / "a.log")
+    assert lines.feed(b"said\n") == "said\n" and "a.log" in lines.problem
+    console = Console()
+    console.keep("said\n", tmp_path / "a.log")
+    console.close()
+    assert "a.log" in console.problem

@@ -31,8 +31,8 @@ _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
-#: Through no link: what lies in its place may be somebody else's.
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Through no link, and without waiting for who reads a pipe: what lies there may be somebody else's.
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LineAssembler:
