@@ -119,7 +119,7 @@ def check_simple(seed: int) -> None:
         assert seconds(chosen) <= seconds(other) * (1 + 1e-6), seed
 
 
-@pytest.mark.parametrize("first", range(5000, 5040, 10))
+@pytest.mark.parametrize("first", range(5100, 5130, 10))  # without simple plans 5109, 5112 and 5128 fail
 def test_what_is_chosen_is_not_slower_than_a_simple_plan(first: int) -> None:
     for seed in range(first, first + 10):
         check_simple(seed)
