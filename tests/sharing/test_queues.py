@@ -24,7 +24,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.pool.pool import Pool
-from ropewalk.sharing import shared_object
+from ropewalk.sharing import membership, shared_object
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
@@ -523,3 +523,22 @@ def test_what_is_struck_off_is_heard_no_more(session: rw.Session) -> None:
     assert process.is_alive()
     process.kill()
     process.join()
+
+
+def test_a_queue_that_is_in_use_waits_for_no_lock_of_its_process(session: rw.Session) -> None:
+    # A signal handler that put into a queue waited for ever if its signal came while `put` held this lock.
+    queue = Queue(session=session)
+    queue.put(1)
+    done = threading.Event()
+
+    def put_and_get() -> None:
+        queue.put(2)
+        assert [queue.get(), queue.get()] == [1, 2]
+        done.set()
+
+    thread = threading.Thread(target=put_and_get)
+    with membership._lock:
+        thread.start()
+        is_done = done.wait(60)
+    thread.join()
+    assert is_done

@@ -286,6 +286,9 @@ def member_of(session: Session | None = None) -> Member:
     here = bootstrap.current
     if here is not None:
         run_id = here.credentials.run_id
+        known = _members.get(run_id)  # without the lock, which the code that a signal handler interrupted may hold
+        if known:
+            return known
         with _lock:
             if run_id not in _members:
                 id, tokens = here.credentials.process_id, tokens_through_agent(here)
@@ -334,10 +337,12 @@ def member_of_run(run_id: str) -> Member:
     here = bootstrap.current
     if here is not None and here.credentials.run_id == run_id:
         return member_of()
-    with _lock:
-        if run_id in _inherited and run_id not in _members:
-            _members[run_id] = Member(*_inherited[run_id], None)
-        member = _members.get(run_id)
+    member = _members.get(run_id)  # as in `member_of`
+    if member is None:
+        with _lock:
+            if run_id in _inherited and run_id not in _members:
+                _members[run_id] = Member(*_inherited[run_id], None)
+            member = _members.get(run_id)
     if member is None:
         session = session_of_run(run_id)  # something that others made, before this process made anything
         member = member_of(session) if session else None
