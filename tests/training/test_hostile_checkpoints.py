@@ -27,13 +27,14 @@ from typer.testing import CliRunner
 import ropewalk as rw
 from ropewalk.cli import app
 from ropewalk.cli.checkpoint import describe, to_json
-from ropewalk.errors import CheckpointCorrupt
+from ropewalk.errors import CheckpointCorrupt, PlanInvalid
 from ropewalk.training import checkpoint_files, load_module
 from ropewalk.training.checkpoint import Checkpoint, read_manifest
 from ropewalk.training.checkpoint_files import begin, saves
 from ropewalk.training.checkpoint_parts import write_part
 from ropewalk.training.manifests import file_names
 from ropewalk.training.plain_state import Malformed, decode
+from ropewalk.training.sources import SafetensorsFiles
 from ropewalk.training.tensor_file import dtype_of
 from ropewalk.training.tensor_header import ITEM_BYTES
 from tests.other_users import MALLORY, as_user, needs_root
@@ -152,6 +153,38 @@ def test_only_the_files_that_a_part_has_are_read(saved: Path, name: str) -> None
     seal(saved, manifest)
     refused(saved, "has the files")
     assert shown(saved)[0] == 1
+
+
+class Bomb:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self._folder,)
+
+
+@pytest.mark.parametrize("file", ["manifest.json", WEIGHTS, STATE, VALUES])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_pickle_in_the_place_of_any_file_is_damage_and_not_loaded(  # S24
+    saved: Path, tmp_path: Path, file: str, zipped: bool
+) -> None:
+    mark, pickled = tmp_path / "ran", tmp_path / "model.pt"
+    torch.save(Bomb(mark), pickled, _use_new_zipfile_serialization=zipped)
+    if file == "manifest.json":
+        (saved / file).write_bytes(pickled.read_bytes())
+    else:
+        replace(saved, file, pickled.read_bytes())
+    refused(saved, str(saved))
+    shown(saved)
+    disguised = tmp_path / "model.safetensors"
+    shutil.copy(pickled, disguised)
+    with pytest.raises(PlanInvalid, match=r"model\.safetensors is no safetensors file"):
+        SafetensorsFiles(disguised).take(["weight"])
+    assert not mark.exists()
+    torch.load(pickled, weights_only=False)
+    assert mark.exists(), "the bomb is none"
 
 
 @pytest.mark.parametrize("file", ["manifest.json", WEIGHTS, STATE, VALUES])
