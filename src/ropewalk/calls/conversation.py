@@ -33,10 +33,10 @@ from typing import Any, cast
 from ropewalk.calls.frame import current
 from ropewalk.calls.messages import Answer, Call, Cancel, End, Item, More, Several, Taken, TakenPageHere
 from ropewalk.calls.payloads import Keep, Packed
-from ropewalk.calls.pending import Busy, Lost, Pending, value_of
+from ropewalk.calls.pending import Busy, Dropped, Lost, Pending, value_of
 from ropewalk.calls.posting import Posting
 from ropewalk.errors import FrameError, LinkClosed
-from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
+from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
 from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
@@ -56,6 +56,8 @@ _LOOK_UP_MS = 1000
 _MOST_HELD = 16
 #: Who has the reading role: the number of a call whose thread reads, or this.
 _LOOP = 0
+#: What no server serves, and so answers at once.
+_NOBODY = -1
 
 
 class Conversation:
@@ -78,6 +80,12 @@ class Conversation:
         self._for_room: deque[Pending] = deque()
         # A dict because `setdefault` takes the role and says who has it in one step.
         self._reader: dict[str, int] = {}
+        self._reading_thread = 0
+        """Who has the role, if that is a thread that waits."""
+        self._read_for_it: Pending | None = None
+        """What it waits for; None if that is a call which is not among the pending ones."""
+        self._read_on: Pending | None = None
+        """What stands for such a call, once a handler of a signal in the same thread reads as well."""
         self._sleepers: dict[threading.Lock, Pending] = {}
         self._lying_down = threading.Lock()
         self._settled: deque[Pending] = deque()
@@ -90,8 +98,7 @@ class Conversation:
         self._free_lots = list(range(NUM_LOTS))
         self.posting = Posting(self, loop)
         """Items for which nobody waits."""
-        self._poll = select.poll()
-        self._poll.register(link.stream.fileno(), select.POLLIN)
+        self._poll = self._new_poll()
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
@@ -110,7 +117,11 @@ class Conversation:
             NotServed: the call did not run.
             Exception: what the call raised.
         """
-        received, pending = self._ask_alone(message, packed)
+        if may_serve():
+            received, pending = self._ask_alone(message, packed)
+        else:  # there are handlers of signals, which may call as well
+            with interrupts_deferred:
+                received, pending = self._ask_alone(message, packed)
         if pending:
             return self._wait_and_take(pending)
         assert received
@@ -128,19 +139,21 @@ class Conversation:
         try:
             if self._pending or self._armed or self._reader.setdefault("role", number) != number:
                 raise Busy
+            self._reading_thread, self._read_for_it, self._read_on = threading.get_ident(), None, None
             torn = True
             link.send(message, packed.parts, packed.fds or ())
             sent, torn = True, False
             self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
-            while received is None and not self._settled:
+            while received is None and not self._settled and not self._read_on:
                 with interrupts_allowed:  # if they are put off at all
                     self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
+                if self._read_on:
+                    break
                 torn = True
                 received = self._read_until(number)
                 torn = False
             if received is None:  # futures of others can be settled, which must not wait for this answer
-                pending = Pending(self.where)
-                pending.number, self._pending[number] = number, pending
+                pending = self._read_on or self._stand_in(number)
             self._release(number)
         except Busy:
             raise
@@ -152,6 +165,12 @@ class Conversation:
                 raise Lost(self.closed or str(error), sent) from None
             raise
         return received, pending
+
+    def _stand_in(self, number: int) -> Pending:
+        """What stands from now on for a call that was read for alone."""
+        pending = Pending(self.where)
+        pending.number, self._pending[number] = number, pending
+        return pending
 
     def exchange(self, message: Call, packed: Packed, keep: Keep | None = None) -> Any:
         """Call, and wait for the answer without a deadline; Ctrl-C never tears the link.
@@ -248,8 +267,11 @@ class Conversation:
             if not hold:
                 with interrupts_deferred:
                     self.link.send(message, packed.parts, packed.fds or ())
-            elif self.link.hold(message, packed.parts) >= _MOST_HELD or self._armed:
-                self.flush()
+            else:
+                with interrupts_deferred:
+                    num_held = self.link.hold(message, packed.parts)
+                if num_held >= _MOST_HELD or self._armed:
+                    self.flush()
         except BaseException as error:
             self._forget(pending)
             if isinstance(error, LinkClosed):
@@ -282,10 +304,13 @@ class Conversation:
             while not (pending.answered or pending.arrived):
                 # Two who wait for the same bytes would only wake each other.
                 if not self._armed and self._reader.setdefault("role", me) == me:
+                    self._reading_thread, self._read_for_it = threading.get_ident(), pending
                     try:
                         in_time = self._read_for(pending, due)
                     finally:
                         self._release(me)
+                elif self._reading_thread == threading.get_ident():
+                    in_time = self._read_in_handler(pending, due)
                 else:
                     if self._armed and not self._watched:
                         self._loop.call_soon(self._disarm)
@@ -380,6 +405,7 @@ class Conversation:
 
     def _release(self, reader: int) -> None:
         self._read_at = time.monotonic()
+        self._reading_thread = 0
         del self._reader["role"]
         if self._settled:
             self._settle_all()
@@ -415,6 +441,27 @@ class Conversation:
                     continue
             self._read_some()
         return True
+
+    def _read_in_handler(self, pending: Pending, due: float | None) -> bool:
+        """As `_read_for`, in a handler of a signal: the role is that of this thread, which goes on only afterwards."""
+        outer = self._read_for_it or self._read_on
+        if outer is None:
+            outer = self._read_on = self._stand_in(self._reader["role"])
+        poll, self._poll = self._poll, self._new_poll()  # one that is in use refuses to be used again
+        try:
+            in_time = self._read_for(pending, due)
+        finally:
+            self._poll = poll
+        self._settle_all()
+        if outer.answered or outer.arrived:  # what the thread is asleep for: a further answer wakes it
+            with contextlib.suppress(Lost):
+                self.begin_now(Call(0, _NOBODY, "", False, None, (), (), 0), Packed(()), Dropped(self.where))
+        return in_time
+
+    def _new_poll(self) -> select.poll:
+        poll = select.poll()
+        poll.register(self.link.stream.fileno(), select.POLLIN)
+        return poll
 
     def _read_some(self) -> None:
         """With the role: hear everything that is here."""

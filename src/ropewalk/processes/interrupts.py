@@ -1,10 +1,12 @@
-"""Ctrl-C waits for a moment while something is changed that other threads use as well.
+"""Ctrl-C and other signals wait for a moment while something is changed that other threads use as well.
 
-Python raises KeyboardInterrupt between any two steps of the main thread. In the middle
-of handing out tasks that would leave some of them assigned but never sent, and the next
-`get` would wait for ever; in the middle of a frame it would cut the frame. So the few
-places of ours where the main thread changes shared state put the interrupt off until
-they are through, which takes microseconds. Waiting is never protected in this way.
+Python raises KeyboardInterrupt, and runs handlers of signals, between any two steps of the
+main thread. In the middle of handing out tasks an interrupt would leave some of them
+assigned but never sent, and the next `get` would wait for ever; in the middle of a frame
+it would cut the frame; and a handler that puts into the queue which the main thread is
+just putting into would wait for a lock that the main thread holds. So the few places of
+ours where the main thread changes shared state put signals off until they are through,
+which takes microseconds. Waiting is never protected in this way.
 """
 
 from __future__ import annotations
@@ -20,69 +22,109 @@ from typing import Any
 _signal: Any = importlib.import_module("_signal")
 _handler_of: Callable[[int], object] = _signal.getsignal
 _SIGINT = int(_signal.SIGINT)
+#: Signals, besides the interrupt, for which programs have handlers: to raise in the main thread, as time limits do by
+#: SIGALRM, or to use what the main thread uses as well.
+_HANDLED = [
+    int(getattr(_signal, name))
+    for name in (
+        "SIGALRM",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGTERM",
+        "SIGHUP",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGQUIT",
+        "SIGXCPU",
+        "SIGCHLD",
+    )
+]
 _main_thread = threading.main_thread().ident
 
 
 class _Deferral:
-    """A context manager; does nothing outside of the main thread, and may be nested. About a microsecond.
-
-    The handler of another signal may defer interrupts as well, also while it is being entered or left.
-    """
+    """A context manager; does nothing outside of the main thread, and may be nested. About two microseconds."""
 
     def __init__(self) -> None:
-        self._handler = self._note
-        self._before: Any = None  # a signal's handler, in one of its many types
+        self._note_it = self._note
+        self._before: dict[int, Any] = {}  # handlers that ours stands for, in one of their many types
         self._depth = 0
-        self._came = False
-        self._frame: FrameType | None = None
+        self._came: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> None:
-        if threading.get_ident() != _main_thread:
-            return
-        current = _signal.getsignal(_SIGINT)
-        if current is self._handler:
-            self._depth += 1
-        elif callable(current):  # one who has no handler of Python's is ended at once, or not disturbed at all
-            try:
-                _signal.signal(_SIGINT, self._handler)
-            except ValueError:  # a subinterpreter
-                return
-            self._before, self._depth = current, 1  # no interrupt can come between: from here on it is put off
+        if threading.get_ident() == _main_thread:
+            if self._depth:
+                self._depth += 1
+            else:
+                self._begin()
 
     def __exit__(self, *exc: object) -> None:
-        if not self._depth or threading.get_ident() != _main_thread:
-            return
-        self._depth -= 1
-        if not self._depth:
-            before, self._before = self._before, None
-            if before is None:
-                # This is in the handler of another signal, which came while the code that it interrupted began or ended
-                # its own deferral: that code has the handler, and goes on.
-                return
-            _signal.signal(_SIGINT, before)
-            if self._came:
-                self._tell(before)
+        if self._depth and threading.get_ident() == _main_thread:
+            self._depth -= 1
+            if not self._depth:
+                self._end()
 
-    def suspend(self) -> None:
-        """Inside the deferral: let interrupts come for a while; one that is noted comes now."""
-        if self._depth == 1 and threading.get_ident() == _main_thread:
-            _signal.signal(_SIGINT, self._before)
-            if self._came:
-                self._tell(self._before)
+    def suspend(self) -> bool:
+        """Inside the deferral: let signals come for a while; those that are noted come now. Whether it was done."""
+        if self._depth != 1 or threading.get_ident() != _main_thread:
+            return False
+        self._depth = 0
+        try:
+            self._end()
+        except BaseException:
+            self._begin()
+            raise
+        return True
 
     def resume(self) -> None:
-        """End a `suspend`."""
-        if self._depth == 1 and threading.get_ident() == _main_thread:
-            _signal.signal(_SIGINT, self._handler)
+        """End a `suspend` that was done."""
+        self._begin()
 
-    def _tell(self, handler: Any) -> None:
-        # Kept, the frame would keep all that is in it, such as handles of shared objects, until the next interrupt.
-        self._came, frame = False, self._frame
-        self._frame = None
-        handler(_SIGINT, frame)
+    def _begin(self) -> None:
+        try:
+            self._stand_for(_SIGINT)
+            self._depth = 1  # whoever comes in from here on is put off, or ends before anything has begun
+            for number in _HANDLED:
+                self._stand_for(number)
+        except BaseException:  # of a handler
+            self._depth = 0
+            self._end()
+            raise
 
-    def _note(self, _number: int, frame: FrameType | None) -> None:
-        self._came, self._frame = True, frame
+    def _stand_for(self, number: int) -> None:
+        handler = _handler_of(number)
+        if callable(handler) and handler is not self._note_it:  # what is not Python's acts at once, or not at all
+            self._before[number] = handler
+            try:
+                _signal.signal(number, self._note_it)
+            except ValueError:  # a subinterpreter
+                del self._before[number]
+
+    def _end(self) -> None:
+        """Let handlers be what they were, and call those whose signals came."""
+        while True:
+            try:
+                number, handler = self._before.popitem()  # the interrupt last
+            except KeyError:  # also if a handler that has just been put back did the rest
+                break
+            _signal.signal(number, handler)
+        if self._came:
+            came, self._came = self._came, {}
+            self._tell(sorted(came.items(), key=lambda each: each[0] == _SIGINT))
+
+    def _tell(self, came: list[tuple[int, FrameType | None]]) -> None:
+        """Call handlers in this order, each of them whatever the others raise."""
+        number, frame = came.pop()
+        try:
+            if came:
+                self._tell(came)
+        finally:
+            handler: Any = _handler_of(number)
+            if callable(handler):
+                handler(number, frame)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came[number] = frame
 
 
 def _find_main_thread() -> None:
@@ -99,11 +141,16 @@ interrupts_deferred = _Deferral()
 class _Allowance:
     """A context manager for a wait inside of `interrupts_deferred`."""
 
+    def __init__(self) -> None:
+        self._suspended: list[bool] = []
+
     def __enter__(self) -> None:
-        interrupts_deferred.suspend()
+        if threading.get_ident() == _main_thread:
+            self._suspended.append(interrupts_deferred.suspend())
 
     def __exit__(self, *exc: object) -> None:
-        interrupts_deferred.resume()
+        if threading.get_ident() == _main_thread and self._suspended.pop():
+            interrupts_deferred.resume()
 
 
 #: `with interrupts_deferred: ... with interrupts_allowed: wait()`.
@@ -122,13 +169,6 @@ def tell_of_interrupt() -> None:
         call()
 
 
-#: Signals whose handlers programs use to raise in the main thread, such as time limits by SIGALRM.
-_RAISING = [
-    int(getattr(_signal, name))
-    for name in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGXCPU")
-]
-
-
 def may_serve() -> bool:
     """Whether nothing can raise in this thread at any moment but an interrupt, which can be put off."""
-    return threading.get_ident() != _main_thread or not any(map(callable, map(_handler_of, _RAISING)))
+    return threading.get_ident() != _main_thread or not any(map(callable, map(_handler_of, _HANDLED)))

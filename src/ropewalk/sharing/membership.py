@@ -29,6 +29,7 @@ from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.agent_record import LAUNCHER
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.questions import tokens_through_agent
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session, leased, session_of_run
@@ -199,14 +200,14 @@ class Member:
         Raises:
             PoolClosed: it has ended.
         """
-        with self._lock:
+        with interrupts_deferred, self._lock:
             if not self._num_users and self.session:
                 self.session.lease()
             self._num_users += 1
 
     def unused(self) -> None:
         """One handle less."""
-        with self._lock:
+        with interrupts_deferred, self._lock:
             self._num_users -= 1
             if not self._num_users and self.session and not self.session.closed:
                 self.session.release()
@@ -286,17 +287,17 @@ def member_of(session: Session | None = None) -> Member:
     here = bootstrap.current
     if here is not None:
         run_id = here.credentials.run_id
-        known = _members.get(run_id)  # without the lock, which the code that a signal handler interrupted may hold
+        known = _members.get(run_id)
         if known:
             return known
-        with _lock:
+        with interrupts_deferred, _lock:
             if run_id not in _members:
                 id, tokens = here.credentials.process_id, tokens_through_agent(here)
                 _members[run_id] = Member(run_id, id, tokens, here.passport, None)
             return _members[run_id]
     session = leased(session)
     try:
-        with _lock:
+        with interrupts_deferred, _lock:
             member = _members.get(session.run_id)
             if member is None:
                 member = Member(session.run_id, LAUNCHER, session.own_tokens(), session.passport, session)
@@ -337,9 +338,9 @@ def member_of_run(run_id: str) -> Member:
     here = bootstrap.current
     if here is not None and here.credentials.run_id == run_id:
         return member_of()
-    member = _members.get(run_id)  # as in `member_of`
+    member = _members.get(run_id)
     if member is None:
-        with _lock:
+        with interrupts_deferred, _lock:
             if run_id in _inherited and run_id not in _members:
                 _members[run_id] = Member(*_inherited[run_id], None)
             member = _members.get(run_id)

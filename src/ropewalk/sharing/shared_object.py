@@ -21,6 +21,7 @@ from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Keep, Packed, pack_arguments, pack_item
 from ropewalk.calls.pending import Lost, NotServed
 from ropewalk.errors import PeerLost, PoolClosed
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import Member, known_member, member_of_run, on_dialled, on_fork, shown, using
 from ropewalk.transport.given_up import Trial, if_given_up
@@ -227,7 +228,7 @@ def _hold(reference: Reference, *, is_new: bool) -> bool:
         member = member_of_run(reference.run_id)
         conversation = member.converse(reference.address)
         conversation.wait_for_room()  # not with the lock, which the loop takes: it is the loop that makes room
-        with _held_lock:  # what is said of an object shall arrive in this order
+        with interrupts_deferred, _held_lock:  # what is said of an object shall arrive in this order
             if not _held[reference]:
                 member.used()
             _held[reference] += 1
@@ -265,7 +266,7 @@ def _drop_some() -> None:
 
 def _drop(member: Member, reference: Reference) -> None:
     """One handle less; the depot hears of the last one."""
-    with _held_lock:
+    with interrupts_deferred, _held_lock:
         _held[reference] -= 1
         if _held[reference] > 0:
             return
@@ -288,7 +289,7 @@ on_fork.append(_forget_all)
 
 def _hold_again(member: Member, address: str, conversation: Conversation) -> None:
     """There is a new link to a depot. It has dropped what was held over the old one, if there was one."""
-    with _held_lock:
+    with interrupts_deferred, _held_lock:
         for reference in _held:
             if (reference.run_id, reference.address) == (member.run_id, address):
                 member.tell(conversation, "hold", reference.target, 0)
