@@ -52,7 +52,14 @@ UNITS = st.builds(
     patient=st.booleans(),
 )
 MESSAGES: list[st.SearchStrategy[Any]] = [
-    st.builds(Begin, main=st.binary(max_size=20), authkey=st.binary(max_size=20)),
+    st.builds(
+        Begin,
+        main=st.binary(max_size=20),
+        authkey=st.binary(max_size=20),
+        identity=LENGTHS,
+        parent_name=TEXTS,
+        parent_pid=NUMBERS,
+    ),
     st.builds(Setup, initializer=TEXTS, arguments=TEXTS),
     st.builds(
         Constant,

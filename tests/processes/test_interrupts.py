@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -99,9 +100,19 @@ def test_what_was_interrupted_is_not_kept() -> None:
     assert gone() is None
 
 
+def interrupt_that_does_not_come() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        pytest.fail("the interrupt came in the middle")
+
+
 def test_the_handler_of_another_signal_may_defer_interrupts_at_any_point() -> None:
     # One that came while a deferral began or ended left no handler for SIGINT: `signal.signal` got None, and raised.
-    codes = {interrupts._Deferral.__enter__.__code__, interrupts._Deferral.__exit__.__code__}
+    methods: Any = [
+        getattr(interrupts._Deferral, name) for name in ("__enter__", "__exit__", "_begin", "_stand_for", "_end")
+    ]
+    codes = {method.__code__ for method in methods}
     before = signal.getsignal(signal.SIGINT)
     number, last = 0, 0
 
@@ -125,7 +136,7 @@ def test_the_handler_of_another_signal_may_defer_interrupts_at_any_point() -> No
         sys.settrace(trace)  # pyright: ignore[reportArgumentType]
         try:
             with pytest.raises(KeyboardInterrupt), interrupts.interrupts_deferred:
-                signal.raise_signal(signal.SIGINT)
+                interrupt_that_does_not_come()
         finally:
             sys.settrace(outer)
         return num_events

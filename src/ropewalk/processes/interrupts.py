@@ -82,8 +82,8 @@ class _Deferral:
 
     def _begin(self) -> None:
         try:
+            self._depth = 1  # a handler that comes in between and defers as well leaves the rest to us
             self._stand_for(_SIGINT)
-            self._depth = 1  # whoever comes in from here on is put off, or ends before anything has begun
             for number in _HANDLED:
                 self._stand_for(number)
         except BaseException:  # of a handler
