@@ -343,3 +343,23 @@ def test_memory_is_bound_to_its_host(lab: Lab, tmp_path: Path) -> None:
     assert "ropewalk.Manager().Value" in made_there
     assert "make it in a process there" in made_there
     assert named == "WrongHost"
+
+
+def test_a_process_that_multiprocessing_spawns_is_told_that_it_is_not_of_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import multiprocessing, ropewalk
+
+            if __name__ == "__main__":
+                process = multiprocessing.get_context("spawn").Process(target=print, args=(ropewalk.Value("i", 0),))
+                process.start()
+                process.join()
+                print("ended with", process.exitcode)
+            """
+        )
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert "ended with 1" in ended.stdout
+    assert "multiprocessing has started it; start it with ropewalk.Process" in ended.stderr

@@ -347,7 +347,7 @@ def member_of_run(run_id: str) -> Member:
     if member is None:
         session = session_of_run(run_id)  # something that others made, before this process made anything
         member = member_of(session) if session else None
-    if member is None and here is None and multiprocessing.parent_process() and not _inherited:
+    if member is None and here is None and _is_of_multiprocessing() and not _inherited:
         raise PeerLost(
             "this object belongs to a run of Ropewalk, and this process does not: multiprocessing has started it; "
             "start it with ropewalk.Process (or ropewalk.Pool, ropewalk.Executor) to use the object in it",
@@ -360,6 +360,12 @@ def member_of_run(run_id: str) -> Member:
             peer="another run",
         )
     return member
+
+
+def _is_of_multiprocessing() -> bool:
+    """Whether multiprocessing has started this process, or is just starting it."""
+    process: Any = multiprocessing.current_process()
+    return multiprocessing.parent_process() is not None or getattr(process, "_inheriting", False)
 
 
 def known_member(run_id: str) -> Member | None:
