@@ -82,7 +82,7 @@ soak: $(STAMPS)/test
 DAY := $(shell date +%u)
 soak-slice: $(STAMPS)/test
 	@echo "==> part $(DAY) of 7 of \`make soak\`; DAY=1 to DAY=7 run the others"
-	@$(RUN_TESTS) soak-slice -n 2 -v -m soak --slice $$(($(DAY) - 1))/7 --timeout 3600 -o faulthandler_timeout=0
+	@$(RUN_TESTS) soak-slice -n 3 -v -m soak --slice $$(($(DAY) - 1))/7 --timeout 3600 -o faulthandler_timeout=0
 
 timing: $(STAMPS)/test
 	@$(RUN_TESTS) timing -m timing

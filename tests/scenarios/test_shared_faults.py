@@ -81,6 +81,7 @@ def test_all_that_wait_at_a_depot_that_is_killed_hear_of_it_and_a_new_one_takes_
         Lock(session=session),
         Event(session=session),
     )
+    barrier, semaphore = Barrier(2, session=session), Semaphore(0, session=session)
     one, other = Pipe(session=session)
     one.send("before")
     assert other.recv() == "before"
@@ -88,7 +89,7 @@ def test_all_that_wait_at_a_depot_that_is_killed_hear_of_it_and_a_new_one_takes_
     lock.acquire()
     waits: list[Callable[[], Any]] = [
         items.get, lambda: full.put(2), lock.acquire, event.wait,
-        lambda: Barrier(2, session=session).wait(), Semaphore(0, session=session).acquire,
+        barrier.wait, semaphore.acquire,
     ]  # fmt: skip
     inside = process_of(wait_and_exit, items, full)
     with ThreadPoolExecutor(len(waits)) as threads:

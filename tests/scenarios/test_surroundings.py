@@ -192,7 +192,7 @@ def map_in_a_pool(folder: str, count: int) -> list[int]:
 def test_a_pool_inside_a_worker_survives_the_death_of_that_worker_and_leaves_no_orphan(tmp_path: Path) -> None:
     with ropewalk.Pool(1) as pool:
         result = pool.apply_async(map_in_a_pool, (str(tmp_path), 8))
-        wait_until(lambda: len(noted(f"{tmp_path}/inner")) >= 6)
+        wait_until(lambda: len(pids := noted(f"{tmp_path}/inner")) >= 6 and len(set(pids)) == 2)
         (outer,) = map(int, noted(f"{tmp_path}/outer"))
         inner = set(map(int, noted(f"{tmp_path}/inner")))
         assert len(inner) == 2 and all(psutil.Process(pid).ppid() == agent_of(pool).pid for pid in inner)

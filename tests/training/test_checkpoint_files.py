@@ -294,6 +294,16 @@ def test_readers_see_whole_checkpoints_while_others_come_and_go(tmp_path: Path) 
     assert len(set(seen)) > 2 and found(tmp_path) == 25
 
 
+def test_a_listing_that_missed_the_checkpoint_that_came_for_the_one_that_went_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+    lists: list[list[Path]] = [[]]
+    monkeypatch.setattr(checkpoint_files, "saves", lambda folder: lists.pop() if lists else saves(folder))
+    assert found(tmp_path) == 1
+    assert not lists
+
+
 def test_a_checkpoint_that_is_removed_once_it_was_found_is_not_the_newest_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

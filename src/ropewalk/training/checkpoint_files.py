@@ -157,7 +157,8 @@ def read(path: Path | str) -> tuple[Path, Manifest]:
     if not path.is_dir():
         raise FileNotFoundError(f"there are no checkpoints in {path}: it is no folder")
     while True:
-        found = saves(path)
+        # A folder that changes while it is listed may show neither the checkpoint that goes nor the one that came.
+        found = saves(path) or saves(path)
         if not found:
             raise FileNotFoundError(
                 f"there is no checkpoint in {path}; one is a folder such as 0001-step-20, and what ends in {_WRITING} "
