@@ -36,6 +36,7 @@ def accuracies(output: str) -> list[float]:
     return [float(found) for found in re.findall(r"([\d.]+)% of the test right", output)]
 
 
+@pytest.mark.soak
 def test_digits_and_pictures_and_text_are_learnt(output_of: Output, tmp_path: Path) -> None:
     staged = output_of("train_digits", "--stages", "2", "--epochs", "3")
     assert "2 stages, one_f_one_b, 4 micro-batches" in staged and "one_f_one_b on 2 workers" in staged

@@ -130,7 +130,7 @@ def test_a_model_whose_exchange_was_detached_averages_as_ddp_does(answers: Answe
         assert "detach() that one first" in refused
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("optimizer", [pytest.param("momentum", marks=pytest.mark.soak), "adam"])
 def test_gd_sec_ends_within_one_percent_of_dense_accuracy(answers: Answers, optimizer: str) -> None:
     for found in answers(cases.digits):
         dense, _ = found[optimizer, "AllReduce"]

@@ -69,6 +69,7 @@ def accuracies(names: Sequence[str], workers: int, graph: ModelGraph) -> dict[st
     return found
 
 
+@pytest.mark.soak
 def test_the_digits_are_learnt_on_two_processes(digits_graph: ModelGraph) -> None:
     found = accuracies(ALWAYS, 2, digits_graph)
     assert {name: shares for name, shares in found.items() if min(shares) < 0.97} == {}

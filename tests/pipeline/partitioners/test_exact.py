@@ -150,6 +150,7 @@ print(Exact().partition(wide(sys.argv[1], SERVERS, "pipedream")))
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("model", WIDE_MODELS)
 def test_a_wide_model_has_the_same_plan_in_another_process(model: str) -> None:
     done = subprocess.run(
