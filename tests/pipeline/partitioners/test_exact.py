@@ -7,8 +7,8 @@ import os
 import random
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -102,6 +102,24 @@ def wide(model: str, devices: tuple[Level, ...], schedule: str, micro_batches: i
     return Request(profile_of(model), Topology(devices), make_schedule(schedule), micro_batches)
 
 
+#: The first, and three rounds for each of six forms and three times for the best.
+MOST_SEARCHES = 31
+
+
+@contextmanager
+def counted_searches() -> Generator[list[int]]:
+    """The number of sets of each search, which is what planning takes its time for."""
+    searches: list[int] = []
+
+    def counted(request: Request, graph: BitGraph, sets: Sequence[int], *args: Any, **options: Any) -> Found | None:
+        searches.append(len(sets))
+        return search(request, graph, sets, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "search", counted)
+        yield searches
+
+
 #: With more legal cuts than are searched at once.
 WIDE_MODELS = (WIDE, *shipped("inception_v3"))
 
@@ -111,15 +129,15 @@ SERVERS = (Level(4, 12e9), Level(4, 1.25e9))
 
 @pytest.fixture(scope="module", params=WIDE_MODELS)
 def planned(request: pytest.FixtureRequest) -> tuple[Request, Partition]:
-    """The plan of a wide model on 4 servers of 4, made within the processor time it may take."""
+    """The plan of a wide model on 4 servers of 4, made within the searches it may take."""
     asked = wide(request.param, SERVERS, "pipedream")
-    begun = time.process_time()
-    found = Exact().partition(asked)
-    assert time.process_time() - begun < 10
+    with counted_searches() as searches:
+        found = Exact().partition(asked)
+    assert len(searches) <= MOST_SEARCHES
     return asked, found
 
 
-def test_a_wide_model_is_planned_in_seconds_within_five_percent(planned: tuple[Request, Partition]) -> None:
+def test_a_wide_model_is_planned_within_five_percent(planned: tuple[Request, Partition]) -> None:
     request, found = planned
     assert found.gap is not None
     assert found.gap <= 0.05
@@ -199,11 +217,12 @@ def test_no_cut_of_a_wide_model_along_a_hundred_random_orders_is_better(
 
 
 @pytest.mark.parametrize("model", ["skips", "translation", "line", *shipped("resnet50", "gnmt", "vgg16")])
-def test_sixteen_devices_take_seconds(model: str) -> None:
+def test_sixteen_devices_take_few_searches(model: str) -> None:
     request = Request(profile_of(model), Topology(SERVERS), make_schedule("pipedream"), micro_batches=8)
-    begun = time.process_time()
-    Exact().partition(request)
-    assert time.process_time() - begun < 4
+    with counted_searches() as searches:
+        Exact().partition(request)
+    assert len(searches) <= MOST_SEARCHES
+    assert max(searches) <= Exact().max_sets
 
 
 # --- wide graphs ------------------------------------------------------------------------------------------------------
@@ -234,18 +253,12 @@ def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple
     assert found.gap <= 0.1
 
 
-def test_two_thousand_operators_in_ten_branches_are_planned_in_few_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_thousand_operators_in_ten_branches_are_planned_in_few_searches() -> None:
     # The search around a plan's cuts went on for 219 rounds, two minutes.
-    searches: list[int] = []
-
-    def counted(request: Request, graph: BitGraph, sets: Sequence[int], *args: Any, **options: Any) -> Found | None:
-        searches.append(len(sets))
-        return search(request, graph, sets, *args, **options)
-
-    monkeypatch.setattr(exact, "search", counted)
     request = Request(branches(10, 200), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
-    found = Exact().partition(request)
-    assert len(searches) <= 31  # the first, and three rounds for each of six forms and three times for the best
+    with counted_searches() as searches:
+        found = Exact().partition(request)
+    assert len(searches) <= MOST_SEARCHES
     assert objective_s(request, found.stages) == found.objective_s
     assert found.gap is not None
     assert found.gap <= 0.02
@@ -297,12 +310,13 @@ def test_candidates_have_all_numbers_of_stages_and_of_replicas_of_the_first() ->
     assert len(exact.candidates(request, num=3)) == 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("model", WIDE_MODELS)
-def test_many_devices_are_planned_in_seconds_with_a_bound(model: str) -> None:
+def test_many_devices_are_planned_in_few_searches_with_a_bound(model: str) -> None:
     request = replace(wide(model, (Level(8, 12e9), Level(16, 1e9)), "pipedream"), memory_bytes=10**10)
-    begun = time.process_time()
-    found = Exact().partition(request)
-    assert time.process_time() - begun < 15
+    with counted_searches() as searches:
+        found = Exact().partition(request)
+    assert len(searches) <= 10 * MOST_SEARCHES  # the schedule may refuse what is found
     assert found.lower_bound_s is not None
     assert 0 < found.lower_bound_s < found.objective_s
 
