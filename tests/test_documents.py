@@ -74,8 +74,13 @@ def test_the_programs_of_the_page_on_multiprocessing_run(number: int, tmp_path: 
     assert len(programs) == 3
     (tmp_path / "program.py").write_text(programs[number])
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert done.stdout == ("285\n", "no more than 1 GiB\n", "[1, 2, 4, 8]\n")[number]
+
+
+def complaints(said: str) -> list[str]:
+    """Lines on stderr, but for the one that others are at work on this machine."""
+    return [line for line in said.splitlines() if "times vary by" not in line]
 
 
 def test_the_program_of_the_page_on_pipelines_runs(tmp_path: Path) -> None:
@@ -83,8 +88,7 @@ def test_the_program_of_the_page_on_pipelines_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if "times vary by" not in line]  # others may be at work here
-    assert (done.returncode, said) == (0, [])
+    assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert "3 stages, one_f_one_b, 8 micro-batches in a step" in done.stdout
     assert "tensor(2." in done.stdout.splitlines()[-1]
     (grid,) = re.findall(r"```\n(worker 0 .*?)```", page, re.DOTALL)
@@ -97,7 +101,7 @@ def test_the_programs_of_the_page_on_exchanges_run(number: int, says: str, tmp_p
     assert len(programs) == 2
     (tmp_path / "program.py").write_text(programs[number])
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert re.search(says, done.stdout), done.stdout
 
 
@@ -107,7 +111,7 @@ def test_the_programs_of_the_page_on_training_run(number: int, says: str, tmp_pa
     assert len(programs) == 2
     (tmp_path / "program.py").write_text(programs[number])
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert re.search(says, done.stdout), done.stdout
 
 
@@ -125,7 +129,7 @@ def test_the_programs_of_the_page_on_programs_run(number: int, tmp_path: Path) -
     program, says = PROGRAMS[number]
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done.stderr)) == (0, [])
     printed = done.stdout.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]")
     if "CallCycle" in program:  # which of the two calls came last, is not known before
         printed = re.sub(r"^\[two 0@laptop\]", "[one 0@laptop]", printed, flags=re.MULTILINE)
@@ -192,7 +196,7 @@ def test_the_program_of_the_page_on_populations_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "population.md").read_text(), re.DOTALL)
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done.stderr)) == (0, [])
     first, second = done.stdout.splitlines()
     assert re.fullmatch(
         r"OpenAIES: best test -0\.0\d+, best evaluation -\d.*, \d+ generations, .* ms of the launcher for each\)", first

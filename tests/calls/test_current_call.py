@@ -24,12 +24,14 @@ class Limiter:
         self.changed = threading.Condition()
         self.is_open = False
         self.num_admitted = 0
+        self.num_waits = 0
         self.ended: list[str] = []
         self.passed = 0
 
     def _wait(self) -> None:
         try:
             with self.changed:
+                self.num_waits += 1
                 rw.wait_for(self.changed, lambda: self.is_open or self.num_admitted)
                 self.num_admitted -= not self.is_open
                 self.passed += 1
@@ -140,7 +142,7 @@ def test_a_stream_that_waits_for_its_next_item_ends_with_its_reader(limited: Any
     limiter, served, client, _ = limited
     stream = client.items()
     assert next(stream) == 0
-    until(lambda: served.running)
+    until(lambda: limiter.num_waits)
     stream.close()
     until(lambda: not served.running and limiter.ended)
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -144,9 +145,13 @@ def test_logs_shows_and_follows_what_each_node_prints(tmp_path: Path) -> None:
             env=environment(ROPEWALK_RUN_FOLDER=str(program.folder)),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert following.stdout
+        assert following.stdout and program.process.stdout
+        # Who prints waits for somebody to read it, and so do those whose lines it prints.
+        reader = threading.Thread(target=program.process.stdout.read)
+        reader.start()
         lines = [following.stdout.readline() for _ in range(200)]
         assert program.command("stop", "walk", "--grace", "0").returncode == 0
+        reader.join()
         program.end()
         _, errors = following.communicate(timeout=20)
     assert all(re.fullmatch(r"\[talker\.1\] (\d+ x{500}|half a line, and its other half)\n", line) for line in lines)

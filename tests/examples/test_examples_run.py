@@ -37,5 +37,6 @@ def check(name: str, command: list[str], tmp_path: Path) -> None:
     # In a folder of its own: a node must not find the example's classes by chance.
     arguments = [part.format(file=FOLDER / f"{name}.py") for part in command]
     done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    said = [line for line in done.stderr.splitlines() if "times vary by" not in line]  # others may be at work here
+    assert (done.returncode, said) == (0, []), done.stdout
     assert 1 < len(done.stdout.splitlines()) < 20
