@@ -293,8 +293,9 @@ def test_classes_of_main_go_along_also_to_processes_that_never_heard_of_them() -
 def test_manager_is_a_sync_manager_that_is_started() -> None:
     with Manager() as manager:
         assert isinstance(manager, SyncManager)
-        assert manager.dict(a=1)["a"] == 1  # type: ignore[attr-defined]
-        assert "dict" in manager._debug_info() or manager._number_of_objects() == 0
+        shelf: Any = manager.dict(a=1)  # type: ignore[attr-defined]
+        assert shelf["a"] == 1
+        assert "{'a': 1}" in manager._debug_info() and manager._number_of_objects() == 1
 
 
 def test_managers_of_one_session_share_it() -> None:

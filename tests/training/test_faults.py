@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -220,7 +221,8 @@ def test_a_worker_and_its_keeper_who_die_at_once_are_lost_and_the_training_says_
             StageLost, match=r"the snapshot of stage .* was kept by processes that are gone as well"
         ) as lost:
             trainer.step(*batch(5)).metrics()
-        assert "SIGKILL" in lost.value.cause
+        # Whichever is heard of first: the end of the process, or that of a link to it.
+        assert re.search("SIGKILL|closed the link", lost.value.cause)
         with pytest.raises(TrainerFailed, match="StageLost"):
             trainer.step(*batch(5))
 

@@ -457,6 +457,7 @@ def test_a_ticket_that_was_never_given_out_is_refused(exchange: Exchange, ticket
 def test_a_third_with_the_same_ticket_is_refused_and_disturbs_nobody(exchange: Exchange) -> None:
     a, b = exchange.pair()
     with a, b:
+        wait_until(lambda: exchange.joined, "the switchboard tells that both came")
         with pytest.raises(TransportRefused, match="was used"):
             exchange.join(exchange.joined[0]).result()
         a.sendall(b"still here")
