@@ -192,12 +192,14 @@ def test_an_interrupt_lets_the_tests_end_what_they_have_started(project: Path) -
         run_tests.RESULTS = run_tests.ROOT / "build"
         sys.exit(run_tests.main(["some", "-q"]))
     """
+    before = signal.getsignal(signal.SIGINT)
     process: Any = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], start_new_session=True)
     while not (project / "begun").exists():
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) == 2
     assert (project / "tidied").exists()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_command_of_the_makefile_starts() -> None:
