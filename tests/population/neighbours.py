@@ -34,6 +34,8 @@ class Neighbours(LocalEngine):
 
 def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> rw.Session:
     monkeypatch.setitem(ENGINES, "neighbours", f"{__name__}:Neighbours")
+    # These hosts are lost by a signal, which is heard at once, and never by silence, which may be a busy machine's.
+    monkeypatch.setenv("ROPEWALK_LEASE_S", "30")
     return rw.Session("neighbours", hosts=2)
 
 

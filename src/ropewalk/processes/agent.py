@@ -135,7 +135,7 @@ class Agent:
         self._orphans_wait = False
         self._last_sample = time.monotonic()
         self._memory_kills = count_kills()
-        self._code = CodeShelf(Path(self._folder))
+        self._code = CodeShelf(Path(self._folder), self._loop.call_soon)
         self._bounds = Bounds.here(self._host)
         self._meeting: Meeting | None = None
         self._lease: Lease | None = None
@@ -162,7 +162,7 @@ class Agent:
             GetMade: lambda link, received: self._blobs.get_made(link, received.message.id),
             OutputSeen: self._output_seen,
             Ping: lambda link, received: self._tell(link, Pong()),
-            PutCode: lambda link, received: self._put_code(received),
+            PutCode: lambda link, received: self._code.put(received.message.id, bytes(received.parts[0])),
             Shutdown: self._shut_down,
             NeedService: self._need_service,
             ServiceAt: self._answered,
@@ -315,9 +315,18 @@ class Agent:
             return
         self._processes[start.id] = process
         self._members.admit(start.id, start.secret)
-        at_home = self._at_home(start)
+        bound = self._bounds.give(start)
+        self._code.when_there(start.code, lambda problem: self._fork(process, bound, problem))
+
+    def _fork(self, process: HostedProcess, start: StartProcess, problem: str) -> None:
+        """Start it, in terms of this host: on its CPUs and GPUs, and where the project's files are here."""
+        if reason := problem or process.ended_by:
+            self._forget(process)
+            self._tell(process.owner, NotStarted(start.id, reason))
+            return
+        start = self._code.arrange(start)
         request = ForkRequest(
-            at_home,
+            start,
             self._boot.run_id,
             str(self._listener.address),
             os.getpid(),
@@ -326,19 +335,8 @@ class Agent:
             host_id=self._own_name,
             ip=self._meeting.ip if self._meeting else "",
         )
-        path = at_home.path if start.preload else ()
+        path = start.path if start.preload else ()
         self._fork_channel(start.preload, path).request(request, process.child_fds())
-
-    def _at_home(self, start: StartProcess) -> StartProcess:
-        """The request in terms of this host: its CPUs and GPUs, and where the project's files are here."""
-        start = self._bounds.give(start)
-        return self._code.arrange(start) if start.code else start
-
-    def _put_code(self, received: Received) -> None:
-        try:
-            self._code.put(received.message.id, bytes(received.parts[0]))
-        except (OSError, RopewalkError) as error:
-            self._host_event(f"the project's files could not be unpacked in {self._folder}: {error}")
 
     def _need_service(self, link: Link, received: Received) -> None:
         self._asking = {ticket: asks for ticket, asks in self._asking.items() if not asks.closed}
@@ -554,6 +552,7 @@ class Agent:
             if process.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
+        self._code.close()
         deadline = time.monotonic() + _END_S
         while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
             for child in children:  # again and again: what they leave behind becomes ours

@@ -22,7 +22,7 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -161,19 +161,22 @@ def _read(path: Path) -> bytes:
 # --- unpacking --------------------------------------------------------------------------------------------------------
 
 
-def unpack(data: bytes, into: Path, limit_bytes: int = UNPACK_LIMIT_BYTES) -> Path:
+def unpack(
+    data: bytes, into: Path, limit_bytes: int = UNPACK_LIMIT_BYTES, stopped: Callable[[], bool] = lambda: False
+) -> Path:
     """Unpack a bundle into a folder of its own, named by its id; nothing happens if that is there already.
 
     Args:
         data: of a `Bundle`, from whoever may be trusted to run code here, but with less care than code needs.
         into: a private folder of this user; made if it is missing. Several processes may unpack into it at once.
         limit_bytes: the most bytes that may come out of it.
+        stopped: asked before each file; what is half unpacked goes away again.
 
     Returns:
         The folder of the code, mode 0700.
 
     Raises:
-        CodeRefused: it is damaged, too large, or would write elsewhere.
+        CodeRefused: it is damaged, too large, or would write elsewhere; or this was stopped.
         OSError: the disk is full, or `into` cannot be written to.
     """
     folder = into / hashlib.sha256(data).hexdigest()
@@ -182,7 +185,7 @@ def unpack(data: bytes, into: Path, limit_bytes: int = UNPACK_LIMIT_BYTES) -> Pa
         return folder
     fresh = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=into))  # mode 0700
     try:
-        _extract(_Inflating(data, limit_bytes), fresh)
+        _extract(_Inflating(data, limit_bytes), fresh, stopped)
         try:
             os.rename(fresh, folder)
         except OSError:
@@ -233,12 +236,14 @@ class _Inflating:
         return b"".join(pieces)
 
 
-def _extract(archive: _Inflating, folder: Path) -> None:
+def _extract(archive: _Inflating, folder: Path, stopped: Callable[[], bool]) -> None:
     folders = {PurePosixPath()}
     links: dict[PurePosixPath, str] = {}
     num_members = 0
     while (info := _next_header(archive)) is not None:
         num_members += 1
+        if stopped():
+            raise CodeRefused("a bundle of code was not unpacked to its end: it is needed no more")
         if num_members > MAX_FILES:
             raise CodeRefused(f"a bundle of code is refused: it has more than {MAX_FILES:,} files and folders")
         name = _inside(info.name)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from ropewalk.errors import RopewalkError
 from ropewalk.processes.code_bundle import remap, remap_paths, unpack
 from ropewalk.processes.messages import StartProcess
 
@@ -13,23 +16,38 @@ from ropewalk.processes.messages import StartProcess
 class CodeShelf:
     """Where the files of each project lie here.
 
+    They are unpacked in a thread: thousands of files take seconds, in which the agent must be heard, or it is taken
+    for lost. Everything else is for the thread of the loop.
+
     Args:
         folder: in which they are unpacked; made if missing.
+        call_soon: of the loop.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._folder = folder / "code"
+        self._call_soon = call_soon
         self._roots: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
+        self._waiting: dict[str, list[Callable[[str], object]]] = {}
+        self._threads: list[threading.Thread] = []
+        self._closed = threading.Event()
 
     def put(self, id: str, data: bytes) -> None:
-        """Unpack a project's files.
+        """Begin to unpack a project's files."""
+        if id in self._waiting:
+            return
+        self._waiting[id] = []
+        thread = threading.Thread(target=self._unpack, args=(id, data), name="rw-unpack", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
-        Raises:
-            OSError: there is no room for them.
-            RopewalkError: they are no such files.
-        """
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._roots[id] = str(unpack(data, self._folder))
+    def when_there(self, id: str, then: Callable[[str], object]) -> None:
+        """Call this with why there are no such files, or with nothing if they lie here; at once unless they come."""
+        if id in self._waiting:
+            self._waiting[id].append(then)
+        else:
+            then(self._problems.get(id, ""))
 
     def arrange(self, start: StartProcess) -> StartProcess:
         """A request with the folder and the import path of this host."""
@@ -39,3 +57,27 @@ class CodeShelf:
         folder = remap(start.folder, start.code_root, root)
         path = remap_paths(start.path, start.code_root, root)
         return msgspec.structs.replace(start, folder=folder, path=tuple(path))
+
+    def close(self) -> None:
+        """Stop unpacking, and wait until nothing is written any more."""
+        self._closed.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _unpack(self, id: str, data: bytes) -> None:
+        root = problem = ""
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            root = str(unpack(data, self._folder, stopped=self._closed.is_set))
+        except (OSError, RopewalkError) as error:
+            problem = f"the project's files could not be unpacked in {self._folder}: {error}"
+        self._call_soon(lambda: self._there(id, root, problem))
+
+    def _there(self, id: str, root: str, problem: str) -> None:
+        if problem:
+            self._problems[id] = problem
+        else:
+            self._roots[id] = root
+            self._problems.pop(id, None)
+        for then in self._waiting.pop(id):
+            then(problem)
