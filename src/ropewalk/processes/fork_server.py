@@ -32,6 +32,7 @@ from ropewalk.processes import bootstrap
 from ropewalk.processes.messages import IF_THERE, ForkReply, ForkRequest
 from ropewalk.transport import kernel
 from ropewalk.transport.channel import Channel
+from ropewalk.transport.named_memory import keep_memory_of_others
 
 _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
 
@@ -51,6 +52,7 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
     os.environ.update(blas_threads_environment(1, os.environ))
     kernel.name_thread("rw-forkserver")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_memory_of_others()
     atexit._clear()  # type: ignore[attr-defined]  # what the agent registered is not ours to run
     problem = _import_all(preload, path)
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))

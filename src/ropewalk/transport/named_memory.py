@@ -1,0 +1,67 @@
+"""What a process of ours attaches to by its name (`multiprocessing.shared_memory`) outlives it, if others made it.
+
+Up to Python 3.12 a process notes all named memory that it has opened, made or not, with a helper process, which
+destroys what is noted when the process ends (https://github.com/python/cpython/issues/82300). The processes of one
+program of multiprocessing share that helper, and so nothing goes before the program does. Ours have one each.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+_KIND = "shared_memory"
+
+
+def keep_memory_of_others() -> None:
+    """From now on, have what this process and its forked children only attach to destroyed by who made it."""
+    make: Any = SharedMemory.__init__
+    if "track" in inspect.signature(make).parameters:  # from Python 3.13 on
+
+        def make_or_attach(
+            self: SharedMemory, name: str | None = None, create: bool = False, size: int = 0, *, track: Any = None
+        ) -> None:
+            make(self, name, create, size, track=create if track is None else track)
+
+    else:
+        opening = threading.local()
+        _note_only_what_is_made(opening)
+
+        def make_or_attach(
+            self: SharedMemory, name: str | None = None, create: bool = False, size: int = 0, *, track: Any = None
+        ) -> None:
+            opening.attaches = not create
+            try:
+                make(self, name, create, size, **({} if track is None else {"track": track}))
+            finally:
+                opening.attaches = False
+
+    SharedMemory.__init__ = make_or_attach
+
+
+def _note_only_what_is_made(opening: threading.local) -> None:
+    tracker: Any = resource_tracker
+    register, unregister = tracker.register, tracker.unregister
+    noted: set[str] = set()
+
+    def note(name: str, kind: str) -> None:
+        if kind == _KIND:
+            if getattr(opening, "attaches", False):
+                return
+            noted.add(name)
+        register(name, kind)
+
+    def strike_off(name: str, kind: str) -> None:
+        if kind == _KIND:
+            if name not in noted:
+                return
+            noted.discard(name)
+        unregister(name, kind)
+
+    tracker.register, tracker.unregister = note, strike_off
+
+
+__all__ = ["keep_memory_of_others"]
