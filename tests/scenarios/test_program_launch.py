@@ -510,19 +510,21 @@ def test_a_cache_answers_for_its_service_until_the_answer_is_old(mode: Mode) -> 
 
 
 def test_a_pool_node_maps_for_all_who_have_its_handle(tmp_path: Path) -> None:
-    path = str(tmp_path / "notes")
+    path, done = str(tmp_path / "notes"), tmp_path / "done"
     program = rw.Program("pooled")
     pool = program.add(rw.PoolNode(2), name="pool")
-    program.add(rw.Worker(_map_there, pool, path), replicas=2)
+    program.add(rw.Worker(_map_there, pool, path, done), replicas=2)
     with program.launch() as running:
         assert running.client("pool").apply(square, (7,)) == 49
         assert list(running.client("pool").imap(square, [1, 2, 3])) == [1, 4, 9]
+        done.touch()  # with its workers, the program ends, and so does its pool
         assert running.wait(120)
     assert noted(path) == ["285", "285"]
 
 
-def _map_there(pool: Any, path: str) -> None:
+def _map_there(pool: Any, path: str, done: Path) -> None:
     note(path, sum(pool.map(square, range(10))))
+    wait_until(done.exists)
 
 
 def test_a_node_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
