@@ -197,6 +197,15 @@ def queue(bench: Bench) -> Iterator[Line]:
             yield bench.at_least(f"queue, {what}, {people}", rate, per_second)
 
 
+def queue_bounded(bench: Bench) -> Iterator[Line]:
+    for maxsize, usual in ((1, 2_000), (10, 10_000), (100, 20_000)):
+        with company() as join:
+            flows = {name: Flow(join, name, 1, maxsize) for name in bench.pair}
+            count = bench.count(usual)
+            rate = bench.turns(bench.pair, lambda name: flows[name].rate("number", 0, count))  # noqa: B023
+        yield bench.at_least(f"queue with room for {maxsize}, numbers, 1 producer, 1 consumer", rate, per_second)
+
+
 def queue_large(bench: Bench) -> Iterator[Line]:
     names = (*bench.pair, FLOOR)
     with company() as join:
@@ -210,8 +219,8 @@ def queue_large(bench: Bench) -> Iterator[Line]:
 class Flow:
     """A queue with processes on both sides of it."""
 
-    def __init__(self, join: Callable[..., Party], name: str, each: int) -> None:
-        ends = library(name).Pipe() if name == FLOOR else (library(name).Queue(),) * 2
+    def __init__(self, join: Callable[..., Party], name: str, each: int, maxsize: int = 0) -> None:
+        ends = library(name).Pipe() if name == FLOOR else (library(name).Queue(maxsize),) * 2
         self.producers = [join(name, queue=ends[0]) for _ in range(each)]
         self.consumers = [join(name, queue=ends[1]) for _ in range(each)]
 
@@ -363,6 +372,7 @@ def event(bench: Bench) -> Iterator[Line]:
 ROWS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "start": start,
     "queue": queue,
+    "queue-bounded": queue_bounded,
     "queue-large": queue_large,
     "queue-latency": queue_latency,
     "pipe": pipe,

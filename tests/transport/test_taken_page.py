@@ -121,3 +121,17 @@ def test_each_value_has_one_owner_whenever_the_lender_closes(pages: tuple[TakenP
             num_begun = lender.close()
             assert int.from_bytes(ours.recv(8), "little") == num_begun
     os.waitpid(pid, 0)
+
+
+def test_a_lender_that_wants_to_hear_is_seen_until_it_is_told_or_lends_anew(pages: tuple[TakenPage, TakenPage]) -> None:
+    receiver, lender, other = pages[0].lot(3), pages[1].lot(3), pages[0].lot(4)
+    lender.open()
+    assert not receiver.is_watched
+    lender.watch()
+    assert receiver.is_watched and not other.is_watched
+    receiver.unwatch()
+    assert not receiver.is_watched
+    lender.watch()
+    lender.open()
+    assert not receiver.is_watched
+    assert receiver.begin(1), "what it wants to hear of is none of its fence's business"

@@ -31,7 +31,7 @@ from collections import deque
 from typing import Any, cast
 
 from ropewalk.calls.frame import current
-from ropewalk.calls.messages import Answer, Call, Cancel, End, Item, More, Several, Taken, TakenPageHere
+from ropewalk.calls.messages import Answer, Begun, Call, Cancel, End, Item, More, Several, Taken, TakenPageHere
 from ropewalk.calls.payloads import Keep, Packed
 from ropewalk.calls.pending import Busy, Dropped, Lost, Pending, value_of
 from ropewalk.calls.posting import Posting
@@ -369,6 +369,10 @@ class Conversation:
         """Let others use a place; may run at any moment."""
         self._free_lots.append(place)
 
+    def tell_begun(self, target: int) -> None:
+        """Values of an object that were lent together are being begun, of which it wants to hear."""
+        self._send(Begun(target))
+
     def ask_for_more(self, pending: Pending, credit: int) -> None:
         """Let a stream send so many more items."""
         self._send(More(pending.number, credit))
@@ -578,7 +582,7 @@ class Conversation:
         if entered is not None:
             self._loop.leave(entered)
 
-    def _send(self, message: Cancel | More | Taken) -> None:
+    def _send(self, message: Cancel | More | Taken | Begun) -> None:
         try:
             with interrupts_deferred:
                 self.link.send(message)

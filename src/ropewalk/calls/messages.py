@@ -45,7 +45,8 @@ class Call(msgspec.Struct, tag=1, array_like=True):
     """The calls in which this one was made; the last one made it. In a batch, those of all its calls."""
     shared: Lengths
     credit: int
-    """Of a stream: so many items may be sent before `More`."""
+    """Of a stream: so many items may be sent before `More`. Of an item: one more than the place of a lot, in which the
+    answer may let its caller send so many further ones without asking."""
 
 
 class OnceCall(Call, tag=6, array_like=True, kw_only=True):
@@ -78,6 +79,12 @@ class Taken(msgspec.Struct, tag=4, array_like=True, frozen=True):
     """A value that was lent has arrived; from now on it is the caller's."""
 
     number: int
+
+
+class Begun(msgspec.Struct, tag=7, array_like=True, frozen=True):
+    """Of the values of an object that were lent together, some have been begun, of which it wanted to hear."""
+
+    target: int
 
 
 class TakenPageHere(msgspec.Struct, tag=5, array_like=True, frozen=True):
@@ -126,4 +133,6 @@ class Several(msgspec.Struct, tag=15, array_like=True, frozen=True):
     number: int
 
 
-CALLS = Codec(Call | OnceCall | Cancel | More | Taken | TakenPageHere | Answer | Several | Raised | Item | End | Gone)
+CALLS = Codec(
+    Call | OnceCall | Cancel | More | Taken | Begun | TakenPageHere | Answer | Several | Raised | Item | End | Gone
+)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ropewalk.calls.messages import Call
@@ -52,13 +53,17 @@ class Posting:
         self._lock = threading.RLock()  # callbacks of a link that ends just then may put again
         self._is_timed = False
 
-    def put(self, target: int, method: str, part: Part) -> None:
+    def put(self, target: int, method: str, part: Part, claim: Callable[[], bool | None] | None = None) -> bool | None:
         """Send an item, or let it wait for others for a moment.
 
         Args:
             target: the object.
             method: takes any number of items.
             part: one item.
+            claim: whether it may be sent, asked in the moment in which it would be; one thread asks at a time.
+
+        Returns:
+            Whether it was sent, or else what `claim` said.
 
         Raises:
             Lost: the link has ended; the item was not sent.
@@ -67,6 +72,8 @@ class Posting:
         if len(under_way) >= _MOST_CALLS:
             self._wait_for_room()
         with interrupts_deferred, self._lock:
+            if claim and not (answer := claim()):
+                return answer
             if self._parts and self._target != (target, method):
                 self._send()
             self._target = target, method
@@ -80,6 +87,7 @@ class Posting:
             elif not self._is_timed:
                 self._is_timed = True
                 self._loop.call_soon(self._later)
+        return True
 
     def send(self) -> None:
         """Send what was gathered; when this returns, whatever any thread had put before is on its way."""

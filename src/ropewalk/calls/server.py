@@ -22,7 +22,19 @@ from ropewalk.calls.batching import Gathering
 from ropewalk.calls.frame import current, watchers
 from ropewalk.calls.incoming import Held, Incoming, OnceIncoming, Served, Turn, Way
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Answer, Call, Cancel, Gone, Item, More, OnceCall, Raised, Taken, TakenPageHere
+from ropewalk.calls.messages import (
+    Answer,
+    Begun,
+    Call,
+    Cancel,
+    Gone,
+    Item,
+    More,
+    OnceCall,
+    Raised,
+    Taken,
+    TakenPageHere,
+)
 from ropewalk.calls.once import CallName, Done, OnceTable, Standing
 from ropewalk.calls.payloads import Packed
 from ropewalk.calls.streams import Stream
@@ -58,6 +70,10 @@ class Desk(Protocol):
 
     def page(self, link: Link, fd: int) -> None:
         """From now on the caller notes in this memory file, which is the desk's, which answers have arrived."""
+        ...
+
+    def begun(self, target: int) -> None:
+        """Somebody has begun a value of this object, which wanted to hear of that."""
         ...
 
     def gone(self, link: Link) -> None:
@@ -237,6 +253,8 @@ class CallServer:
                 self.desk.cancel(link, message.number)
         elif self.desk and type(message) is Taken:
             self.desk.taken(link, message.number)
+        elif self.desk and type(message) is Begun:
+            self.desk.begun(message.target)
         elif self.desk and type(message) is TakenPageHere:
             self.desk.page(link, received.fds.take())
         elif type(message) is More:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ropewalk.calls.conversation import Conversation
+from ropewalk.processes.interrupts import interrupts_deferred, may_serve
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import loads
 from ropewalk.transport.taken_page import Lot
@@ -27,14 +28,16 @@ class Ahead:
         conversation: with the depot.
         place: of the lot; given back with this object.
         lot: where items are claimed.
+        target: the queue.
     """
 
-    def __init__(self, conversation: Conversation, place: int, lot: Lot) -> None:
+    def __init__(self, conversation: Conversation, place: int, lot: Lot, target: int) -> None:
         self.conversation = conversation
         self.place = place
         self.asking = threading.Lock()
         """Held by the thread that asks for more; it looks first whether there is nothing left."""
         self._lot = lot
+        self._target = target
         self._parts: Sequence[Part] = ()
         self._next = 0
         self._again: deque[Part] = deque()
@@ -62,6 +65,12 @@ class Ahead:
         """
         if self._next >= len(self._parts) and not self._again:
             return None
+        if may_serve():
+            return self._take(settle)
+        with interrupts_deferred:  # there are handlers of signals, which may take as well
+            return self._take(settle)
+
+    def _take(self, settle: Callable[[], object]) -> Part | None:
         with self._lock:
             if self._again:
                 return self._again.popleft()
@@ -81,6 +90,10 @@ class Ahead:
             if is_ours is None:
                 settle()
                 is_ours = self._lot.begin(value)
+            if is_ours and self._lot.is_watched:
+                with interrupts_deferred:
+                    self._lot.unwatch()
+                    self.conversation.tell_begun(self._target)
             return is_ours
         except ValueError:  # the link has ended
             return False

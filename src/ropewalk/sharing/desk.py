@@ -199,6 +199,12 @@ class WaitingDesk:
             if asking:
                 self.end_all(asking.state.taken(asking))
 
+    def begun(self, target: int) -> None:
+        way = self._ways.get(target)
+        if way and isinstance(way.state, QueueState):
+            with self.lock:
+                self.end_all(way.state.begun())
+
     def page(self, link: Link, fd: int) -> None:
         try:
             self.caller(link).page = TakenPage(fd)
@@ -236,7 +242,11 @@ class WaitingDesk:
             size = sum(packed.shared) if packed.fds else total_bytes(packed.parts)
             if packed.fds and packed.fds[0] > _most_descriptors():
                 packed = packed.copied()
-            outcomes = method(asking, *way.place, Item(packed, size))
+            item = Item(packed, size)
+            if message.credit and name in way.lending:
+                outcomes = method(asking, item, caller.lot(message.credit - 1))
+            else:
+                outcomes = method(asking, *way.place, item)
         elif name in way.many:
             asking = Asking(caller.party, caller, message.number, state)
             outcomes = method(asking, *way.place, [Item(Packed((part,)), len(part)) for part in received.parts])

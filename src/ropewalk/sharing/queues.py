@@ -4,9 +4,9 @@
 
 `put` pickles at once, so an item that cannot be pickled raises where it is put. It returns when the item is in the
 queue; small items of a queue without bounds are only sent, many at once, about 1000 ahead at most, and the end of a
-process waits for them. Items go to readers in the order in which these asked; what was on its way to a reader that dies
-goes to the next one. A reader that asks often has some items at hand before it asks (`ahead.py`), for as long as nobody
-else wants them.
+process waits for them. So are those for which a queue with bounds has told that there is room (`room.py`). Items go to
+readers in the order in which these asked; what was on its way to a reader that dies goes to the next one. A reader that
+asks often has some items at hand before it asks (`ahead.py`), for as long as nobody else wants them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import operator
 import types
 from typing import Any, ClassVar, cast
 
+from ropewalk.calls.conversation import Conversation
+from ropewalk.calls.payloads import Packed, pack_item
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.ahead import Ahead
-from ropewalk.sharing.shared_object import Reference, SharedObject, create
+from ropewalk.sharing.room import Room
+from ropewalk.sharing.shared_object import Reference, SharedObject, create, is_small
+from ropewalk.transport.given_up import Trial
 
 
 class Queue(SharedObject):
@@ -37,6 +41,7 @@ class Queue(SharedObject):
     _closed = False
     _maxsize = 0
     _ahead: Ahead | None = None
+    _room: Room | None = None
 
     def __init__(self, maxsize: int = 0, *, session: Session | None = None, ctx: Any = None) -> None:
         maxsize = operator.index(maxsize)
@@ -73,7 +78,50 @@ class Queue(SharedObject):
             PeerLost: where the queue lived is gone.
         """
         self._check_open()
-        self._ask_with("put", obj, timeout=timeout if block else 0.0, many="" if self._maxsize > 0 else "put_many")
+        timeout_s = timeout if block else 0.0
+        if self._maxsize <= 0:
+            self._ask_with("put", obj, timeout=timeout_s, many="put_many")
+            return
+        with Trial():
+            self._put_with_bounds(obj, timeout_s)
+
+    def _put_with_bounds(self, obj: Any, timeout: float | None) -> None:
+        """Put an item where there is room; ask the depot for an item's room, and then for that of further ones."""
+        conversation = self._conversation()
+        packed = pack_item(conversation.link, obj)
+        room = self._room_at(conversation) if is_small(packed) else None
+        if room and self._fills(room, packed):
+            return
+        place = -1
+        is_asking = room is not None and room.asking.acquire(blocking=False)
+        try:
+            if room and is_asking:
+                if self._fills(room, packed):  # another thread has asked just before
+                    return
+                place = room.place
+            num_more = self._call(conversation, "put", packed, timeout, place=place)
+            if room and is_asking and num_more:
+                room.keep(num_more)
+        finally:
+            packed.close()
+            if room and is_asking:
+                room.asking.release()
+
+    def _room_at(self, conversation: Conversation) -> Room | None:
+        room = self._room
+        if room is None or room.conversation is not conversation:  # a forked child has another one
+            found = conversation.lot()
+            room = self._room = Room(conversation, *found) if found else None
+        return room
+
+    def _fills(self, room: Room, packed: Packed) -> bool:
+        """Claim a place, and send an item into it; False if there is no place."""
+        while room.is_left:
+            is_sent = self._post(room.conversation, "put_many", packed, room.claim)
+            if is_sent is not None:
+                return is_sent
+            self._settle()
+        return False
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take the first item.
@@ -101,7 +149,7 @@ class Queue(SharedObject):
         if ahead is None or not ahead.is_mine or ahead.conversation.closed:
             conversation = self._conversation()
             found = conversation.lot()
-            ahead = self._ahead = Ahead(conversation, *found) if found else None
+            ahead = self._ahead = Ahead(conversation, *found, self._reference.target) if found else None
         if ahead is None or not ahead.asking.acquire(blocking=False):
             return self._ask("get", timeout=timeout)
         try:

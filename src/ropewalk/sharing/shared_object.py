@@ -13,6 +13,7 @@ import itertools
 import os
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -128,16 +129,22 @@ class SharedObject:
     def _send_item(self, method: str, item: Any, timeout: float | None, many: str) -> Any:
         conversation = self._conversation()
         packed = pack_item(conversation.link, item)
-        if many and len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES:
-            try:
-                conversation.posting.put(self._reference.target, many, packed.parts[0])
-            except Lost as error:
-                raise self._lost(error, conversation) from None
+        if many and is_small(packed):
+            self._post(conversation, many, packed)
             return None
         try:
             return self._call(conversation, method, packed, timeout)
         finally:
             packed.close()
+
+    def _post(
+        self, conversation: Conversation, many: str, packed: Packed, claim: Callable[[], bool | None] | None = None
+    ) -> bool | None:
+        """Send a small item, perhaps with others; see `Posting.put`."""
+        try:
+            return conversation.posting.put(self._reference.target, many, packed.parts[0], claim)
+        except Lost as error:
+            raise self._lost(error, conversation) from None
 
     def _settle(self) -> None:
         """Wait until what was sent before has arrived."""
@@ -156,12 +163,13 @@ class SharedObject:
         packed: Packed,
         timeout: float | None,
         keep: Keep | None = None,
+        place: int = -1,
     ) -> Any:
         if packed.fds and not conversation.link.stream.carries_fds:
             packed = packed.unfolded()
         if timeout is not None:
             timeout = max(0.0, float(timeout))  # no other number can be sent; what is none counts as zero
-        message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 0)
+        message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 1 + place)
         try:
             return conversation.exchange(message, packed, keep)
         except (Lost, NotServed) as error:
@@ -174,6 +182,11 @@ class SharedObject:
         else:
             why = f"nobody answers at {shown(reference.address)} any more: {conversation.closed or error}"
         return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
+
+
+def is_small(packed: Packed) -> bool:
+    """Whether an item may be sent with others."""
+    return len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES
 
 
 def create(kind: str, *args: Any, label: str = "", session: Session | None = None) -> list[Reference]:
@@ -306,4 +319,4 @@ def _rebuild(cls: type[SharedObject], reference: Reference, facts: dict[str, Any
     return made
 
 
-__all__ = ["Reference", "SharedObject", "create", "create_at", "new_ticket"]
+__all__ = ["Reference", "SharedObject", "create", "create_at", "is_small", "new_ticket"]

@@ -6,14 +6,16 @@ it lent whether it has arrived, without a message for each.
     number 8193 ─▶ slot 8193 % 8192: 8193 ─ the other side has seen it ─▶ 0
 
 Values can also be lent many at once, as a *lot*: then the receiver begins them one after the other, without a word, and
-the lender can take back what was not begun, at any moment and without the receiver's help. Each lot has two words:
+the lender can take back what was not begun, at any moment and without the receiver's help. Each lot has three words:
 
-    begun │ the value that the receiver has begun last
-    fence │ OPEN, or CLOSING while the lender looks, or the first value that is the lender's again
+    begun   │ the value that the receiver has begun last
+    fence   │ OPEN, or CLOSING while the lender looks, or the first value that is the lender's again
+    watched │ 1 if the lender wants to hear, once, that a value has been begun
 
 The receiver writes `begun` and then reads the fence; the lender closes the fence, makes every CPU pass a memory barrier
 (membarrier(2)), and then reads `begun`: at least one of them sees the other. What the lender sees as begun is the
-receiver's; the lender says so in the fence, and until then the receiver waits.
+receiver's; the lender says so in the fence, and until then the receiver waits. In the same way the lender first wants
+to hear and then reads `begun`, and the receiver first writes it and then looks whether the lender wants to hear.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from ropewalk.transport.kernel import memory_file
 _NUM_SLOTS = 8192
 #: One for each handle that takes values in lots; a handle without one takes them singly.
 NUM_LOTS = 512
-_SIZE_BYTES = 8 * (_NUM_SLOTS + 2 * NUM_LOTS)
+_LOT_WORDS = 3
+_SIZE_BYTES = 8 * (_NUM_SLOTS + _LOT_WORDS * NUM_LOTS)
 #: States of a fence besides the numbers of values.
 _OPEN, _CLOSING = 2**62, 2**62 + 1
 #: The lender needs microseconds to close a fence, but may be interrupted; so many looks before it is asked.
@@ -90,7 +93,7 @@ class TakenPage:
 
     def lot(self, place: int) -> Lot:
         """The lot in one of its `NUM_LOTS` places."""
-        return Lot(self._slots, _NUM_SLOTS + 2 * place)
+        return Lot(self._slots, _NUM_SLOTS + _LOT_WORDS * place)
 
 
 class Lot:
@@ -100,6 +103,7 @@ class Lot:
         self._words = words
         self._begun_at = begun_at
         self._fence_at = begun_at + 1
+        self._watched_at = begun_at + 2
         self._num_begun: int | None = None
 
     # The receiver
@@ -125,12 +129,21 @@ class Lot:
             fence = words[fence_at]
         return None
 
+    @property
+    def is_watched(self) -> bool:
+        """After `begin`: whether the lender wants to hear of it."""
+        return bool(self._words[self._watched_at])
+
+    def unwatch(self) -> None:
+        """The lender is about to hear of it; before it does."""
+        self._words[self._watched_at] = 0
+
     # The lender
 
     def open(self) -> None:
         """Lend; the receiver does not look at it before it is told."""
         self._num_begun = None
-        self._words[self._begun_at] = 0
+        self._words[self._begun_at] = self._words[self._watched_at] = 0
         self._words[self._fence_at] = _OPEN
 
     def close(self) -> int:
@@ -141,6 +154,11 @@ class Lot:
             full_barrier()
             self._num_begun = words[fence_at] = words[self._begun_at] + 1
         return self._num_begun
+
+    def watch(self) -> None:
+        """Want to hear of the next value that is begun; one may have been begun before, so look at `num_begun` now."""
+        self._words[self._watched_at] = 1
+        full_barrier()
 
     @property
     def num_begun(self) -> int:

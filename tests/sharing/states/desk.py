@@ -29,6 +29,7 @@ class Lot:
         self.is_open = False
         self.begun = 1
         self.closed_at: int | None = None
+        self.is_watched = False
 
     def open(self) -> None:
         assert not self.is_open, "a lot is lent once"
@@ -39,6 +40,10 @@ class Lot:
         if self.closed_at is None:
             self.closed_at = self.begun
         return self.closed_at
+
+    def watch(self) -> None:
+        assert self.is_open and self.closed_at is None, "there is nothing to hear of"
+        self.is_watched = True
 
     @property
     def num_begun(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import queue
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -211,50 +212,155 @@ def test_with_an_item_that_was_not_taken_comes_back_what_is_after_it() -> None:
     assert get_lot(desk, B)[1][:2] == [0, 1]
 
 
-def test_nobody_gets_a_lot_while_others_wait_or_putters_do() -> None:
+def test_nobody_gets_a_lot_while_others_wait() -> None:
     desk = Desk(QueueState())
     first, second = Lot(), Lot()
     waiters = [desk.call(desk.states[0], "get", who, lot) for who, lot in ((A, first), (B, second))]
     desk.ask(desk.states[0], "put_many", C, [Parcel(number) for number in range(3)])
     assert [desk.end(waiter) for waiter in waiters] == [0, 1]
     assert (first.is_open, second.is_open) == (False, True)
-    bounded = Desk(QueueState(maxsize=3))
+
+
+def test_while_a_putter_waits_whoever_has_a_lot_says_when_he_begins_an_item() -> None:
+    desk = Desk(QueueState(maxsize=3))
     for number in range(3):
-        put(bounded, number)
-    assert get_lot(bounded)[1] == [0]
-
-
-def test_what_is_large_or_a_file_travels_by_itself() -> None:
-    desk = Desk(QueueState())
-    parcels = [Parcel(0, is_light=False), Parcel(1), Parcel(2), Parcel(3, is_light=False), Parcel(4, 200_000)]
-    parcels += [Parcel(5, 200_000), Parcel(6)]
-    desk.ask(desk.states[0], "put_many", A, parcels)
-    assert [get_lot(desk)[1] for _ in range(1)] == [[0]]
+        put(desk, number)
     lot, items = get_lot(desk)
-    assert items == [1, 2]
-    lot.begun = 2
-    assert get_lot(desk)[1] == [3]
-    assert get_lot(desk)[1] == [4]
-    assert get_lot(desk)[1] == [5, 6]
+    assert (items, lot.is_watched) == ([0, 1, 2], False)
+    put(desk, 3)  # there is room where the first one was
+    waiting = [put(desk, 4), put(desk, 5)]
+    assert lot.is_watched
+    lot.begun += 1
+    desk._hear(desk.states[0].begun())
+    assert (waiting[0] in desk.ended, waiting[1] in desk.waiting, lot.is_watched) == (True, True, True)
 
 
-def test_lots_grow_when_they_are_used_and_shrink_when_others_ask() -> None:
-    desk = filled(1000)
-    lot, _ = get_lot(desk, B)
-    assert len(get_lot(desk, C)[1]) == 1  # nothing of the lot before was begun
-    lot, items = get_lot(desk, B)
+def test_a_putter_who_comes_just_after_an_item_was_begun_does_not_wait_to_hear_of_it() -> None:
+    class BegunMeanwhile(Lot):
+        def watch(self) -> None:
+            super().watch()
+            self.begun += 1
+
+    desk = Desk(QueueState(maxsize=2))
+    put(desk, 0)
+    put(desk, 1)
+    desk.call(desk.states[0], "get", B, BegunMeanwhile())
+    put(desk, 2)
+    assert put(desk, 3) in desk.ended
+    assert desk.ask(desk.states[0], "qsize", A) == 2
+
+
+# Room
+
+
+def put_for_more(desk: Desk, label: object, who: Any = A) -> tuple[Lot, int | None]:
+    """Put an item, and ask for room for more."""
+    lot = Lot()
+    return lot, desk.end(desk.call(desk.states[0], "put", who, Parcel(label), lot))
+
+
+def test_a_lone_putter_gets_all_the_room_and_what_it_begins_counts_as_inside() -> None:
+    desk = Desk(QueueState(maxsize=5))
+    state = desk.states[0]
+    lot, num = put_for_more(desk, 0)
+    assert (num, lot.is_open) == (4, True)
+    assert (desk.ask(state, "qsize", B), desk.ask(state, "full", B)) == (1, False)
+    lot.begun += 4
+    assert (desk.ask(state, "qsize", B), desk.ask(state, "full", B)) == (5, True)
+    desk.ask(state, "put_many", A, [Parcel(number) for number in (1, 2, 3, 4)])
+    assert (desk.ask(state, "qsize", B), desk.ask(state, "full", B)) == (5, True)
+    assert [desk.end(get(desk)) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert (desk.ask(state, "qsize", B), desk.ask(state, "full", B)) == (0, False)
+
+
+def test_another_putter_gets_the_places_that_were_not_begun_and_no_more() -> None:
+    desk = Desk(QueueState(maxsize=4))
+    lot, _ = put_for_more(desk, 0, A)
+    lot.begun += 1
+    assert desk.call(desk.states[0], "put", B, Parcel("b")) in desk.ended
+    assert lot.closed_at == 2
+    assert desk.call(desk.states[0], "put", B, Parcel("c")) in desk.ended
+    waiter = desk.call(desk.states[0], "put", B, Parcel("d"))
+    assert waiter in desk.waiting, "a place that was begun is filled, though its item has not come"
+    desk.die("a")
+    assert waiter in desk.ended, "and free again when it never comes"
+
+
+def test_whoever_waits_for_room_comes_before_room_for_others() -> None:
+    desk = Desk(QueueState(maxsize=2))
+    lots = [Lot() for _ in range(4)]
+    waiters = [desk.call(desk.states[0], "put", A, Parcel(number), lot) for number, lot in enumerate(lots[:3])]
+    waiters.append(desk.call(desk.states[0], "put", C, Parcel(3), lots[3]))
+    get(desk)
+    assert waiters[2] in desk.ended and waiters[3] in desk.waiting
+    assert [lot.is_open for lot in lots] == [True, False, False, False]
+
+
+def test_room_goes_to_those_who_wait_and_not_to_the_first_of_them_for_more() -> None:
+    desk = Desk(QueueState(maxsize=3))
+    for number in range(3):
+        put(desk, number)
+    reads, _ = get_lot(desk)
+    put(desk, 3)
+    waiters = [desk.call(desk.states[0], "put", C, Parcel(number), Lot()) for number in (4, 5)]
+    reads.begun += 2
+    desk._hear(desk.states[0].begun())
+    assert [desk.end(waiter) for waiter in waiters] == [None, None]
+
+
+def test_a_lot_that_comes_after_one_that_was_watched_is_watched_as_well() -> None:
+    desk = Desk(QueueState(maxsize=3))
+    for number in range(3):
+        put(desk, number)
+    first, _ = get_lot(desk)
+    for number in range(3, 8):
+        put(desk, number)
+    assert first.is_watched
+    first.begun += 1
+    second, items = get_lot(desk)
+    assert (items, len(desk.waiting), second.is_watched) == ([2, 3], 2, True)
+
+
+def test_without_bounds_or_without_a_lot_there_is_no_room_to_speak_of() -> None:
+    assert put_for_more(Desk(QueueState()), 0)[1] is None
+    desk = Desk(QueueState(maxsize=1))
+    assert put_for_more(desk, 0)[1] is None
+    desk = Desk(QueueState(maxsize=9))
+    assert desk.end(put(desk, 0)) is None
+
+
+def test_rooms_shrink_to_what_was_used_of_them_and_grow_again() -> None:
+    desk = Desk(QueueState(maxsize=65))
+    lot, num = put_for_more(desk, 0, A)
+    assert num == 64
+    lot.begun += 3
+    desk.call(desk.states[0], "put", B, Parcel(1))  # finds no other room
     sizes: list[int] = []
-    for _ in range(10):
-        lot.begun = len(items)
-        lot, items = get_lot(desk, B)
-        sizes.append(len(items) - 1)
-    assert sizes == [2, 4, 8, 16, 32, 64, 64, 64, 64, 64]
+    for number in range(4):
+        lot, num = put_for_more(desk, number, A)
+        assert num
+        sizes.append(num)
+        lot.begun += num
+    assert sizes == [3, 6, 12, 24]
+
+
+@dataclass
+class Sender:
+    """What a process that was given room has done with it."""
+
+    lot: Lot
+    num: int
+    under_way: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    @property
+    def num_left(self) -> int:
+        return self.num - self.lot.begun + 1 if self.lot.closed_at is None else 0
 
 
 class AnyOrder(RuleBasedStateMachine):
     """The model: a sorted list of the numbers that may be read, and who waits in which order."""
 
-    @initialize(maxsize=st.sampled_from([0, 1, 2]))
+    @initialize(maxsize=st.sampled_from([0, 1, 2, 5]))
     def begin(self, maxsize: int) -> None:
         self.maxsize = maxsize
         self.state = QueueState(maxsize, joinable=True)
@@ -266,6 +372,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.loan: tuple[Waiter, Lot, list[int]] | None = None  # what came after the first item, by number
         self.taken: list[int] = []
         self.putters: dict[Waiter, tuple[int, int]] = {}
+        self.room_lots: dict[Waiter, Lot] = {}
+        self.senders: dict[str, Sender] = {}  # by process
+        self.told_of_begun = True
         self.getters: dict[Waiter, None] = {}
         self.births = 0
         self.counts: dict[int, int] = {}
@@ -283,7 +392,6 @@ class AnyOrder(RuleBasedStateMachine):
             del self.getters[waiter]
             self.lent[waiter] = self.inside.pop(0)
             if outcome.more:
-                assert not self.maxsize, "putters would wait"
                 assert not self.getters, "others wait"
                 assert self.loan is None, "a second lot"
                 more, self.inside = self.inside[: len(outcome.more)], self.inside[len(outcome.more) :]
@@ -293,14 +401,54 @@ class AnyOrder(RuleBasedStateMachine):
             assert waiter is next(iter(self.putters)), "not the first of those that wait"
             self.inside.append(len(self.labels))
             self.labels.append(self.putters.pop(waiter))
+            assert not self.maxsize or self.num_inside + self.num_promised <= self.maxsize, "let in without room"
+            if outcome.value:
+                assert not self.putters, "others wait"
+                self.senders[waiter.party.process] = Sender(self.room_lots[waiter], outcome.value)
+                assert self.num_inside + self.num_promised <= self.maxsize, "more than there is"
 
-    @rule(of=st.integers(0, 2))
-    def put(self, of: int) -> None:
+    @property
+    def num_inside(self) -> int:
+        num_under_way = sum(len(sender.under_way) for sender in self.senders.values())
+        return len(self.inside) + len(self.loan[2] if self.loan else []) + num_under_way
+
+    @property
+    def num_promised(self) -> int:
+        return sum(sender.num_left for sender in self.senders.values())
+
+    @rule(of=st.integers(0, 2), wants_room=st.booleans())
+    def put(self, of: int, wants_room: bool) -> None:
         process = self.processes[of]
+        self.arrive(of, 1000)  # what was sent before comes before
+        sender = self.senders.pop(str(process), None)
+        if sender and wants_room:
+            sender.lot.close()  # its place is given out again
         self.counts[process] = count = self.counts.get(process, 0) + 1
         waiter = Waiter(party(str(process)))
         self.putters[waiter] = (process, count)
-        self.made(waiter, self.state.put(waiter, Parcel((process, count))))
+        self.room_lots[waiter] = Lot()
+        lots = [self.room_lots[waiter]] * wants_room
+        self.made(waiter, self.state.put(waiter, Parcel((process, count)), *lots))
+
+    @rule(of=st.integers(0, 2))
+    def fill_room(self, of: int) -> None:
+        process = self.processes[of]
+        sender = self.senders.get(str(process))
+        if sender and sender.num_left:
+            sender.lot.begun += 1
+            self.counts[process] = count = self.counts.get(process, 0) + 1
+            sender.under_way.append((process, count))
+
+    @rule(of=st.integers(0, 2), num=st.integers(1, 3))
+    def arrive(self, of: int, num: int) -> None:
+        sender = self.senders.get(str(self.processes[of]))
+        if sender and sender.under_way:
+            labels, sender.under_way = sender.under_way[:num], sender.under_way[num:]
+            for label in labels:
+                self.inside.append(len(self.labels))
+                self.labels.append(label)
+            waiter = Waiter(party(str(self.processes[of])))
+            self.made(waiter, self.state.put_many(waiter, [Parcel(label) for label in labels]))
 
     @precondition(lambda self: not self.maxsize)
     @rule(of=st.integers(0, 2), num=st.integers(1, 5))
@@ -330,6 +478,14 @@ class AnyOrder(RuleBasedStateMachine):
         assert lot.closed_at is None
         lot.begun += 1
         self.taken.append(left.pop(0))
+        if lot.is_watched:
+            lot.is_watched, self.told_of_begun = False, False
+
+    @precondition(lambda self: not self.told_of_begun)
+    @rule()
+    def tell_of_begun(self) -> None:
+        self.told_of_begun = True
+        self.desk._hear(self.state.begun())
 
     def take_back(self) -> None:
         if self.loan:
@@ -374,6 +530,7 @@ class AnyOrder(RuleBasedStateMachine):
             bisect.insort(self.inside, self.lent.pop(waiter))
         if self.loan and self.loan[0].party.process == gone:
             self.take_back()
+        self.senders.pop(gone, None)
         self.putters = {waiter: label for waiter, label in self.putters.items() if waiter.party.process != gone}
         self.getters = {waiter: None for waiter in self.getters if waiter.party.process != gone}
         self.desk.die(gone)
@@ -381,7 +538,9 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
         assert not (self.getters and self.inside)
-        assert not (self.putters and (not self.maxsize or len(self.inside) < self.maxsize))
+        if self.told_of_begun:
+            assert not (self.putters and (not self.maxsize or self.num_inside < self.maxsize))
+        assert not (self.putters and self.num_promised), "room for others while somebody waits for it"
         assert set(self.desk.waiting) == {*self.putters, *self.getters}
 
     @invariant()
@@ -389,7 +548,8 @@ class AnyOrder(RuleBasedStateMachine):
         at_reader = self.loan[2] if self.loan else []
         places = [*self.inside, *at_reader, *self.lent.values(), *self.taken]
         assert sorted(places) == list(range(len(self.labels)))
-        assert self.desk.ask(self.state, "qsize", A) == len(self.inside) + len(at_reader)
+        assert self.desk.ask(self.state, "qsize", A) == self.num_inside
+        assert self.desk.ask(self.state, "full", A) == (0 < self.maxsize <= self.num_inside)
 
     @invariant()
     def what_is_at_a_reader_keeps_nobody_waiting(self) -> None:
@@ -401,6 +561,7 @@ class AnyOrder(RuleBasedStateMachine):
         for of in range(3):
             self.death(of)
         left = Desk(self.state)
+        assert left.ask(self.state, "qsize", A) == len(self.inside), "somebody dead still counts"
         rest = [left.ask(self.state, "get", A) for _ in self.inside]
         assert rest == [self.labels[number] for number in range(len(self.labels)) if number not in self.taken]
 

@@ -10,6 +10,12 @@ can; see `transport/taken_page.py`). They count as inside until it begins them, 
 them taken back before: so items are handed out in their order, and none waits at a reader that is busy.
 
     A: get ─▶ item 1, lot (2 3 4 5)     A takes 2      B: get ─▶ 3 4 5 come back ─▶ item 3, lot (4 5)
+
+A putter of a queue with bounds gets, with the answer, *room* for further items, and sends these without asking. A place
+that it has begun counts as filled, though its item is still on the way; those that it has not begun come back as soon
+as another putter finds no room. And while a putter waits, whoever has a lot says when he begins an item of it.
+
+    maxsize 4: [· · · 1]     A: put ─▶ room for 2 more     A puts 1     B: put, put ─▶ the first fits, the second waits
 """
 
 from __future__ import annotations
@@ -41,6 +47,39 @@ class _Loan:
         return len(self.entries) + 1 - self.lot.num_begun
 
 
+@dataclass(slots=True, eq=False)
+class _Room:
+    """Places that a putter may fill without asking."""
+
+    putter: Waiter
+    lot: Lot
+    num: int
+    num_arrived: int = 0
+    is_closed: bool = False
+
+    @property
+    def num_begun(self) -> int:
+        # (The first of a lot is the item that came with the question. The putter writes the number.)
+        return min(max(self.lot.num_begun - 1, 0), self.num)
+
+    @property
+    def num_under_way(self) -> int:
+        """Items that will come."""
+        return max(self.num_begun - self.num_arrived, 0)
+
+    @property
+    def num_left(self) -> int:
+        """Places that may still be begun."""
+        return self.num - self.num_begun
+
+    def close(self) -> int:
+        """Take back the places that were not begun; returns how many there were."""
+        self.lot.close()
+        self.is_closed = True
+        num_left, self.num = self.num_left, self.num_begun
+        return num_left
+
+
 class QueueState:
     """What `multiprocessing.Queue` and `JoinableQueue` do.
 
@@ -53,27 +92,48 @@ class QueueState:
     SEALED: ClassVar = frozenset({"put"})
     MANY: ClassVar = frozenset({"put_many"})
     """As SEALED, for any number of items."""
-    LENDING: ClassVar = frozenset({"get"})
+    LENDING: ClassVar = frozenset({"get", "put"})
     """Those that take a lot."""
 
     def __init__(self, maxsize: int = 0, joinable: bool = False) -> None:
         self._maxsize = maxsize
         self._joinable = joinable
         self._line = Line()
-        self._putters: deque[tuple[Waiter, Item]] = deque()
+        self._putters: deque[tuple[Waiter, Item, Lot | None]] = deque()
+        self._rooms: list[_Room] = []
+        self._most_in_room = _MOST_IN_LOT
         self._getters: deque[tuple[Waiter, Lot | None]] = deque()
         self._loan: _Loan | None = None
+        self._loan_is_watched = False
         self._most_in_lot = _MOST_IN_LOT
         self._joiners: list[Waiter] = []
         self._num_unfinished = 0
 
-    def put(self, waiter: Waiter, item: Item) -> list[Outcome]:
-        """Put an item in, when there is room; `queue.Full` when the time is over."""
-        self._putters.append((waiter, item))
+    def put(self, waiter: Waiter, item: Item, lot: Lot | None = None) -> list[Outcome]:
+        """Put an item in, when there is room; `queue.Full` when the time is over.
+
+        Args:
+            waiter: the call; ends with the number of further items that its process may put with `put_many`.
+            item: what it puts.
+            lot: where its process claims room for these; no other call has it.
+        """
+        for room in self._rooms:
+            # A process has one at a time; if it has used this one up, it may have a larger one.
+            is_its_own = room.putter.party.process == waiter.party.process
+            if is_its_own and not room.is_closed and not room.close():
+                self._most_in_room = min(_MOST_IN_LOT, 2 * self._most_in_room)
+        self._rooms = [room for room in self._rooms if room.num_left or room.num_under_way]
+        self._putters.append((waiter, item, lot))
         return self._settle()
 
     def put_many(self, waiter: Waiter, items: Sequence[Item]) -> list[Outcome]:
-        """Put items in without waiting for room."""
+        """Put items in for which there is room, or in a queue without bounds."""
+        num_arrived = len(items)
+        for room in self._rooms:
+            if room.putter.party.process == waiter.party.process:
+                num = min(num_arrived, room.num_under_way)
+                room.num_arrived += num
+                num_arrived -= num
         for item in items:
             self._line.append(item)
         self._num_unfinished += self._joinable * len(items)
@@ -100,7 +160,7 @@ class QueueState:
 
     def full(self, waiter: Waiter) -> list[Outcome]:
         """Say whether there is no room."""
-        return [Outcome(waiter, not self._has_room)]
+        return [Outcome(waiter, 0 < self._maxsize <= self._num_inside)]
 
     def task_done(self, waiter: Waiter) -> list[Outcome]:
         """Count one item that was put in as finished; ValueError if all are."""
@@ -120,6 +180,11 @@ class QueueState:
         self._joiners.append(waiter)
         return []
 
+    def begun(self) -> list[Outcome]:
+        """Hear that an item of the lot that is out was begun."""
+        self._loan_is_watched = False
+        return self._settle()
+
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
         """End a call without what it waited for, or take back what was lent to it."""
         if self._line.give_back(waiter):
@@ -132,7 +197,7 @@ class QueueState:
         if waiter in self._joiners:
             self._joiners.remove(waiter)
             return [Outcome(waiter, False)] if timed_out else []
-        if any(putter is waiter for putter, _ in self._putters):
+        if any(entry[0] is waiter for entry in self._putters):
             self._putters = deque(entry for entry in self._putters if entry[0] is not waiter)
             return [Outcome(waiter, error=queue.Full())] if timed_out else []
         return []
@@ -147,6 +212,7 @@ class QueueState:
         self._putters = deque(entry for entry in self._putters if entry[0].party.process != process)
         self._getters = deque(entry for entry in self._getters if entry[0].party.process != process)
         self._joiners = [waiter for waiter in self._joiners if waiter.party.process != process]
+        self._rooms = [room for room in self._rooms if room.putter.party.process != process]
         if self._loan and self._loan.waiter.party.process == process:
             self._take_back()
         self._line.give_back_all_of(process)
@@ -154,11 +220,13 @@ class QueueState:
 
     @property
     def _num_inside(self) -> int:
-        return len(self._line) + (self._loan.num_left if self._loan else 0)
+        num_under_way = sum(room.num_under_way for room in self._rooms)
+        return len(self._line) + num_under_way + (self._loan.num_left if self._loan else 0)
 
     @property
-    def _has_room(self) -> bool:
-        return self._maxsize <= 0 or len(self._line) < self._maxsize
+    def _num_free(self) -> int:
+        """Places that are neither filled nor promised."""
+        return self._maxsize - self._num_inside - sum(room.num_left for room in self._rooms)
 
     def _settle(self) -> list[Outcome]:
         """Serve getters and let putters in, for as long as either is possible."""
@@ -166,25 +234,54 @@ class QueueState:
         while True:
             if self._getters and self._line:
                 outcomes.append(self._lend(*self._getters.popleft()))
-            elif self._putters and self._has_room:
-                waiter, item = self._putters.popleft()
+            elif not self._putters:
+                return outcomes
+            elif self._maxsize <= 0 or self._num_free > 0:
+                waiter, item, lot = self._putters.popleft()
                 self._line.append(item)
                 self._num_unfinished += self._joinable
-                outcomes.append(Outcome(waiter))
-            else:
+                outcomes.append(Outcome(waiter, self._promise(waiter, lot)))
+            elif not self._take_rooms_back() and not self._watch():
                 return outcomes
+
+    def _promise(self, waiter: Waiter, lot: Lot | None) -> int | None:
+        """Give a putter room for more, if nobody waits for it; returns for how many."""
+        if lot is None or self._putters or self._maxsize <= 0:
+            return None
+        num = min(self._num_free, self._most_in_room)
+        if num <= 0:
+            return None
+        lot.open()
+        self._rooms.append(_Room(waiter, lot, num))
+        return num
+
+    def _take_rooms_back(self) -> bool:
+        """Have all places back that were not begun; whether there were any. The next rooms are as large as was used."""
+        num_back = 0
+        for room in self._rooms:
+            if not room.is_closed and (num_left := room.close()):
+                num_back += num_left
+                self._most_in_room = max(1, room.num)
+        return num_back > 0
+
+    def _watch(self) -> bool:
+        """A putter waits: want to hear of the next item that leaves. Whether one may have left just before."""
+        if self._loan is None or self._loan_is_watched:
+            return False
+        self._loan.lot.watch()
+        self._loan_is_watched = True
+        return True
 
     def _lend(self, waiter: Waiter, lot: Lot | None) -> Outcome:
         """End a call with the first item, and perhaps more."""
         outcome = self._line.lend(waiter)
-        # Putters of a queue with bounds have to hear of each item that is taken.
-        if lot is None or self._getters or self._maxsize > 0 or not outcome.value.is_light:
+        if lot is None or self._getters or not outcome.value.is_light:
             return outcome
         entries = self._line.take(self._most_in_lot, _MOST_BYTES - outcome.value.size_bytes)
         if not entries:
             return outcome
         lot.open()
-        self._loan = _Loan(waiter, lot, entries)
+        self._loan, self._loan_is_watched = _Loan(waiter, lot, entries), False
         return replace(outcome, more=[item for _, item in entries])
 
     def _take_back(self) -> None:

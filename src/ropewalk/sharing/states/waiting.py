@@ -72,7 +72,10 @@ class Item(Protocol):
 
 
 class Lot(Protocol):
-    """What a reader and the depot know of items that are lent many at once; the first one counts as begun."""
+    """What a caller and the depot know of items, or of places for items, that are lent many at once.
+
+    The first one counts as begun.
+    """
 
     def open(self) -> None:
         """Begin to lend."""
@@ -80,6 +83,10 @@ class Lot(Protocol):
 
     def close(self) -> int:
         """Take back what was not begun; returns how many were. May be called twice."""
+        ...
+
+    def watch(self) -> None:
+        """Want to hear of the next one that is begun; one may have been begun before, so look at `num_begun` now."""
         ...
 
     @property
