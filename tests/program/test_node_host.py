@@ -188,7 +188,9 @@ def launcher() -> Iterator[Launcher]:
     finally:
         launcher.close()
         shutil.rmtree(folder)
-    assert vars(node_context)["_all"] == [] and vars(launcher.host)["_units"] == {}
+    # Threads of nodes say that they have ended, and then end.
+    until(lambda: vars(node_context)["_all"] == [])
+    assert vars(launcher.host)["_units"] == {}
 
 
 def test_a_service_is_up_then_ready_then_called_and_ends_when_it_is_told_to(launcher: Launcher) -> None:

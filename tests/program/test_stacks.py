@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import faulthandler
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
 
-from ropewalk.program.stacks import of_processes, parse
+import pytest
+
+from ropewalk.program import stacks
+from ropewalk.program.stacks import is_whole, of_processes, parse
 
 DUMP = """\
 Thread 0x00007f66dd0526c0 (most recent call first):
@@ -42,6 +47,41 @@ def test_what_the_node_prints_meanwhile_is_left_out(tmp_path: Path) -> None:
     assert show(tmp_path / "log", mixed) == show(tmp_path / "log", DUMP)
 
 
+def test_a_dump_is_whole_with_the_beginning_of_the_main_thread_and_not_before() -> None:
+    lines = DUMP.splitlines(keepends=True)
+    seen = [is_whole(parse("".join(lines[:number]))) for number in range(len(lines) + 1)]
+    assert seen == [False] * len(lines) + [True]
+    main = """
+import faulthandler, sys, threading, time
+threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+faulthandler.dump_traceback(sys.stdout)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "dumper.py").write_text(main)
+        done = subprocess.run([sys.executable, "-m", "dumper"], cwd=folder, capture_output=True, text=True, check=True)
+    assert is_whole(parse(done.stdout)), "this Python does not end with its main thread"
+    threads = done.stdout.split("\n\n")
+    assert len(threads) == 2 and not is_whole(parse(threads[0]))
+
+
+def test_a_dump_that_comes_in_pieces_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "_QUIET_S", 1000.0)
+    first, last = DUMP.split("\n\n")
+    feeder = threading.Timer(0.3, lambda: (tmp_path / "log").write_text(f"{first}\n\n{last}"))
+
+    def ask(name: str) -> None:
+        (tmp_path / "log").write_text(first)
+        feeder.start()
+
+    shown = of_processes({"actor.0": tmp_path / "log"}, ask, 100)["actor.0"]
+    assert shown.splitlines()[-1].endswith("in nap")
+
+
+def test_a_stack_too_deep_to_have_a_beginning_is_taken_when_nothing_follows(tmp_path: Path) -> None:
+    deep = DUMP.replace('  File "<frozen runpy>", line 198 in _run_module_as_main', "  ...")
+    assert show(tmp_path / "log", deep) == show(tmp_path / "log", DUMP)
+
+
 def test_a_process_that_runs_no_code_of_the_user_says_so(tmp_path: Path) -> None:
     ours = DUMP.replace("/home/me/train.py", "<frozen importlib._bootstrap>")
     assert show(tmp_path / "log", ours) == "(none of its threads runs code of yours)\n"
@@ -63,6 +103,6 @@ def test_the_dump_of_this_python_is_understood() -> None:
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        stacks = parse(file.read())
-    here = [frame for stack in stacks for frame in stack if frame.filename == __file__]
+        found = parse(file.read())
+    here = [frame for stack in found for frame in stack if frame.filename == __file__]
     assert [frame.name for frame in here] == ["test_the_dump_of_this_python_is_understood"]

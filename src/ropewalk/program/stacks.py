@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from traceback import FrameSummary
 from types import FrameType
@@ -27,8 +27,10 @@ from ropewalk.program.node_context import NodeContext, contexts_here
 #: The frames of a thread, the outermost first.
 Stack = list[FrameSummary]
 
-#: A dump is complete when nothing was added for so long: its pieces come through pipes.
-_QUIET_S = 0.1
+#: A dump without an end is taken for whole when nothing was added for so long: its pieces come through pipes.
+_QUIET_S = 0.5
+#: Where the main thread begins, which comes last; of very deep stacks, faulthandler leaves out the beginning.
+_LAST_FRAME = "_run_module_as_main"
 _LOOK_S = 0.01
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
@@ -62,8 +64,8 @@ def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeou
             stacks, since = dumps.get(name, ([], 0.0))
             now = parse(_read_from(files[name], offsets[name]))
             if now != stacks:
-                dumps[name] = now, time.monotonic()
-            elif stacks and time.monotonic() - since > _QUIET_S:
+                dumps[name] = stacks, since = now, time.monotonic()
+            if is_whole(stacks) or (stacks and time.monotonic() - since > _QUIET_S):
                 missing.discard(name)
     silent = f"(it did not answer within {timeout_s:g} s: it is stopped, or has ended)\n"
     return {name: _describe([("", stack) for stack in dumps[name][0]]) if name in dumps else silent for name in files}
@@ -119,6 +121,11 @@ def parse(text: str) -> list[Stack]:
         elif stacks and (found := _FRAME.fullmatch(line)):
             stacks[-1].insert(0, FrameSummary(found["file"], int(found["line"]), found["function"], lookup_line=False))
     return stacks
+
+
+def is_whole(stacks: Sequence[Stack]) -> bool:
+    """Whether all threads of a dump are there: the main one comes last, and with it the frame that began all."""
+    return bool(stacks and stacks[-1] and stacks[-1][0].name == _LAST_FRAME)
 
 
 def _describe(threads: Iterable[tuple[str, Stack]]) -> str:
