@@ -325,6 +325,15 @@ def test_a_silent_worker_is_named_once_until_it_is_heard() -> None:
     assert table.watchful is False
 
 
+def test_a_worker_that_is_far_is_silent_for_as_long_as_its_messages_are_under_way() -> None:
+    table = TaskTable()
+    table.worker_up("far", 0.0, way_s=0.5)
+    table.submit([unit(3)])
+    assign(table, now=1.0)
+    assert table.silent(now=1.03) == table.silent(now=1.5) == []
+    assert table.silent(now=1.53) == ["far"]
+
+
 def test_silence_begins_when_work_is_given_out_not_when_the_worker_was_last_heard() -> None:
     # A worker that had idled for long was looked at once, right after it got work, and never again: what it
     # finished a moment later lay in its page until the slow task behind it ended.
@@ -996,6 +1005,19 @@ def test_cancelled_tasks_behind_the_one_that_runs_are_named_until_they_are_back(
     assert table.cancel("cancelled") == ["w"] and table.cancelled_behind() == ["w"]
     table.taken_back("w", 1, 4, 0.0)
     assert table.cancelled_behind() == [] and table.num_items("w") == 1
+
+
+def test_only_what_is_behind_the_task_that_runs_is_cancelled_behind_it() -> None:
+    table = TaskTable()
+    table.worker_up("w", 0.0)
+    table.pace.observe("code", 1000)  # so fast that it holds several
+    table.submit([Unit(job, 0, 1, "code") for job in ("first", "second", "third")])
+    while table.assign(0.0):
+        pass
+    assert table.num_items("w") == 3
+    assert table.cancel("first") == ["w"] and table.cancelled_behind() == [], "it runs already"
+    assert table.cancel("third") == ["w"] and table.cancelled_behind() == ["w"]
+    assert table.cancelled_behind() == ["w"], "until it is back"
 
 
 def test_a_worker_is_given_no_more_units_ahead_than_allowed() -> None:

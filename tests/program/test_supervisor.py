@@ -273,6 +273,20 @@ def test_the_members_of_a_gang_share_one_budget_and_its_first_failure_is_told() 
     assert supervisor.failure.deaths == ("ranks 1 broke", "store 0 broke", "ranks 0 broke")
 
 
+@pytest.mark.parametrize("num_ready", [0, 1, 2, 3])
+def test_a_gang_has_started_when_all_of_it_is_ready_and_only_then_old_failures_are_forgotten(num_ready: int) -> None:
+    supervisor = gang()
+    members = [("ranks", 0), ("ranks", 1), ("store", 0)]
+    for generation, now in enumerate((1.0, 1000.0)):
+        for name, replica in members[: num_ready if generation else 0]:
+            supervisor.ready(name, replica, generation, now)
+        for name, replica in members:
+            said = supervisor.ended(name, replica, generation, False, "killed", now)
+    starts_at_once = [Start(name, replica, 2) for name, replica in members]
+    assert said == (starts_at_once if num_ready == 3 else [])
+    assert supervisor.next_due == (None if num_ready == 3 else 1001.0)
+
+
 def test_a_gang_that_is_not_essential_and_fails_is_ended_as_one() -> None:
     never = Restart("never", strategy="together")
     supervisor = begun(NodeRule(name="a", replicas=2, restart=never, essential=False), NodeRule(name="server"))

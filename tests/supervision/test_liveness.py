@@ -64,6 +64,22 @@ def test_times_that_arrive_out_of_order_do_no_harm() -> None:
     assert lease.state(3) is ALIVE
 
 
+def test_half_of_a_lease_is_what_makes_suspect_and_what_an_observer_may_miss() -> None:
+    lease = Lease(0.5, now=0)
+    assert [lease.state(now) for now in (0.2, 0.24, 0.25, 0.45, 0.5)] == [ALIVE, ALIVE, SUSPECT, SUSPECT, LOST]
+    at_times, too_seldom = Lease(5, now=0), Lease(5, now=0)
+    at_times.state(2.5)
+    assert at_times.silent_s(2.5) == 2.5, "whoever looks every half lease sees all of the silence"
+    too_seldom.state(2.6)
+    assert too_seldom.silent_s(2.6) == 0
+
+
+def test_somebody_heard_later_was_not_silent_before() -> None:
+    lease = Lease(10, now=0)
+    lease.heard(4)
+    assert lease.silent_s(3) == 0
+
+
 @pytest.mark.parametrize("lease_s", [0, -1, float("nan"), float("inf")])
 def test_a_lease_that_never_or_always_ends_is_refused(lease_s: float) -> None:
     with pytest.raises(ValueError, match="lease_s"):

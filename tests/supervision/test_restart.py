@@ -63,6 +63,34 @@ def test_each_start_that_succeeds_makes_up_for_one_that_failed() -> None:
         budget.ready(now * 0.05 + 0.02)
 
 
+def test_the_wait_begins_anew_once_something_was_ready_and_not_with_a_death_after_that() -> None:
+    budget = RestartBudget(RestartPolicy(max_restarts=9, window_s=60, backoff_s=1, backoff_max_s=100, jitter=0))
+    assert [restart_delay(budget, now) for now in range(3)] == [1, 2, 4]
+    assert budget.died(3.0, healthy=True) == Restart(0.0)
+    assert restart_delay(budget, 4) == 8
+    budget.ready(5.0)
+    assert restart_delay(budget, 6) == 1
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(59.9, GiveUp), (60.0, Restart)])
+def test_a_failed_start_counts_for_a_window_and_no_longer(after_s: float, expected: type) -> None:
+    budget = RestartBudget(PLAIN)
+    for now in range(3):
+        budget.died(float(now), healthy=False)
+    budget.died(3.0, healthy=True)  # starting works
+    assert type(budget.died(after_s, healthy=False)) is expected
+
+
+def test_a_failure_is_not_forgotten_while_nothing_has_been_ready_since() -> None:
+    budget = RestartBudget(RestartPolicy(max_restarts=1, window_s=60))
+    budget.died(0.0, healthy=False)
+    assert isinstance(budget.died(1000.0, healthy=False), GiveUp)
+    budget = RestartBudget(RestartPolicy(max_restarts=1, window_s=60))
+    budget.died(0.0, healthy=False)
+    budget.died(0.5, healthy=True)
+    assert isinstance(budget.died(1000.0, healthy=False), Restart)
+
+
 def test_a_crash_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:
     """With a plain sliding window, a start that takes 90 s before it fails would be tried for ever."""
     budget = RestartBudget(PLAIN)
@@ -162,6 +190,21 @@ def test_failures_close_together_wait_longer_and_end_although_each_start_succeed
             ("cause 0", "cause 1", "cause 2", "cause 3"),
         ),
     ]
+
+
+@pytest.mark.parametrize(("after_s", "delay_s"), [(59.9, 1.0), (60.0, 0.0)])
+def test_a_failure_counts_for_a_window_and_no_longer(after_s: float, delay_s: float) -> None:
+    intensity = RestartIntensity(PLAIN)
+    intensity.failed(0.0)
+    intensity.ready()
+    assert intensity.failed(after_s) == Restart(delay_s)
+
+
+def test_the_wait_after_failures_grows_to_the_longest_and_says_how_many_were_forgiven() -> None:
+    intensity = RestartIntensity(RestartPolicy(max_restarts=5, window_s=60, backoff_s=1, backoff_max_s=3, jitter=0))
+    answers = [intensity.failed(float(now)) for now in range(5)]
+    assert answers == [Restart(0.0), Restart(1.0), Restart(2.0), Restart(3.0), Restart(3.0)]
+    assert isinstance(intensity.failed(5.0), GiveUp)
 
 
 def test_without_restarts_the_first_failure_is_final() -> None:

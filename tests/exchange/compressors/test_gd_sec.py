@@ -349,9 +349,12 @@ def test_a_corrupt_message_is_named_by_its_rank_and_changes_nothing() -> None:
     assert_close(out, total(gradients))
 
 
-def test_nan_is_sent_and_never_kept() -> None:
-    fleet = Fleet(GDSEC(c=1e6, beta=0), 1)
+@pytest.mark.parametrize("per", ["component", "layer", "bucket"])
+def test_nan_is_sent_and_never_kept(per: Any) -> None:
+    fleet = Fleet(GDSEC(c=1e6, beta=0, per=per), 1)
     fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
+    fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
+    assert fleet.messages[0].bits < 64, "what differs little is not sent"
     spoilt = torch.ones(NUMEL, dtype=torch.float64)
     spoilt[3] = float("nan")
     assert fleet.exchange([spoilt]).isnan().tolist() == [at == 3 for at in range(NUMEL)]
