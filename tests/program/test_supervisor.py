@@ -277,6 +277,7 @@ def test_the_members_of_a_gang_share_one_budget_and_its_first_failure_is_told() 
 def test_a_gang_has_started_when_all_of_it_is_ready_and_only_then_old_failures_are_forgotten(num_ready: int) -> None:
     supervisor = gang()
     members = [("ranks", 0), ("ranks", 1), ("store", 0)]
+    said: list[Instruction] = []
     for generation, now in enumerate((1.0, 1000.0)):
         for name, replica in members[: num_ready if generation else 0]:
             supervisor.ready(name, replica, generation, now)
