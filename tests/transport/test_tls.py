@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -164,6 +165,33 @@ def test_a_member_cannot_issue_certificates_itself(sockets: Sockets) -> None:
     theirs, ours = both_refusals(sockets, client_context(forged), server_context(LAUNCHER))
     assert theirs
     assert "not of this run" in ours
+
+
+def test_a_certificate_that_does_not_keep_to_rfc_5280_is_refused(sockets: Sockets) -> None:
+    """It is of the run, but does not say by which key it was signed."""
+    authority: Any = AUTHORITY
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "worker")]))
+        .issuer_name(x509.load_pem_x509_certificate(AUTHORITY.ca_pem.encode()).subject)
+        .public_key(key.public_key())
+        .serial_number(2)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(authority._key, hashes.SHA256())
+    )
+    careless = replace(
+        self_signed("worker"),
+        cert_pem=certificate.public_bytes(serialization.Encoding.PEM).decode(),
+        key_pem=key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
+    )
+    theirs, ours = both_refusals(sockets, client_context(careless), server_context(LAUNCHER))
+    assert theirs
+    assert "not of this run" in ours and "key identifier" in ours.lower()
 
 
 def test_an_expired_certificate_is_refused_with_a_word_on_clocks(sockets: Sockets) -> None:
