@@ -354,9 +354,8 @@ def fail_to_begin() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_an_initializer_that_raises_breaks_the_executor() -> None:
     with Executor(2, initializer=fail_to_begin) as executor:
-        future = executor.submit(abs, 1)
         with pytest.raises(BrokenProcessPool, match="no such licence") as caught:
-            future.result()
+            executor.submit(abs, 1).result()  # whichever of the two comes after it
         assert isinstance(caught.value, errors.InitializerFailed) and isinstance(caught.value.__cause__, LookupError)
         with pytest.raises(BrokenProcessPool, match="no such licence"):
             executor.submit(abs, 1)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.escaping import escaped
-from ropewalk.processes.output import Console, LineAssembler, prefixed
+from ropewalk.processes.output import Console, LineAssembler, in_pieces, prefixed
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"x", b"\n"))))
@@ -116,6 +116,17 @@ def test_the_console_prints_in_order_and_says_what_is_out(
     assert captured.out == "".join(f"[a] {number}\n" for number in range(0, 100, 2))
     assert captured.err == "".join(f"[a] {number}\n" for number in range(1, 100, 2))
     assert all(shown.acquire(blocking=False) for _ in range(100))
+
+
+@given(st.lists(st.sampled_from(["", "a", "x" * 1000, "\u00e9" * 900, "y" * 10_000])), st.booleans())
+def test_pieces_are_whole_lines_that_fit_into_a_pipe_or_one_line(lines: list[str], is_ended: bool) -> None:
+    text = "\n".join(lines) + "\n" * is_ended
+    pieces = list(in_pieces(text))
+    assert "".join(pieces) == text
+    for piece in pieces:
+        assert len(piece.encode()) <= 4096 or piece.count("\n") - piece.endswith("\n") == 0
+    assert all(piece.endswith("\n") for piece in pieces[:-1])
+    assert len(list(in_pieces("x\n" * 20_000))) == 40_000 // 4096 + 1
 
 
 def test_a_closed_stdout_does_not_stop_the_console(monkeypatch: pytest.MonkeyPatch) -> None:

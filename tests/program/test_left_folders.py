@@ -23,7 +23,7 @@ if __name__ == "__main__":
     program = rw.Program("left")
     program.add(rw.Service(dict), name="store")
     running = program.launch("threads")
-    running.wait_ready(10)
+    running.wait_ready(120)
     print("ready", flush=True)
     sys.stdin.read()
 """

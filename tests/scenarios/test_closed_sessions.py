@@ -45,7 +45,7 @@ def test_a_program_whose_session_is_closed_ends_and_everyone_who_waits_for_it_is
     program.add(rw.Worker(serve_until_stopped))
     with rw.Session() as session:
         running = program.launch(session=session)
-        running.wait_ready(10)
+        running.wait_ready(120)
         counter = running.client("counter")
         path = str(tmp_path / "notes")
         caller, lost = waits(lambda: counter.sleep(3600, path))
@@ -97,7 +97,7 @@ def test_pools_and_programs_share_a_session_and_its_end_ends_them_all() -> None:
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(rw.Pool(1))
         running = program.launch()
-        running.wait_ready(10)
+        running.wait_ready(120)
         assert pool.apply(abs, (-9,)) == 9
         close_all()
         with pytest.raises(rw.PoolClosed):
@@ -121,7 +121,7 @@ def test_a_script_that_leaves_a_pool_and_a_program_behind_ends_without_a_word() 
             program = rw.Program("left")
             program.add(rw.Service(Store), name="store")
             running = program.launch()
-            running.wait_ready(10)
+            running.wait_ready(120)
             print("done")
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False)

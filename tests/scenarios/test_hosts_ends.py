@@ -34,7 +34,7 @@ ENDLESS = """
     program = rw.Program("sleepers")
     program.add(rw.Worker(Sleeper), replicas=2)
     running = program.launch(session=here)
-    running.wait_ready(15)
+    running.wait_ready(120)
     say("up")
     signal.pause()
 """

@@ -53,7 +53,7 @@ OPEN_RUN = """
     totals = [program.add(rw.Service(Total), name=f"total{number}") for number in range(3)]
     program.add(rw.Worker(Adder, *totals), replicas=3)
     running = program.launch(session=here)
-    running.wait_ready(15)
+    running.wait_ready(120)
     queue, manager = rw.Queue(session=here), rw.Manager(session=here)
     queue.put("kept")
     while not here.ways():

@@ -34,7 +34,7 @@ PROGRAM = """
         totals = [program.add(rw.Service(Total), name=f"total{number}") for number in range(num_hosts)]
         program.add(rw.Worker(Adder, *totals), replicas=num_hosts)
         with program.launch(session=here) as running:
-            running.wait_ready(20)
+            running.wait_ready(120)
             clients = [running.client(f"total{number}") for number in range(num_hosts)]
             while min(client.get() for client in clients) < 10 * num_hosts:
                 time.sleep(0.02)

@@ -249,7 +249,7 @@ def test_a_killed_worker_without_a_restart_rule_fails_the_program(tmp_path: Path
     program = rw.Program("killed")
     program.add(rw.Worker(serve_until_stopped), name="idler", replicas=2)
     running = program.launch()
-    running.wait_ready(10)
+    running.wait_ready(120)
     kill(pid_of(running, "idler", 1))
     with pytest.raises(rw.ProgramFailed, match=r"node idler\.1 .*SIGKILL") as caught:
         running.wait(120)
@@ -383,7 +383,7 @@ def test_stopping_a_program_with_a_service_that_was_stopped_by_a_signal_kills_it
     program = rw.Program("hung")
     program.add(rw.Service(Counter), name="counter")
     running = program.launch()
-    running.wait_ready(10)
+    running.wait_ready(120)
     suspend(pid_of(running, "counter"))
     running.stop(grace_s=0.3)
 
@@ -400,7 +400,7 @@ def test_a_deadline_that_a_worker_does_not_handle_fails_the_program_with_its_nam
     counter = program.add(rw.Service(Counter), name="counter")
     program.add(rw.Worker(call_with_deadline, counter, str(path)), name="hasty")
     running = program.launch()
-    running.wait_ready(10)
+    running.wait_ready(120)
     pid = pid_of(running, "counter")
     suspend(pid)
     path.touch()

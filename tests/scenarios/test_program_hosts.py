@@ -82,7 +82,7 @@ def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: L
                     counter = program.add(rw.Service(Counter), restart="on_failure", checkpoint_s=0.05)
                     program.add(rw.Worker(watch, counter))
                     running = program.launch(session=here)
-                    running.wait_ready(10)
+                    running.wait_ready(120)
                     client = running.client("counter")
                     client.add(41)
                     host = client.add(1, os.urandom(3_000_000))
@@ -131,7 +131,7 @@ def test_units_on_a_host_that_is_taken_away_move_with_their_state(lab: Lab, tmp_
                     counter = program.add(rw.Service(Counter), checkpoint_s=60)
                     program.add(rw.Worker(work, counter))
                     running = program.launch(session=here)
-                    running.wait_ready(10)
+                    running.wait_ready(120)
                     client = running.client("counter")
                     before = client.add(1000)
                     say(before)
@@ -264,7 +264,7 @@ def test_calls_between_hosts_are_like_calls_on_one(lab: Lab, tmp_path: Path, par
                 program.add(rw.Colocate(parts, as_="processes"), name="together")
                 program.add(rw.Cache(store, ttl_s=10, only=["host", "weights"]), name="cached")
                 running = program.launch(session=here)
-                running.wait_ready(10)
+                running.wait_ready(120)
                 assert len(running.client("store").greet(b"x" * 3_000_000)) == 3_000_000  # from the launcher
                 running.wait(120)
                 say(sum("only through the launcher" in event for event in running.status().events))
@@ -296,7 +296,7 @@ def test_units_on_other_hosts_are_seen_logged_scaled_and_restarted(lab: Lab, tmp
                 with program.group("outer"):
                     program.add(rw.Worker(stand_still, 1), name="still", replicas=3)
                 running = program.launch(session=here)
-                running.wait_ready(10)
+                running.wait_ready(120)
                 name = running.status().nodes[0].name
                 hosts = {node.host for node in running.status().nodes}
                 assert hosts == {"n1", "n2", "n3"}, hosts

@@ -94,21 +94,22 @@ def test_replicas_have_one_copy_of_a_large_argument_on_their_host_and_each_may_w
 
 @each_mode
 def test_five_nodes_are_ready_and_call_each_other(mode: Mode, tmp_path: Path) -> None:
-    path = str(tmp_path / "notes")
+    path, done = str(tmp_path / "notes"), tmp_path / "done"
     program = rw.Program("five")
     counter = program.add(rw.Service(Counter), name="counter")
     program.add(rw.Worker(add_many, counter, 20), name="adder", replicas=3)
-    program.add(rw.Worker(_report, counter, path), name="reporter")
+    program.add(rw.Worker(_report, counter, path, done), name="reporter")
     with rw.launch(program, mode) as running:
-        assert running.wait_ready(10)
+        assert running.wait_ready(120)
         assert running.client("counter").get() <= 60
+        done.touch()  # with its workers, the program ends
         assert running.wait(120)
         assert running.status().state == "completed"
     assert noted(path) == ["60"]
 
 
-def _report(counter: Counter, path: str) -> None:
-    wait_until(lambda: counter.get() == 60)
+def _report(counter: Counter, path: str, done: Path) -> None:
+    wait_until(lambda: counter.get() == 60 and done.exists())
     note(path, counter.get())
 
 
@@ -226,7 +227,7 @@ def test_the_stack_of_a_node_that_is_busy_can_be_seen() -> None:
     program.add(rw.Service(Counter), name="counter")
     program.add(rw.Worker(serve_until_stopped), name="idler")
     with program.launch() as running:
-        running.wait_ready(10)
+        running.wait_ready(120)
         future = running.client("counter").sleep.future(0.5)
         wait_until(lambda: status_of(running, "counter").calls_running)
         stacks = running.stacks()

@@ -149,7 +149,7 @@ def test_two_services_that_restart_at_once_and_call_each_other_find_each_other_a
         wait_until(lambda: "00" in noted(path))
         for pid in [pid_of(running, name) for name in ("left", "right")]:
             kill(pid)
-        assert running.wait_ready(10)
+        assert running.wait_ready(120)
         assert running.wait(120), "the worker met both again"
     assert noted(path)[-1] == "11"
 
@@ -396,7 +396,7 @@ def test_replicas_come_and_go_while_calls_run(mode: Mode) -> None:
             thread.start()
         try:
             running.scale("counter", 4)
-            assert running.wait_ready(10)
+            assert running.wait_ready(120)
             wait_until(lambda: len(counter) == 4)
             assert counter.all.get() == [0, 0, 0, 0]
             assert counter[3].add(5) == 5
@@ -632,7 +632,7 @@ def test_what_threads_cannot_kill_is_left_alone_and_told(tmp_path: Path) -> None
     program = rw.Program("deaf")
     program.add(rw.Worker(wait_for_file, str(gate)), name="deaf")
     running = program.launch("threads")
-    running.wait_ready(10)
+    running.wait_ready(120)
     running.stop(grace_s=0.1)
     assert any("deaf" in event and "cannot be killed" in event for event in running.status().events)
     gate.touch()
@@ -644,7 +644,7 @@ def test_a_worker_that_is_asked_to_stop_may_use_its_services_for_its_last_words(
     path = str(tmp_path / "notes")
     program.add(rw.Worker(_report_at_the_end, counter, path), replicas=2)
     running = program.launch()
-    running.wait_ready(10)
+    running.wait_ready(120)
     running.stop()
     assert sorted(noted(path)) == ["said:1", "said:2"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
@@ -124,7 +125,8 @@ def test_a_putter_that_is_killed_or_stopped_keeps_no_room(session: rw.Session, n
         for other in range(4):
             items.put(other, timeout=120)
         assert is_full(items)
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         with pytest.raises(rw.TaskPoisoned):
             failing.get(120)
     assert [items.get() for _ in range(5)] == ["first", 0, 1, 2, 3]

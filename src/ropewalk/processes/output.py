@@ -13,10 +13,11 @@ import contextlib
 import io
 import logging
 import os
+import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -145,7 +146,8 @@ class Console:
             if text:
                 target = sys.stderr if is_error else sys.stdout
                 with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
-                    _write(target, prefixed(who, text, colour=_is_terminal(target)) if who else text)
+                    for piece in in_pieces(prefixed(who, text, colour=_is_terminal(target)) if who else text):
+                        _write(target, piece)
                     target.flush()
             on_shown()
             del entry, on_shown  # they hold a process, and with it a pipe, until the next one prints
@@ -173,6 +175,20 @@ def prefixed(who: str, text: str, *, colour: bool) -> str:
         prefix = f"\x1b[{_COLOURS[sum(who.encode()) % len(_COLOURS)]}m{prefix}\x1b[0m"
     lines = text.removesuffix("\n").split("\n")
     return "".join(f"{prefix} {escaped_line(line, colours=True)}\n" for line in lines)
+
+
+def in_pieces(text: str) -> Iterator[str]:
+    """As many whole lines at a time as a pipe takes at once; a longer line comes by itself.
+
+    What the program itself prints from another thread comes between them, also if Python does not buffer its streams
+    (PYTHONUNBUFFERED): then larger pieces are torn.
+    """
+    most = select.PIPE_BUF if text.isascii() else select.PIPE_BUF // 4
+    at = 0
+    while at < len(text):
+        end = text.rfind("\n", at, at + most) + 1 or text.find("\n", at) + 1 or len(text)
+        yield text[at:end]
+        at = end
 
 
 def _write(target: TextIO, text: str) -> None:

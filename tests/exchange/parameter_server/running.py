@@ -29,7 +29,7 @@ def servers(
     program = rw.Program("parameter-server")
     program.add(rw.Service(ParameterShard), name="servers", replicas=num_shards, **options)
     with program.launch(mode) as running:
-        running.wait_ready(20)
+        running.wait_ready(120)
         yield running
 
 
