@@ -528,9 +528,9 @@ FLOOD = """
 @pytest.mark.parametrize("reads_late", [False, True])
 def test_a_flood_of_output_loses_no_line_and_mixes_none(tmp_path: Path, reads_late: bool) -> None:
     # What the script says itself tears no line of theirs either, whether Python buffers its streams or not.
-    surroundings: dict[str, Any] = {"ROPEWALK_LOGS": str(tmp_path / "logs"), "PYTHONUNBUFFERED": "1" if reads_late else ""}
-    talks = "while not result.ready(): say('end')"
-    with launcher(FLOOD.format(before=talks), tmp_path, **surroundings) as script:
+    talks, unbuffered = "while not result.ready(): say('end')", "1" if reads_late else ""
+    logs = str(tmp_path / "logs")
+    with launcher(FLOOD.format(before=talks), tmp_path, ROPEWALK_LOGS=logs, PYTHONUNBUFFERED=unbuffered) as script:
         if reads_late:
             time.sleep(1.0)
         code, out, errors = script.end(120)
