@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,13 @@ def test_the_main_thread_of_tests_may_serve_the_loop_as_that_of_programs() -> No
 @pytest.mark.with_handler
 def test_with_a_handler_it_may_not() -> None:
     assert not may_serve()
+
+
+def test_a_thread_that_no_handler_runs_in_may_always_serve() -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        assert not may_serve()
+        with ThreadPoolExecutor(1) as executor:
+            assert executor.submit(may_serve).result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)

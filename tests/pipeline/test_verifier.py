@@ -96,6 +96,17 @@ def test_a_forward_may_not_use_a_version_before_the_step_that_makes_it() -> None
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
+def test_an_action_of_another_replica_is_rejected(name: str) -> None:
+    schedule, plan, lists = _case(name, replicas=(2, 2), micro_batches=8)
+    for worker, row in lists.items():
+        for at, action in enumerate(row):
+            wrong = replace(action, replica=1 - action.replica)
+            error = _rejected(schedule, plan, lists | {worker: [*row[:at], wrong, *row[at + 1 :]]})
+            assert (error.action, error.worker) == (str(wrong), str(worker))
+            assert "another replica" in str(error) or "replicas take micro-batches in turn" in str(error)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_any_wrong_peer_is_rejected(name: str) -> None:
     schedule, plan, lists = _case(name)
     for worker, row in lists.items():
