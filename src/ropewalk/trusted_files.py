@@ -35,6 +35,7 @@ _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_trusted(path: Path | str) -> BufferedReader:
@@ -262,6 +263,23 @@ def make_folder(folder: Path | str) -> None:
             os.chmod(each, 0o700)  # for an umask that took our own rights away
     if not os.path.isdir(folder):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def open_to_append(path: Path | str) -> int:
+    """The descriptor of a file that grows, which is made with mode 0600 if it is not there.
+
+    Follows no link, and does not wait for the reader of a pipe.
+
+    Raises:
+        FileNotTrusted: it is there, and belongs to another user, who could read what is written.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, _APPEND, 0o600)
+    facts = os.fstat(descriptor)
+    if is_trusted_owner(facts.st_uid):
+        return descriptor
+    os.close(descriptor)
+    raise _belongs_to_another(path, str(path), facts)
 
 
 def create_private(path: Path | str, mode: int = 0o600) -> BufferedWriter:

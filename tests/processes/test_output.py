@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ropewalk.escaping import escaped
 from ropewalk.processes.output import Console, LineAssembler, in_pieces, prefixed
+from tests.other_users import ADA, MALLORY, as_user, needs_root
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"x", b"\n"))))
@@ -156,6 +157,26 @@ def test_kept_output_goes_through_no_link_and_into_no_folder_of_others(tmp_path:
     console.keep("two\n", tmp_path / "b.log")
     console.close()
     assert (tmp_path / "theirs").read_text() == "" and "symbolic links" in console.problem
+
+
+@needs_root
+def test_no_output_goes_into_a_file_that_another_user_made_first(everybodys: Path) -> None:  # S13
+    planted = everybodys / "a.log"
+
+    def plant() -> None:
+        planted.write_text("")
+        planted.chmod(0o666)
+
+    def victim() -> tuple[str, str, str]:
+        lines, console = LineAssembler(planted), Console()
+        lines.feed(b"secret\n")
+        console.keep("secret\n", planted)
+        return planted.read_text(), lines.problem, console.problem
+
+    as_user(MALLORY, plant)
+    for content, *problems in (victim(), as_user(ADA, victim)):
+        assert content == ""
+        assert all(str(MALLORY) in problem for problem in problems), problems
 
 
 def test_a_pipe_in_the_place_of_a_file_of_output_is_not_waited_for(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ropewalk.escaping import escaped, escaped_line
-from ropewalk.trusted_files import make_folder
+from ropewalk.trusted_files import make_folder, open_to_append
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +31,6 @@ _LONGEST_LINE = 64 * 1024
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
-
-#: Through no link, and without waiting for who reads a pipe: what lies there may be somebody else's.
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LineAssembler:
@@ -46,7 +43,7 @@ class LineAssembler:
         self._file: io.FileIO | None = None
         if path is not None:
             with self._noting_problems():
-                self._file = io.FileIO(os.open(path, _APPEND, 0o600), "w")
+                self._file = io.FileIO(open_to_append(path), "w")
 
     def feed(self, data: bytes) -> str:
         """Take bytes; returns the whole lines that are now there."""
@@ -158,7 +155,7 @@ class Console:
             return
         try:
             make_folder(path.parent)
-            with open(os.open(path, _APPEND, 0o600), "ab", buffering=0) as file:
+            with open(open_to_append(path), "ab", buffering=0) as file:
                 file.write(text.encode(errors="replace"))
         except OSError as error:  # a full disk must not end the run
             self.problem = str(error)

@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from ropewalk.trusted_files import open_to_append
+
 _BLOCK_BYTES = 64 * 1024
 
 
@@ -64,9 +66,8 @@ class LogFile:
 def append_to(path: Path | None, text: str) -> None:
     """Add whole lines to the file of a replica that has ended, if there is one; a full disk is no reason to fail."""
     with contextlib.suppress(OSError):
-        if path is not None:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with open(fd, "ab", buffering=0) as file:
+        if path is not None and os.path.lexists(path):
+            with open(open_to_append(path), "ab", buffering=0) as file:
                 file.write(text.encode(errors="replace"))
 
 
