@@ -6,6 +6,7 @@ All share one session, so that processes are forked from one that has imported t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -312,6 +313,40 @@ def killed_one_by_one(session: rw.Session, job: Job, order: list[int]) -> None:
         found = Learnt([[float(loss) for loss in handle.metrics().losses] for handle in handles], state)
         assert len(trainer.events) == len(order)
     assert_same(found, undisturbed(replace(job, num_steps=len(handles))))
+
+
+@pytest.mark.soak
+def test_a_storm_of_kills_changes_nothing() -> None:
+    """Whatever there is of the run is killed, fork servers as well, and nobody waits until anything has recovered."""
+    job = Job(num_steps=200)
+    calm, killed = threading.Event(), 0
+    patience = replace(PATIENCE, replace_s=15, max_deaths=1000)
+    with rw.Session() as session, job.trainer(session, patience=patience) as trainer:
+        trainer.step(*batch(0)).metrics()
+
+        def kill() -> None:
+            nonlocal killed
+            while not calm.wait(0.4):
+                alive = [one for agent in psutil.Process().children() for one in agent.children(recursive=True)]
+                if len(alive) > 1:
+                    alive.sort(key=lambda process: process.create_time())
+                    with contextlib.suppress(psutil.Error):
+                        alive[killed % len(alive)].kill()
+                        killed += 1
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            for step in range(1, 150):
+                trainer.step(*batch(step))
+                time.sleep(0.01)
+        finally:
+            calm.set()
+            killer.join()
+        found = go_through(trainer, job, first=150)
+    assert killed >= 5
+    expected = undisturbed(job)
+    assert_same(found, Learnt(expected.losses[150:], expected.state))
 
 
 def test_after_a_death_that_nobody_came_for_there_may_be_another_one(session: rw.Session) -> None:

@@ -136,6 +136,13 @@ def test_a_number_of_devices_is_used_as_is_quickest() -> None:
         assert trainer.plan.prediction.simulated_speedup_over_data_parallel >= 1
 
 
+@pytest.mark.parametrize(("schedule", "num_stages"), [("one_f_one_b", 2), ("gpipe", 2)])
+def test_who_names_a_schedule_gets_as_many_stages_as_it_has(schedule: str, num_stages: int) -> None:
+    with trainer_of(graph_of(network()), 2, micro_batches=2, schedule=schedule) as trainer:
+        trainer.step(*batch())
+        assert (len(trainer.plan.stages), len(trainer.plan.workers)) == (num_stages, 2)
+
+
 def test_what_does_not_fit_into_memory_as_copies_is_cut_into_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(network())
     num_bytes = sum(parameter.nbytes for parameter in graph.parameters.values())

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from torch import Tensor
 
@@ -529,27 +529,32 @@ class Controller:
 
         If these do not come, one with fewer workers.
         """
-        gone = {worker for worker, seat in self._seats.items() if seat in lost.seats}
+        # The seats may be those of a plan before this one, which nobody had taken up yet.
+        here = set(self.plan.workers)
+        gone = {worker for worker, seat in self._seats.items() if seat in lost.seats and worker in here}
         fewer = without_workers(self.plan, gone) if gone else None
         if fewer is not None and self._can_run(fewer):
             return fewer
-        missing = self._fleet.take_seats(
-            range(self._fleet.num), self._patience.replace_s, enough=max(self._least, len(self.plan.workers))
-        )
-        if len(self._fleet.present) >= len(self.plan.workers):
-            return self.plan
-        plan = fewer or self.plan
-        for worker in sorted(gone, reverse=True):
-            if len(plan.workers) <= len(self._fleet.present):
-                break
+        missing, why = {}, ""
+        for patience_s in (self._patience.replace_s, self._patience.start_s):  # rather than end, wait as at the start
+            missing = self._fleet.take_seats(
+                range(self._fleet.num), patience_s, enough=max(self._least, len(self.plan.workers))
+            )
+            if len(self._fleet.present) >= len(self.plan.workers):
+                return self.plan
+            plan = fewer or self.plan
             try:
-                for stage in reversed(self.plan.groups[worker.group]):
-                    plan = merged(plan, stage)
+                for worker in sorted(gone or here, reverse=True):
+                    if len(plan.workers) > len(self._fleet.present):
+                        for stage in reversed(self.plan.groups[worker.group]):
+                            plan = merged(plan, stage)
             except PlanInvalid as error:
-                self._end(SeatsLost(missing), f"no process came in its place, and {error}")
-        if not self._can_run(plan):
-            self._end(SeatsLost(missing), f"no process came in its place, and {self.schedule.name} cannot run without")
-        return plan
+                why = str(error)
+                continue
+            if self._can_run(plan):
+                return plan
+            why = f"{self.schedule.name} cannot run without"
+        self._end(SeatsLost(missing), f"no process came in its place, and {why}")
 
     @property
     def _least(self) -> int:
@@ -565,7 +570,7 @@ class Controller:
             return False
         return True
 
-    def _end(self, lost: SeatsLost, why: str) -> None:
+    def _end(self, lost: SeatsLost, why: str) -> NoReturn:
         seat, cause = next(iter(lost.seats.items()), (-1, "it is not known"))
         raise StageLost(
             f"{self._who(seat)} was lost ({cause}), and training cannot go on: {why}",

@@ -17,7 +17,7 @@ class Patience:
     silent_s: float = 10.0
     #: A step may take so long although all are there.
     stalled_s: float = 600.0
-    #: Until a process that died is replaced; then training goes on with fewer.
+    #: Until a process that died is replaced; then training goes on with fewer. If it cannot, it waits for `start_s`.
     replace_s: float = 15.0
     #: After a recovery, until snapshots that only one process keeps are copied to another one; if that takes longer,
     #: work goes on beside it.
@@ -25,4 +25,4 @@ class Patience:
     #: So many deaths in a row, without a step done between them, end the training.
     max_deaths: int = 3
     #: So many restarts of one process within a minute are granted.
-    max_restarts: int = 5
+    max_restarts: int = 20

@@ -91,7 +91,7 @@ class Trainer:
             micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whatever is
             quickest and fits into the memory that `resources` say, or else each one's share of this machine's. None:
             one process.
-        schedule: by name, or an object; None: the plan's.
+        schedule: by name, or an object; None: the plan's. With a number of devices, as many stages as it has for them.
         micro_batches: of a step; None: the plan's.
         example_inputs: what the model takes, as a tuple; so that all can start before the first step.
         exchange: how gradients of a stage's replicas are averaged: makes what does it for one of them, as in
@@ -513,14 +513,15 @@ class Trainer:
             resources: Resources | None = self._where["resources"]
             memory = None if resources is None else resources.memory_bytes
             planned = functools.partial(make_plan, profile, devices=plan, schedule=self._schedule, micro_batches=num)
+            if self._schedule is not None:  # who names one wants a pipeline
+                return planned(num_stages=make_schedule(self._schedule).stages_per_worker * plan)
             try:
                 return planned(memory=memory or usable_memory() // plan)
             except NoPlanFits:
                 if memory is not None:
                     raise
             # Where processes will run there may be more memory than here; as many stages as can be need least of it.
-            each = make_schedule(self._schedule).stages_per_worker if self._schedule is not None else 1
-            return planned(num_stages=each * plan)
+            return planned(num_stages=plan)
         return plan if self._micro_batches is None else replace(plan, micro_batches=self._micro_batches)
 
     def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
