@@ -20,6 +20,7 @@ import pytest
 
 import ropewalk
 from ropewalk.engines.interpreters import import_environment
+from tests.other_users import MALLORY, as_user
 
 #: Everything that an interpreter of ours imports first; those of Python's library stand for all of them.
 PLANTED = (
@@ -38,15 +39,23 @@ PLANTED = (
 
 
 @pytest.fixture
-def trap(tmp_path: Path) -> Path:
-    """A folder with modules that write down who imports them."""
-    folder = tmp_path / "shared"
-    folder.mkdir(mode=0o777)
+def trap(everybodys: Path) -> Path:
+    """A folder for all users, with modules of another one (if we may become one) that write down who imports them."""
+    folder = everybodys / "shared"
     code = (
-        f"import sys\nopen({str(tmp_path / 'ran')!r}, 'a').write(__name__ + ' in ' + ' '.join(sys.orig_argv) + '\\n')"
+        f"import sys\nopen({str(everybodys / 'ran')!r}, 'a').write(__name__ + ' in ' + ' '.join(sys.orig_argv) + '\\n')"
     )
-    for name in PLANTED:
-        (folder / f"{name}.py").write_text(code)
+
+    def plant() -> None:
+        folder.mkdir()
+        folder.chmod(0o1777)
+        for name in PLANTED:
+            (folder / f"{name}.py").write_text(code)
+
+    if os.getuid() == 0:
+        as_user(MALLORY, plant)
+    else:
+        plant()
     return folder
 
 
