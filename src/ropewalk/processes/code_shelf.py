@@ -30,7 +30,7 @@ class CodeShelf:
         self._roots: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._waiting: dict[str, list[Callable[[str], object]]] = {}
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[str, threading.Thread] = {}
         self._closed = threading.Event()
 
     def put(self, id: str, data: bytes) -> None:
@@ -39,7 +39,7 @@ class CodeShelf:
             return
         self._waiting[id] = []
         thread = threading.Thread(target=self._unpack, args=(id, data), name="rw-unpack", daemon=True)
-        self._threads.append(thread)
+        self._threads[id] = thread
         thread.start()
 
     def when_there(self, id: str, then: Callable[[str], object]) -> None:
@@ -61,7 +61,7 @@ class CodeShelf:
     def close(self) -> None:
         """Stop unpacking, and wait until nothing is written any more."""
         self._closed.set()
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join()
 
     def _unpack(self, id: str, data: bytes) -> None:
@@ -74,6 +74,7 @@ class CodeShelf:
         self._call_soon(lambda: self._there(id, root, problem))
 
     def _there(self, id: str, root: str, problem: str) -> None:
+        self._threads.pop(id).join()  # the agent has one thread again when it forks
         if problem:
             self._problems[id] = problem
         else:

@@ -44,6 +44,9 @@ class ForkChannel:
         self._asked: dict[str, tuple[ForkRequest, Sequence[int]]] = {}
         self._unsent: deque[str] = deque()
         self._ready = False
+        self._cannot_import = False
+        """Whether it has said that it cannot import `preload`, and ends."""
+        self._num_never_ready = 0
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
         self._begin()
 
@@ -67,8 +70,9 @@ class ForkChannel:
             self._on_event(f"{reason}; the next start tries another one")
             self._fail_all(reason)
             return True
-        if not self._asked and not self._ready:
-            return True  # it could not import `preload`, and said so
+        self._num_never_ready = 0 if self._ready else self._num_never_ready + 1
+        if not self._asked and (self._cannot_import or self._num_never_ready >= _MAX_DEATHS):
+            return True  # the next request tries another one
         self._on_event(f"the fork server (pid {pid}) ended with exit code {exit_code} and was replaced")
         self._unsent = deque(self._asked)
         self._begin()
@@ -91,7 +95,7 @@ class ForkChannel:
             _become_fork_server(theirs, self._preload, self._path)
         theirs.close()
         ours.wait_at_most(0)
-        self.pid, self._channel, self._ready = pid, ours, False
+        self.pid, self._channel, self._ready, self._cannot_import = pid, ours, False, False
         self._loop.watch(ours.fileno(), self._read)
 
     def _send(self) -> None:
@@ -123,6 +127,7 @@ class ForkChannel:
                 self._ready = True
                 self._send()
             else:
+                self._cannot_import = True
                 self._fail_all(reply.reason)
 
     def _read_rest(self) -> None:

@@ -50,9 +50,9 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
     os.environ["ROPEWALK_PROCESS"] = "fork server"
     # What is imported here must not start threads.
     os.environ.update(blas_threads_environment(1, os.environ))
+    keep_memory_of_others()
     kernel.name_thread("rw-forkserver")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_memory_of_others()
     atexit._clear()  # type: ignore[attr-defined]  # what the agent registered is not ours to run
     problem = _import_all(preload, path)
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
