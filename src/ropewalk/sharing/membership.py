@@ -136,6 +136,8 @@ class Member:
         try:
             return self.converse(address).exchange(message, packed)
         except (Lost, NotServed) as error:
+            if isinstance(error, Lost):
+                self.caller.lose(address, str(error))  # or the next one would try the same link again
             raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
 
     def tell(self, conversation: Conversation, method: str, *args: object) -> None:
