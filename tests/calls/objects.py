@@ -60,6 +60,7 @@ class Target:
         self.inside = 0
         self.most_inside = 0
         self.gate = threading.Event()
+        self.pace = threading.Semaphore(0)
         self.entered = threading.Event()
         self.batches: list[int] = []
 
@@ -140,6 +141,11 @@ class Target:
 
     def unpicklable(self) -> Any:
         return threading.Lock()
+
+    def paced_items(self, count: int) -> Iterator[int]:
+        for number in range(count):
+            self.pace.acquire()
+            yield number
 
     def items(self, count: int) -> Iterator[int]:
         try:

@@ -14,6 +14,8 @@ import ropewalk as rw
 from ropewalk.calls import frame
 from ropewalk.calls import server as server_module
 from ropewalk.calls.incoming import Served
+from ropewalk.calls.remote_stream import STREAM_CREDIT
+from ropewalk.calls.streams import Stream
 from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
 from tests.calls.ends import End, ends, num_memory_files, until
 from tests.calls.objects import Relay, Target
@@ -358,11 +360,38 @@ def closings(target: Target) -> int:
 def test_a_stream_is_sent_no_faster_than_it_is_read(client: Any, target: Target) -> None:
     stream = client.items(100_000)
     assert next(stream) == 0
-    time.sleep(0.1)
-    assert client.echo(1) == 1 and target.count < 40, "it ran ahead of its reader"
-    assert next(stream) == 1
+    for num_read in (0, 8, 16):
+        ahead = num_read + STREAM_CREDIT - 1
+        until(lambda ahead=ahead: target.count >= ahead)
+        time.sleep(0.05)
+        assert client.echo(1) == 1 and target.count == ahead, "it ran ahead of its reader"
+        assert [next(stream) for _ in range(8)] == list(range(num_read + 1, num_read + 9))
     del stream
     until(lambda: closings(target) == 1)
+
+
+def test_what_a_reader_asks_for_adds_to_what_it_has_not_been_sent_yet(client: Any, target: Target, end: End) -> None:
+    def credits() -> list[int]:
+        return [call.credit for calls in end.server._calls.values() for call in calls.values() if type(call) is Stream]
+
+    stream = client.paced_items(100)
+    target.pace.release(STREAM_CREDIT // 2)
+    assert [next(stream) for _ in range(STREAM_CREDIT // 2)] == list(range(STREAM_CREDIT // 2))
+    until(lambda: credits() == [STREAM_CREDIT])  # half of it was left, and half has been asked for
+    stream.close()
+    target.pace.release(100)
+
+
+def test_items_of_a_stream_whose_deadline_has_passed_are_not_made(client: Any, target: Target) -> None:
+    with frame.deadline(0.3):
+        stream = client.items(100_000)
+        assert next(stream) == 0
+        until(lambda: target.count == STREAM_CREDIT - 1)
+        time.sleep(0.35)
+        with pytest.raises(DeadlineExceeded):
+            list(stream)  # those that are here, and asks for more
+    until(lambda: closings(target) == 1)
+    assert target.count == STREAM_CREDIT - 1
 
 
 @pytest.mark.parametrize("when", ["idle", "unread", "in its turn", "lost", "deadline"])
