@@ -54,7 +54,7 @@ def engine_of(host: DockerHost, **options: object) -> Generator[DockerEngine]:
         engine.close()
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"

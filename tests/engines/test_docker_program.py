@@ -55,7 +55,7 @@ def launch(host: DockerHost, *words: str, **variables: str) -> Generator[subproc
             process.kill()
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"

@@ -191,13 +191,14 @@ def test_a_cancel_by_somebody_else_is_told_from_our_own(slurm: SlurmCluster, eng
     assert "with scancel or by the administrator" in end_of(engine, theirs).reason
 
 
+@pytest.mark.timing
 def test_a_job_that_ignores_polite_signals_ends_at_once(engine: SlurmEngine, run: str) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     id = start(engine, python(code), run)
     begun = time.monotonic()
     engine.cancel([id])
     end_of(engine, id)
-    assert time.monotonic() - begun < KILL_WAIT_S, "Slurm by itself would have waited so long before SIGKILL"
+    assert (time.monotonic() - begun) / KILL_WAIT_S < 1, "Slurm by itself would have waited so long before SIGKILL"
 
 
 def test_waiting_jobs_say_why_and_each_can_be_cancelled_alone(

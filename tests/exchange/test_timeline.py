@@ -24,6 +24,7 @@ def test_a_trace_has_a_process_per_rank_and_a_thread_per_bucket(tmp_path) -> Non
     group = ThreadGroup.make(2)[1]
     timeline = Timeline(tmp_path / "trace.json")
     timeline.bind(LAYOUTS, group)
+    before = time.time()
     _step(timeline, 4)
     timeline.close()
     timeline.close()
@@ -32,7 +33,7 @@ def test_a_trace_has_a_process_per_rank_and_a_thread_per_bucket(tmp_path) -> Non
     assert named == {1: "bucket 0: c .. b (2)", 2: "bucket 1: a"}
     (transfer,) = [event for event in events if event["name"] == "transfer"]
     assert transfer["tid"] == 2 and transfer["args"] == {"step": 4} and round(transfer["dur"]) == 250_000
-    assert abs(transfer["ts"] / 1e6 - time.time()) < 60, "the clock of the wall, so that ranks fit together"
+    assert before <= transfer["ts"] / 1e6 <= time.time(), "the clock of the wall, so that ranks fit together"
     assert {event["pid"] for event in events} == {1}
     assert [event["args"]["values"] for event in events if event["name"] == "sparse"] == [17]
     assert [event["ph"] for event in events if event["name"] == "step 4"] == ["X"]

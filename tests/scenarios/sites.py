@@ -97,17 +97,16 @@ SITES = """
         answers.put((number, *outcome_of(act, args)))
 
     def outcome_of(act, args):
-        # What the function returned, what it raised, and when it ended: all machines of the lab have the same clock.
+        # What the function returned, and what it raised.
         value = problem = None
         try:
             value = act(*args)
         except Exception as error:
             error.add_note(f"at {socket.gethostname()}: {traceback.format_exc()}")
             problem = error
-        return value, problem, time.monotonic()
+        return value, problem
 
-    def settle(future, value, problem, ended):
-        future.ended = ended
+    def settle(future, value, problem):
         if problem:
             future.set_exception(problem)
         else:

@@ -132,7 +132,7 @@ def test_the_death_of_an_idle_worker_is_noticed_at_once_and_hurts_no_task() -> N
             victim = pids_of(pool)[0]
             begun = time.monotonic()
             kill(victim)
-            wait_until(lambda count=count: pool.status().num_deaths == count, 5.0)
+            wait_until(lambda count=count: pool.status().num_deaths == count)
             delays.append(time.monotonic() - begun)
         assert statistics.median(delays) < 0.1, delays
         assert pool.map(square, range(10)) == [number * number for number in range(10)]
@@ -227,8 +227,8 @@ def test_an_agent_looks_once_for_what_many_dead_workers_left(monkeypatch: pytest
             with faults.stopped(agent):
                 for worker in workers:
                     os.kill(worker, signal.SIGKILL)
-                wait_until(lambda: all(not is_alive(worker) for worker in workers), 20.0)
-            wait_until(lambda: pool.status().num_deaths == 30, 20.0)
+                wait_until(lambda: all(not is_alive(worker) for worker in workers))
+            wait_until(lambda: pool.status().num_deaths == 30)
             # Once, and once more when those that replace them are known.
             assert look.num_fired <= 2
             assert pool.map(square, range(30)) == [number * number for number in range(30)]
@@ -483,7 +483,7 @@ def test_an_agent_that_stays_stopped_is_replaced_after_its_lease(monkeypatch: py
         begun = time.monotonic()
         values = [next(results) for _ in range(8000)]
         values += [next(results) for _ in range(500)] if time.monotonic() - begun > 3 else []
-        wait_until(lambda: pool.status().events, 10.0)
+        wait_until(lambda: pool.status().events)
         values += [next(results) for _ in range(500)]
         assert values == [number * number for number in range(len(values))]
         wait_until_gone([agent.pid, *workers])
@@ -552,7 +552,7 @@ def test_everything_is_gone_soon_after_the_launcher(tmp_path: Path, number: int)
         script.signal(number)
         script.process.wait(120)
         wait_until_gone(pids)
-        wait_until(lambda: not folder.exists(), 5.0)
+        wait_until(lambda: not folder.exists())
 
 
 @pytest.mark.parametrize("fork", ["os.fork", "ctypes.CDLL(None).fork"])  # the second one keeps our links open
@@ -564,7 +564,7 @@ def test_everything_is_gone_soon_after_the_launcher_although_a_child_of_it_lives
             script.signal(signal.SIGKILL)
             script.process.wait(120)
             wait_until_gone(pids)
-            wait_until(lambda: not folder.exists(), 5.0)
+            wait_until(lambda: not folder.exists())
             assert is_alive(child)  # it is the user's, and none of our business
         finally:
             kill(child)

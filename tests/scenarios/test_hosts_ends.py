@@ -66,7 +66,7 @@ def test_nothing_is_left_on_hosts_whose_launcher_is_killed(lab: Lab, tmp_path: P
         cluster.spool.deaf.update(cluster.hosts)
         script.signal(signal.SIGKILL)
         for host in cluster.hosts:
-            wait_until_empty(host, 4.0)
+            wait_until_empty(host)
             assert not folders_on(host)
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_left_on_hosts_whose_launcher_lost_its_power(lab: Lab, tmp_pa
         time.sleep(1.0)
         assert all(len(processes_on(host)) >= 6 for host in cluster.hosts), "nobody could tell them yet"
         for host in cluster.hosts:
-            wait_until_empty(host, 6.0)
+            wait_until_empty(host)
             assert not folders_on(host)
 
 
@@ -91,7 +91,7 @@ def test_control_c_in_the_launcher_ends_everything_on_the_hosts(lab: Lab, tmp_pa
         assert code in (1, 130, -signal.SIGINT)
         assert "KeyboardInterrupt" in errors
         for host in cluster.hosts:
-            wait_until_empty(host, 2.0)
+            wait_until_empty(host)
             assert not folders_on(host)
         assert not folders_on(cluster.head)
 
@@ -126,7 +126,7 @@ def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: 
         (agent,) = agents_on(n1)
         taken = time.time()
         os.kill(agent.pid, number)
-        wait_until(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE, 5.0)
+        wait_until(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE)
         assert script.numbers() == [4, 0, 0, 0]
         assert f"n1 is being taken away (the engine sent {number.name})" in script.line()
         code, _, errors = script.end()
@@ -163,7 +163,7 @@ def test_an_agent_that_is_killed_is_one_event_and_is_replaced(lab: Lab, tmp_path
         (agent,) = agents_on(cluster.hosts[0])
         left = processes_on(cluster.hosts[0])
         agent.kill()
-        wait_until(lambda: not any(process.is_running() for process in left), 10)
+        wait_until(lambda: not any(process.is_running() for process in left))
         script.tell("go on")
         for size in (4, 2):
             assert script.numbers() == [size, 0, 0, 1]
@@ -248,7 +248,7 @@ def test_a_session_on_hosts_ends_a_while_after_its_last_pool(lab: Lab, tmp_path:
         host = cluster.host(script.line().split()[0])
         assert agents_on(host), "the second pool found the agents of the first"
         for machine in cluster.hosts:
-            wait_until_empty(machine, 5.0)
+            wait_until_empty(machine)
             assert not folders_on(machine)
         assert len(cluster.spool.started) <= 2
         script.tell("go on")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 from tests.lab import Lab
@@ -94,7 +93,8 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         def __init__(self, number):
             self.number, self.state = number, 0
         def step(self, by):
-            time.sleep(0.3)
+            if by == 1:  # all of them at once, or none
+                vars(threading).setdefault("all_step", threading.Barrier(8)).wait(60)
             self.state += by
             if self.state > 10**6:
                 raise OverflowError(f"simulator {self.number} has left its range")
@@ -113,9 +113,8 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         return [manager.Simulator(number) for number in range(8)], manager.dict(), manager.Lock()
 
     def step_all(simulators):
-        begun = time.monotonic()
         futures = [one.step.future(1) for one in simulators]
-        return [future.result(120) for future in futures], time.monotonic() - begun
+        return [future.result(120) for future in futures]
 
     def count(table, lock, name):
         for _ in range(50):
@@ -250,8 +249,7 @@ def test_what_is_made_on_one_host_is_used_from_all(lab: Lab, tmp_path: Path) -> 
         # A manager that a has started.
         simulators, table, lock = a.do(start_manager)
         for site in (b, c, sites):
-            stepped, took_s = site.do(step_all, simulators) if site is not sites else step_all(simulators)
-            assert took_s < 8 * 0.3, f"they are to step at once, and took {took_s:.1f} s"
+            stepped = site.do(step_all, simulators) if site is not sites else step_all(simulators)
             assert len({host for _, host in stepped}) == 1
         assert [state for state, _ in stepped] == [3] * 8
         try:
@@ -294,25 +292,21 @@ LOSING = """
         with lock:
             return [text for text in WARNINGS if text.startswith(lock._reference.label + " ")]
 
-    def rounds(items, what, over):
-        # The longest that any of many rounds through a queue took.
-        longest = 0.0
-        while not over():
-            begun = time.monotonic()
+    def rounds(items, what, until):
+        # How many of many rounds through a queue were made while hosts were silent that counted as living.
+        num = 0
+        while not noted(until):
             items.put(what)
             items.get()
-            longest = max(longest, time.monotonic() - begun)
-        return longest
+            num += noted("cut") and not noted("given up")
+        return num
 
     def put_until_it_fails(items):
         while True:
             items.put(1)
 
-    def noted():
-        return os.path.exists(os.path.join(FOLDER, "over"))
-
-    def never():
-        return False
+    def noted(what):
+        return os.path.exists(os.path.join(FOLDER, what))
 
     def waits(far):
         # For what does not come.
@@ -320,13 +314,13 @@ LOSING = """
             ("get", far.items.get), ("put", far.full.put, 1), ("acquire", far.lock.acquire),
             ("event", far.event.wait), ("condition", wait_at, far.condition), ("barrier", far.barrier.wait, 60),
             ("semaphore", far.semaphore.acquire), ("recv", far.ends[0].recv), ("poll", far.ends[1].poll, None),
-            ("large items", rounds, far.rounds, np.zeros(500_000), never),
+            ("large items", rounds, far.rounds, np.zeros(500_000), "never"),
         )
 
-    def outcomes(waiting, lost_at):
+    def outcomes(waiting):
         for name, future in waiting.items():
-            error = future.exception(30)
-            yield name, future.ended - lost_at, type(error).__name__, str(error)
+            error = future.exception(60)
+            yield name, type(error).__name__, str(error)
 
     def begin_held(site, near):
         # What a site that will be lost holds elsewhere, and who waits for that.
@@ -348,8 +342,8 @@ LOSING = """
         far, near = [site.do(Things) for site in gone], [keeper.do(Things) for site in gone]
         rounds_here = Queue(session=here)
         going_on = {
-            "launcher": sites.begin_here(rounds, rounds_here, 1, noted),
-            "keeper": keeper.begin(rounds, near[0].rounds, 1, noted),
+            "launcher": sites.begin_here(rounds, rounds_here, 1, "over"),
+            "keeper": keeper.begin(rounds, near[0].rounds, 1, "over"),
         }
         # However many calls wait, pings must have room beside them.
         event = Event(session=here)
@@ -366,7 +360,8 @@ LOSING = """
             assert not future.done(), future
         say(*(site.name for site in gone))
 
-        lost_at = float(sys.stdin.readline())
+        assert sys.stdin.readline().strip() == "cut"
+        note("cut", "")
         for site, things, rest in zip(gone, near, released):
             rest["item"] = keeper.begin(things.items.get)
             things.items.put("once")  # it goes to who waits longest, who is not there any more
@@ -374,19 +369,20 @@ LOSING = """
             waiting[site.name, "acquire by launcher, too late"] = sites.begin_here(things.lock.acquire)
             waiting[site.name, "puts by keeper"] = keeper.begin(put_until_it_fails, things.items)
             waiting[site.name, "puts by launcher"] = sites.begin_here(put_until_it_fails, things.items)
-        say(json.dumps(list(outcomes(waiting, lost_at))))
+        outcome = list(outcomes(waiting))
+        note("given up", "")
+        say(json.dumps(outcome))
         for rest in released:
             assert rest["item"].result(120) == "once"
             warned = rest["lock"].result(120) + rest["lock here"].result(120)
             say(json.dumps([warned, str(rest["barrier"].exception(10)), str(rest["pipe"].exception(10))]))
-        # Nobody comes back to them, and nobody dials in vain each time.
-        begun = time.monotonic()
+        # Nobody comes back to them.
         later = {
             (site.name, place): begin(things.items.qsize)
             for site, things in zip(gone, far)
             for place, begin in (("keeper", keeper.begin), ("launcher", sites.begin_here))
         }
-        say(json.dumps(list(outcomes(later, begun))))
+        say(json.dumps(list(outcomes(later))))
 
         assert sys.stdin.readline().strip() == "go on"
         for things in near:
@@ -417,13 +413,12 @@ def test_calls_to_hosts_that_are_gone_end_by_name_and_all_others_go_on(lab: Lab,
         cluster.spool.deaf.add(cut)
         lab.cut(cut)
         lab.plug(lost)
-        script.tell(f"{time.monotonic()}")
+        script.tell("cut")
         waited = json.loads(script.line())
         assert len(waited) == 46
-        for (name, what), took_s, kind, text in waited:
+        for (name, what), kind, text in waited:
             assert kind == "PeerLost", f"{what} ended with {kind}: {text}"
             assert f" on {name} is gone" in text, f"{what} does not name {name}: {text}"
-            assert took_s < 7.0, f"{what} of {name} took {took_s:.1f} s"
         for name in gone:
             warned, barrier, pipe = json.loads(script.line())
             site = rf"site\.\d \(pid \d+ on {name}\)"
@@ -431,14 +426,13 @@ def test_calls_to_hosts_that_are_gone_end_by_name_and_all_others_go_on(lab: Lab,
             assert re.search(rf"held by {site}, which is gone", warned[0])
             assert re.search(site, barrier)
             assert re.search(rf"{site}, which is gone", pipe)
-        for (name, place), took_s, kind, text in json.loads(script.line()):
+        for (name, _), kind, text in json.loads(script.line()):
             assert kind == "PeerLost"
             assert f" on {name} is gone" in text
-            assert took_s < 5.0, f"{place} took {took_s:.1f} s"
         lab.heal(cut)
         script.tell("go on")
-        for what, longest_s in json.loads(script.line()):
-            assert longest_s < 4.0, f"{what}: a call took {longest_s:.1f} s"
+        for what, num_rounds in json.loads(script.line()):
+            assert num_rounds > 10, f"{what} was held up by hosts that it has nothing to do with"
         assert json.loads(script.line()) == [-9, -9, 0]
         code, _, errors = script.end()
         assert code == 0, errors

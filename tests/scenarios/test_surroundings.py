@@ -375,7 +375,7 @@ def test_ctrl_c_in_a_script_is_a_keyboard_interrupt_and_leaves_nothing(
         code, out, errors = script.end()
     assert code == -signal.SIGINT and out == ""
     assert errors.rstrip().endswith("KeyboardInterrupt") and errors.count("Traceback") == 1
-    wait_until_gone(pids, 1.0)
+    wait_until_gone(pids)
     assert not folder.exists()
 
 

@@ -478,7 +478,7 @@ def test_a_child_that_outlives_its_task_does_no_harm(tmp_path: Path) -> None:
         child = pool.apply(leave_a_child)
         assert pool.map(square, range(100)) == [number**2 for number in range(100)]
         assert is_running(child)
-    wait_until(lambda: not is_running(child), 5.0)
+    wait_until(lambda: not is_running(child))
 
 
 # --- initializers ---

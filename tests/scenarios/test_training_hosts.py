@@ -49,7 +49,7 @@ def test_a_training_goes_on_when_the_host_of_a_stage_is_cut_off(lab: Lab, tmp_pa
         code, _, errors = script.end()
         assert code == 0, errors
         lab.heal(second)
-        wait_until_empty(second, 10.0)
+        wait_until_empty(second)
     job = Job("one_f_one_b", num_steps=12)
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the stages have

@@ -379,6 +379,7 @@ def transfer_s(a: socket.socket, b: socket.socket) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 def test_a_gigabyte_takes_not_much_longer_than_on_a_bare_socket(exchange: Exchange, kind: str) -> None:
     """Two copies more and a third process on two cores: 2 to 3 times the time was measured."""
@@ -393,7 +394,7 @@ def test_a_gigabyte_takes_not_much_longer_than_on_a_bare_socket(exchange: Exchan
         sock.settimeout(None)
     spliced_s = transfer_s(a, b)
     print(f"1 GiB over {kind}: {floor_s:.2f} s bare, {spliced_s:.2f} s spliced")
-    assert spliced_s < 8 * floor_s + 1
+    assert spliced_s < 8 * floor_s
     wait_until(lambda: exchange.num_splices() == 0, "the splice is over")
 
 
