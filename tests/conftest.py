@@ -8,6 +8,7 @@ be told from what other programs, or a second run of these tests, do on this mac
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -166,7 +167,9 @@ def _end_sessions() -> None:
         if session is not kept.session:
             session.close()
     tracker = sys.modules.get("multiprocessing.resource_tracker")
-    if tracker is not None:  # the standard library's own helper process, which it ends with the interpreter
+    # The standard library's own helper process, which it ends with the interpreter.
+    if tracker is not None and tracker._resource_tracker._fd is not None:
+        gc.collect()  # semaphores in circles; the tracker would unlink them itself, and they fail to later
         tracker._resource_tracker._stop()
 
 

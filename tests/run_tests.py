@@ -22,6 +22,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -148,7 +149,9 @@ def run_again(name: str) -> int:
 
 def pytest(arguments: Sequence[str]) -> int:
     """Run pytest in a process of its own; its exit code, negative if it was killed."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", *arguments], cwd=ROOT)
+    # Where no bytecode is kept, each of the thousands of processes that tests start would compile Ropewalk for itself.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment)
     while True:
         with contextlib.suppress(KeyboardInterrupt):  # it has heard of the interrupt too, and ends what it has started
             return process.wait()

@@ -84,9 +84,18 @@ def rounds(problem: Problem, compressor: Compressor, uplink: Uplink) -> Generato
             step += 1
 
 
-@pytest.mark.parametrize("make", [pytest.param(digits_parity, marks=pytest.mark.soak), breast_cancer])
-def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_socket(make: Callable[[], Problem]) -> None:
-    """Sum form, float64, c = 100, beta = 0.01, to an objective error of 1e-5; the optimum is Newton's."""
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        pytest.param(digits_parity, 1e-5, marks=pytest.mark.soak),
+        pytest.param(breast_cancer, 1e-5, marks=pytest.mark.soak),
+        (breast_cancer, 1e-3),
+    ],
+)
+def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_socket(
+    make: Callable[[], Problem], error: float
+) -> None:
+    """Sum form, float64, c = 100, beta = 0.01, to an objective error (the paper's is 1e-5); the optimum is Newton's."""
     problem = make()
     least, alpha = problem.value(problem.optimum), 1 / problem.smoothness
 
@@ -95,7 +104,7 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_sock
     descent = rounds(problem, NoCompression(), dense)
     weights = [next(descent) for _ in range(3)][-1]
     descent.close()
-    while problem.value(theta) - least > 1e-5:
+    while problem.value(theta) - least > error:
         theta = theta - alpha * problem.gradients(theta).sum(0)
         num_dense += 1
         if num_dense == 3:
@@ -107,7 +116,7 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_sock
     training = rounds(problem, compressor, sparse)
     for theta in training:
         num_sparse += 1
-        if problem.value(theta) - least <= 1e-5 or num_sparse > 2 * num_dense:
+        if problem.value(theta) - least <= error or num_sparse > 2 * num_dense:
             break
     training.close()
     print(
