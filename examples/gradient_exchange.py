@@ -47,6 +47,7 @@ from ropewalk.exchange import (
 )
 
 LEARNERS, BATCH, RATE = 4, 32, 0.2
+MODULES = ["torch", "sklearn.datasets"]
 
 #: `mode="sparse"`: otherwise AllGather would notice that links within a machine are quick, and send everything.
 EXCHANGES: dict[str, Callable[[Any], Exchange]] = {
@@ -179,8 +180,9 @@ def main() -> list[Run]:
 
     program = rw.Program("gradient-exchange")
     peers = program.declare("learners")
-    servers = program.add(rw.Service(ParameterShard), name="servers", replicas=2)
-    program.add(rw.Service(Learner, peers, servers), name="learners", replicas=LEARNERS)
+    # All fork from one process that has imported these, instead of importing them each.
+    servers = program.add(rw.Service(ParameterShard), name="servers", replicas=2, preload=MODULES)
+    program.add(rw.Service(Learner, peers, servers), name="learners", replicas=LEARNERS, preload=MODULES)
     runs: list[Run] = []
     print(f"{options.model}, {LEARNERS} learners, {options.steps} steps, links {options.link or 'as they are'}")
     print(f"{'exchange':18} {'KiB sent':>9} {'of dense':>9} {'seconds':>8} {'loss':>8} {'accuracy':>9}")

@@ -83,8 +83,8 @@ class Coach:
 
 def main(mode: rw.Mode | None = None) -> list[float]:
     program = rw.Program("school")
-    examiner = program.add(rw.Service(Examiner), name="examiner")
-    program.add(rw.Service(Coach, examiner), name="coach")
+    examiner = program.add(rw.Service(Examiner), name="examiner", preload=["torch"])
+    program.add(rw.Service(Coach, examiner), name="coach", preload=["torch"])
     with program.launch(mode) as running, tempfile.TemporaryDirectory() as folder:
         found = running.client("coach").train(Path(folder))
     for epoch, accuracy in enumerate(found):
