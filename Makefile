@@ -7,6 +7,7 @@
 #   make retest    what failed in `make test`, or with RUN=test-lab in that: five times, beside busy processes
 #   make soak      the tests that run for minutes; make soak-slice: a seventh of them, another one on each day
 #   make timing    the tests that compare times, alone
+#   make mutants   plant mistakes in the deciders, one at a time; NAMES="task_table gd_sec" for some of them
 #   make check     lint, formatting, types and import contracts
 #   make bench     the benchmark tables of pool and calls
 #   make clean     remove the environment and caches
@@ -17,12 +18,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test test-lab retest lab check bench soak soak-slice timing clean help
+.PHONY: demo test test-lab retest lab check bench soak soak-slice handler-slice timing mutants clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,13p' Makefile | cut -c3-
+	@sed -n '3,14p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -38,7 +39,7 @@ $(STAMPS)/venv:
 	"$$chosen" -m venv --clear $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-# One stamp per extra: es, test, lab, dev, bench.
+# One stamp per extra: es, test, lab, dev, bench, mutants.
 $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
 	@echo "installing ropewalk[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
@@ -84,8 +85,17 @@ soak-slice: $(STAMPS)/test
 	@echo "==> part $(DAY) of 7 of \`make soak\`; DAY=1 to DAY=7 run the others"
 	@$(RUN_TESTS) soak-slice -n 3 -v -m soak --slice $$(($(DAY) - 1))/7 --timeout 3600 -o faulthandler_timeout=0
 
+# Programs with a handler of SIGALRM take another path through calls (see CONTRIBUTING.md).
+handler-slice: $(STAMPS)/test
+	@echo "==> part $(DAY) of 7 of what a handler of SIGALRM changes, with one"
+	@$(RUN_TESTS) handler-slice -n 3 --with-handler -m "not lab and not soak and not timing" \
+	    --slice $$(($(DAY) - 1))/7 tests/pool tests/calls tests/sharing tests/scenarios
+
 timing: $(STAMPS)/test
 	@$(RUN_TESTS) timing -m timing
+
+mutants: $(STAMPS)/mutants
+	@$(BIN)/python -m tests.mutants.run $(NAMES)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
