@@ -125,3 +125,20 @@ def test_whatever_is_lost_a_call_has_no_more_than_one_effect_and_none_is_missed_
                 ask(caller, heard=step == "call")
         assert len(service.done) == len(set(service.done)), "a call was done twice"
         assert set(answered) <= set(service.done), "a call was answered and not done"
+
+
+def test_an_answer_that_its_caller_has_already_is_not_kept() -> None:
+    table = OnceTable()
+    table.arrive(name(1), 0)
+    table.arrive(name(2), 1)  # it has had an answer to the first from another replica
+    table.done(name(1), ANSWER)
+    assert table.state_dict() == {"actor": (0, 1, {})}
+    table.done(name(2), ANSWER)
+    assert table.state_dict() == {"actor": (0, 1, {2: ANSWER})}
+
+
+def test_numbers_begin_with_one() -> None:
+    table = OnceTable()
+    assert len(table) == 0
+    assert table.arrive(name(0), 0) is Standing.OLD
+    assert table.state_dict() == {"actor": (0, 0, {})} and len(table) == 1

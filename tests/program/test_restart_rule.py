@@ -55,3 +55,17 @@ def test_its_numbers_decide_when_a_failure_is_final() -> None:
     assert intensity.failed(0.0, "first") == restart.Restart(0.0)
     final = intensity.failed(1.0, "second")
     assert isinstance(final, restart.GiveUp) and final.deaths == ("first", "second")
+
+
+def test_a_rule_that_nobody_has_chosen_is_the_policy_that_nobody_has_chosen() -> None:
+    assert Restart().intensity().policy == restart.RestartPolicy()
+    policy = Restart("always", 3, 5.0, 0.5, 2.0, 0.25).intensity().policy
+    assert policy == restart.RestartPolicy(3, 5.0, 0.5, 2.0, 0.25)
+
+
+def test_the_seed_of_its_count_is_zero_by_default() -> None:
+    def waits(intensity: restart.RestartIntensity) -> list[object]:
+        return [intensity.failed(float(now)) for now in range(3)]
+
+    rule = Restart(backoff_s=1.0)
+    assert waits(rule.intensity()) == waits(rule.intensity(0)) != waits(rule.intensity(1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -237,3 +239,72 @@ def test_any_failures_keep_the_promises(gaps: list[tuple[float, bool]], max_rest
         assert 0 <= answer.delay_s <= 4
         if len(in_window) > 1:
             assert answer.delay_s >= 0.25
+
+
+# --- numbers at their bounds ------------------------------------------------------------------------------------------
+
+
+def test_what_a_policy_is_that_nobody_has_chosen() -> None:
+    policy = RestartBudget().policy
+    assert policy == RestartPolicy(max_restarts=5, window_s=60.0, backoff_s=0.1, backoff_max_s=10.0, jitter=0.5)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"max_restarts": 0},
+        {"window_s": 0.001},
+        {"window_s": 1},
+        {"backoff_s": 0},
+        {"backoff_s": 5, "backoff_max_s": 5},
+        {"backoff_s": 0, "backoff_max_s": 0},
+        {"jitter": 0},
+        {"jitter": 1},
+    ],
+)
+def test_a_policy_at_its_bounds_is_taken(bound: dict[str, float]) -> None:
+    RestartPolicy(**bound)  # type: ignore[arg-type]
+
+
+def test_a_jitter_below_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"jitter must be between 0 and 1, not -0\.5"):
+        RestartPolicy(jitter=-0.5)
+
+
+def test_the_wait_stops_growing_after_64_doublings() -> None:
+    policy, chance = RestartPolicy(backoff_s=1, backoff_max_s=1e300, jitter=0), random.Random(0)
+    assert [policy.wait_s(doublings, chance) for doublings in (0, 1, 63, 64, 65, 5000)] == [
+        *(1.0, 2.0, 2.0**63),
+        *(2.0**64, 2.0**64, 2.0**64),
+    ]
+
+
+def test_a_start_that_succeeds_forgets_what_has_left_the_window_beside_the_one_that_it_makes_up_for() -> None:
+    budget = RestartBudget(PLAIN)
+    for now in (0.0, 1.0, 2.0):
+        budget.died(now, healthy=False)
+    budget.ready(61.5)  # two have left the window, and this makes up for the third
+    answers = [budget.died(62.0 + now, healthy=False) for now in range(4)]
+    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+
+
+def test_the_span_of_a_reason_is_between_the_first_failure_and_the_last() -> None:
+    budget = RestartBudget(PLAIN)
+    answers = [budget.died(1000.0 + now / 10, healthy=False) for now in range(4)]
+    assert isinstance(answers[-1], GiveUp) and "within 0.3 s" in answers[-1].reason
+    intensity = RestartIntensity(PLAIN)
+    answers = [intensity.failed(1000.0 + now / 10) for now in range(4)]
+    assert isinstance(answers[-1], GiveUp) and "within 0.3 s" in answers[-1].reason
+
+
+def test_chance_begins_with_the_seed() -> None:
+    policy = RestartPolicy(max_restarts=9, backoff_s=1)
+
+    def waits(counts: RestartBudget | RestartIntensity) -> list[float]:
+        fail = counts.failed if isinstance(counts, RestartIntensity) else lambda now: counts.died(now, healthy=False)
+        answers = [fail(float(now)) for now in range(3)]
+        return [answer.delay_s for answer in answers if isinstance(answer, Restart)]
+
+    assert waits(RestartBudget(policy)) == waits(RestartBudget(policy, seed=0)) != waits(RestartBudget(policy, seed=1))
+    assert waits(RestartIntensity(policy)) == waits(RestartIntensity(policy, seed=0))
+    assert waits(RestartIntensity(policy)) != waits(RestartIntensity(policy, seed="a/0"))

@@ -340,3 +340,52 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=50)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_a_release_by_one_that_does_not_act_is_refused_and_lets_nobody_go() -> None:
+    barrier = BarrierState(2)
+    desk, a, b = Desk(barrier), party("a"), party("b")
+    first = desk.call(barrier, "wait", a, True)
+    desk.call(barrier, "wait", b, True)
+    with pytest.raises(BrokenBarrierError):
+        desk.ask(barrier, "release", a)  # b acts
+    assert first in desk.waiting
+    desk.ask(barrier, "release", b)
+    assert desk.end(first) == 0
+
+
+def test_without_a_word_of_an_action_there_is_none() -> None:
+    barrier = BarrierState(2)
+    desk = Desk(barrier)
+    waiters = [desk.call(barrier, "wait", party(name)) for name in "ab"]
+    assert [desk.end(waiter) for waiter in waiters] == [0, 1]
+
+
+def test_one_that_acts_hears_of_a_reset_with_its_release_and_not_before() -> None:
+    barrier = BarrierState(3)
+    desk = Desk(barrier)
+    first, second, actor = (desk.call(barrier, "wait", party(name), True) for name in "abc")
+    assert desk.end(actor) == ("act", 2)
+    desk.taken(actor)
+    desk.ask(barrier, "reset", party("d"))
+    for waiter in (first, second):
+        with pytest.raises(BrokenBarrierError):
+            desk.end(waiter)
+    with pytest.raises(BrokenBarrierError, match="was reset while its action ran"):
+        desk.ask(barrier, "release", party("c"))
+
+
+def test_what_was_to_break_the_next_round_is_forgotten_with_a_reset() -> None:
+    barrier = BarrierState(2)
+    desk = Desk(barrier)
+    desk.call(barrier, "wait", party("a"), True)
+    actor = desk.call(barrier, "wait", party("b"), True)
+    desk.taken(actor)
+    desk.call(barrier, "wait", party("c"), True)
+    desk.die("c")  # it waited for the next round
+    desk.ask(barrier, "reset", party("d"))
+    again = [desk.call(barrier, "wait", party(name), True) for name in "ef"]
+    assert desk.end(again[1]) == ("act", 1)
+    desk.taken(again[1])
+    late = desk.call(barrier, "wait", party("g"), True)
+    assert late in desk.waiting, "the round of e and f breaks nothing"

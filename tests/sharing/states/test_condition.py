@@ -398,3 +398,32 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=50)
 TestAnyOrder = AnyOrder.TestCase
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_a_thread_that_had_no_wait_cancelled_resumes_with_the_lock_once(recursive: bool) -> None:
+    lock = LockState(recursive)
+    condition = ConditionState(lock)
+    desk, me = Desk(condition, lock), party("1")
+    assert desk.ask(condition, "resume", me) is True
+    assert lock.depth == 1
+    assert desk.ask(condition, "resume", me) is True, "it has it"
+    assert lock.depth == 1
+    desk.ask(lock, "release", me)
+    assert not lock.owned_by(me)
+
+
+def test_claims_that_were_granted_are_not_kept() -> None:
+    lock = LockState()
+    condition = ConditionState(lock)
+    desk = Desk(condition, lock)
+    for number in range(20):
+        who = party(str(number))
+        desk.ask(lock, "acquire", who)
+        waiter = desk.call(condition, "wait", who)
+        desk.ask(lock, "acquire", party("notifier"))
+        desk.ask(condition, "notify", party("notifier"))
+        desk.ask(lock, "release", party("notifier"))
+        assert desk.end(waiter) is True
+        desk.ask(lock, "release", who)
+    assert len(condition._awake) == 1

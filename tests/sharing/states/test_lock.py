@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ropewalk.sharing.states.lock import LockState
+from ropewalk.sharing.states.lock import Claim, LockState
 from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
 from tests.sharing.states.desk import Desk, party
 
@@ -273,3 +273,17 @@ def test_a_plain_lock_may_be_released_once_for_an_owner_that_died_with_it() -> N
     (refused,) = lock.release(second)
     assert isinstance(refused.error, ValueError)
     assert lock.abandoned == ["held by A, which is gone"]
+
+
+def test_a_condition_knows_how_often_a_lock_is_owned_and_whether_a_claim_was_granted() -> None:
+    lock, one, two = LockState(recursive=True), party("1"), party("2")
+    assert lock.depth == 0
+    first, second = Claim(Waiter(one), depth=3), Claim(Waiter(two))
+    assert not first.granted and not first.lent
+    lock.claim(first)
+    lock.claim(second)
+    assert (first.granted, second.granted, lock.depth) == (True, False, 3)
+    lock.free()
+    assert (second.granted, lock.depth) == (True, 1)
+    lock.free()
+    assert lock.depth == 0
