@@ -89,6 +89,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{when}; `make {name}` runs it"))
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import stay: what is looked through for garbage need not contain them."""
+    gc.collect()
+    gc.freeze()
+
+
 def _is_of_the_lab(item: pytest.Item) -> bool:
     definitions: dict[str, Any] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
     return any(found[-1].func.__module__.startswith(LAB) for found in definitions.values() if found)

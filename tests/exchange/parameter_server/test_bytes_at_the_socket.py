@@ -129,6 +129,6 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_at_the_sock
     assert sparse.payload <= 0.05 * num_dense * dense.payload / 3
 
     # The simulation counts the same bytes, but for components that lie at the threshold to the last bit.
-    run = Federation(problem, compressor).run(2 * num_dense, 1e-5)
+    run = Federation(problem, compressor).run(2 * num_dense, error)
     assert run.num_rounds == num_sparse
     assert run.uplink_bytes == pytest.approx(sparse.payload, rel=0.01)

@@ -437,3 +437,57 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_a_wire_for_whose_message_this_host_has_no_room_fails_that_call_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = PipeDesk()
+    sent, waits = send(desk, "large"), recv(desk, end=0)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.wires[1], "receive", fail)
+        patched.setattr(desk.wires[0], "send", fail)
+        received, unsent = recv(desk), send(desk, "lost")
+    for waiter in (received, unsent):
+        with pytest.raises(OSError, match="too many open files"):
+            desk.end(waiter)
+    assert desk.end(sent) is None and waits in desk.waiting
+    assert desk.end(recv(desk)) == "large"
+
+
+def test_those_that_poll_hear_of_a_message_before_the_one_that_takes_it() -> None:
+    desk = PipeDesk()
+    state = desk.states[0]
+    polls = [Waiter(C), Waiter(C)]
+    for waiter in polls:
+        assert state.poll(waiter, 1) == []
+    reads = Waiter(B)
+    assert state.recv(reads, 1) == []
+    desk.wires[1].arrived.extend([Parcel("one"), Parcel("two")])
+    assert [outcome.waiter for outcome in state.ready(1)] == [*polls, reads]
+    late = Waiter(C)
+    assert [outcome.waiter for outcome in state.poll(late, 1)] == [late]
+    assert state.give_up(late, timed_out=True) == [], "it is not asked twice"
+
+
+def test_an_end_that_is_closed_forgets_its_calls_and_what_it_had_not_lent() -> None:
+    desk = PipeDesk()
+    state = desk.states[0]
+    waits, polls = recv(desk), desk.call(state, "poll", C, 1)
+    full = send(desk, "too much", end=1, size_bytes=ROOM + 1)
+    close(desk, 1)
+    for waiter in (waits, polls, full):
+        with pytest.raises(OSError, match="handle is closed"):
+            desk.end(waiter)
+        assert state.give_up(waiter, timed_out=True) == [], "nothing is left of it"
+
+
+def test_a_process_that_is_gone_is_told_nothing_of_what_it_polled_for() -> None:
+    desk = PipeDesk()
+    desk.call(desk.states[0], "poll", C, 1)
+    waits = recv(desk)
+    desk.die("c")
+    send(desk, "one")
+    assert desk.end(waits) == "one"

@@ -147,3 +147,9 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(deadline=None, max_examples=50, stateful_step_count=30)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_a_semaphore_without_a_value_lets_one_in() -> None:
+    state = SemaphoreState()
+    desk = Desk(state)
+    assert desk.ask(state, "get_value", A) == 1
