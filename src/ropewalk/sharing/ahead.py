@@ -77,6 +77,9 @@ class Ahead:
             at = self._next
             if at >= len(self._parts):
                 return None
+            # What this process has made of the items before is on its way now: who is killed loses the one in hand.
+            if self.conversation.posting.has_some:
+                self.conversation.posting.send()
             if not self._begin(at + 1, settle):  # (the first of the lot came as the answer)
                 self._parts, self._next = (), 0
                 return None
