@@ -295,3 +295,61 @@ def test_no_other_choice_of_workers_frees_more_agents(held: list[tuple[str, int]
     sizes = sorted(Counter(seat.agent for seat in seats).values())
     most_free = sum(sum(sizes[: index + 1]) <= num for index in range(len(sizes)))
     assert len(sizes) - len(left) == most_free
+
+
+def test_starts_that_succeed_make_up_for_those_that_fail() -> None:
+    scaling = Scaling(1)
+    for number in range(3 * RestartPolicy().max_restarts):
+        for is_ready in (False, True):
+            scaling.missing()
+            if is_ready:
+                scaling.ready(0, number * 0.1)
+            decision = scaling.died(0, number * 0.1, "killed by chance")
+            assert isinstance(decision, Restart)
+            if decision.delay_s:
+                scaling.delay_over()
+
+
+def test_a_pool_rests_at_its_least_with_no_more_to_do_than_that() -> None:
+    elasticity = Elasticity(least=2, most=8, idle_s=10.0)
+    rests = {(wanted, needed): elasticity.rests(wanted, needed) for wanted in (1, 2, 3) for needed in (0, 2, 3)}
+    assert [at for at, is_so in rests.items() if is_so] == [(1, 0), (2, 0), (2, 2)]
+    assert set(rests.values()) == {True, False}
+
+
+def test_work_for_just_those_that_are_there_is_no_shortage() -> None:
+    elasticity = Elasticity(least=0, most=8, idle_s=10.0)
+    assert elasticity.look(0.0, 2, 2, 1) == 2
+    assert elasticity.look(0.3, 2, 3, 1) == 2, "short since now, and not since 0"
+    assert elasticity.look(0.3 + Elasticity.PATIENCE_S, 2, 3, 1) == 3
+
+
+def test_patience_ends_with_its_last_moment() -> None:
+    elasticity = Elasticity(least=0, most=8, idle_s=10.0)
+    assert elasticity.look(0.0, 1, 2, 1) == 1
+    assert elasticity.look(Elasticity.PATIENCE_S, 1, 2, 1) == 2
+
+
+def test_it_is_idle_only_since_it_was_last_at_work_with_all() -> None:
+    for busy in (5, 4):  # more than there are, and just as many
+        elasticity = Elasticity(least=0, most=4, idle_s=10.0)
+        assert elasticity.look(0.0, 4, 2, 1) == 4
+        assert elasticity.look(5.0, 4, busy, 1) == 4
+        assert elasticity.look(10.5, 4, 2, 1) == 4
+        assert elasticity.look(20.4, 4, 2, 1) == 4
+        assert elasticity.look(20.5, 4, 2, 1) == 2
+
+
+def test_an_idle_time_begins_with_the_first_look_that_finds_less_to_do() -> None:
+    elasticity = Elasticity(least=0, most=4, idle_s=10.0)
+    assert elasticity.look(0.0, 4, 4, 1) == 4
+    assert [elasticity.look(now, 4, 2, 1) for now in (5.0, 10.5, 14.9)] == [4, 4, 4]
+    assert elasticity.look(15.0, 4, 2, 1) == 2
+
+
+def test_what_was_never_at_work_is_not_kept() -> None:
+    elasticity = Elasticity(least=0, most=4, idle_s=10.0)
+    assert [elasticity.look(now, 4, 0, 1) for now in (0.0, 10.0)] == [4, 0]
+    elasticity = Elasticity(least=0, most=4, idle_s=10.0)
+    assert [elasticity.look(now, 4, needed, 1) for now, needed in ((0.0, 1), (5.0, 3), (6.0, 0), (10.0, 0))][-1] == 3
+    assert [elasticity.look(now, 3, 0, 1) for now in (11.0, 21.0)] == [3, 0], "a new idle time, a new peak"

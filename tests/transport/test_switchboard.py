@@ -551,6 +551,7 @@ def test_a_side_that_is_brought_for_nobody_is_closed(exchange: Exchange) -> None
 
 def test_a_ticket_that_is_withdrawn_lets_nobody_meet_and_cuts_those_that_have(exchange: Exchange, pair: Pair) -> None:
     """S4: what was joined for a host that is lost now."""
+    wait_until(lambda: exchange.num_splices() > 0, "the loop has joined them")
     ticket = next(iter(exchange.board._splices.values()))
     exchange.ask(lambda: exchange.board.withdraw(ticket))
     for side in pair:

@@ -1,0 +1,296 @@
+"""Plants mistakes in the deciders, one at a time, and sees whether their tests notice.
+
+    python -m tests.mutants.run                    all of deciders.toml
+    python -m tests.mutants.run task_table gd_sec  those whose names end so
+    python -m tests.mutants.run --list restart     what would be planted
+
+A mutant is killed if its tests fail, crash or do not end. One that survives shows what no test asks for; one that means
+the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error.
+
+Each mutant runs in a process that is forked from one where pytest, numpy and torch are imported already; the module is
+given to it by an import hook. So no file is changed, and mutants run beside each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType
+
+from tests.mutants.mutating import Mutant, mutants_of
+
+ROOT = Path(__file__).parents[2]
+DECIDERS = Path(__file__).with_name("deciders.toml")
+
+REACH = 0.95
+PRELOADED = ("pytest", "numpy", "torch", "psutil", "msgspec", "cryptography.x509")
+CPU_S = 60
+"""Tests take no longer to compute."""
+PATIENCE = 4
+"""A mutant that computes so many times as long as the original, and five seconds, is in an endless loop. What counts is
+the time of its own process, so other load does not matter."""
+WALL_S = 200.0
+"""And one that is not over after so long waits for something that never comes."""
+MEMORY_BYTES = 3 << 30
+"""An endless loop often fills a list."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Equal:
+    """A mutant, or several alike, that no test can tell from the original."""
+
+    was: str
+    becomes: str
+    """With `*` for any text."""
+    why: str
+
+    def covers(self, mutant: Mutant) -> bool:
+        return mutant.was == self.was and fnmatch.fnmatchcase(mutant.becomes, self.becomes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decider:
+    """A module, and the tests that are to notice mistakes in it."""
+
+    module: str
+    tests: tuple[str, ...]
+    equal: tuple[Equal, ...]
+    root: Path = ROOT / "src"
+
+    @property
+    def path(self) -> Path:
+        return self.root / Path(*self.module.split(".")).with_suffix(".py")
+
+
+@dataclasses.dataclass(slots=True)
+class Score:
+    """What became of the mutants of a decider."""
+
+    killed: int = 0
+    survived: list[Mutant] = dataclasses.field(default_factory=list[Mutant])
+    equal: int = 0
+    unused: list[Equal] = dataclasses.field(default_factory=list[Equal])
+    """Lines of the list that fit no mutant that survived."""
+
+    @property
+    def share(self) -> float:
+        """Of those that are not equal to the original, how many were killed."""
+        return self.killed / max(self.killed + len(self.survived), 1)
+
+
+def read_deciders(path: Path = DECIDERS) -> list[Decider]:
+    return [
+        Decider(
+            one["module"],
+            tuple(one["tests"]),
+            tuple(Equal(**equal) for equal in one.get("equal", ())),
+            ROOT / one.get("root", "src"),
+        )
+        for one in tomllib.loads(path.read_text())["decider"]
+    ]
+
+
+class Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Gives a module with other source."""
+
+    def __init__(self, name: str, path: Path, source: str) -> None:
+        self.name, self.path, self.source = name, path, source
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        spec = importlib.util.spec_from_loader(fullname, self, origin=str(self.path))
+        assert spec
+        spec.has_location = True
+        return spec
+
+    def get_source(self, fullname: str) -> str:
+        return self.source
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.source, str(self.path), "exec", dont_inherit=True)
+
+    def is_package(self, fullname: str) -> bool:
+        return False
+
+
+def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
+    """Fork a process that runs the tests of a decider with this source; its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        sys.meta_path.insert(0, Planted(decider.module, decider.path, source))
+        import pytest
+
+        # Deciders are pure: nothing of conftest.py, which looks for what is left behind, is needed, and it takes time.
+        options = ["-x", "-q", "--tb=line", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options += ["-p", "tests.mutants.without_shrinking"]
+        options += ["-m", "not lab and not soak and not timing"]
+        code = int(pytest.main([*options, *decider.tests]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+    raise AssertionError
+
+
+def ended(deadlines: dict[int, float]) -> Iterator[tuple[int, int]]:
+    """Wait until some of these processes are over; those, and how they ended."""
+    while True:
+        over = False
+        for pid, deadline in deadlines.items():
+            gone, status = os.waitpid(pid, os.WNOHANG)
+            if not gone and time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            if gone:
+                over = True
+                yield pid, os.waitstatus_to_exitcode(status)
+        if over:
+            return
+        time.sleep(0.01)
+
+
+def outcomes(
+    decider: Decider, sources: Sequence[str], num_beside: int, cpu_s: int = CPU_S
+) -> Iterator[tuple[int, int, str]]:
+    """Run the tests with each of these sources; its number, its exit code, and what was printed."""
+    waiting = list(enumerate(sources))[::-1]
+    running: dict[int, tuple[int, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="rw-mutants-") as folder:
+        try:
+            while waiting or running:
+                while waiting and len(running) < num_beside:
+                    number, source = waiting.pop()
+                    with open(f"{folder}/{number}", "wb") as output:
+                        running[begin(decider, source, output.fileno(), cpu_s)] = number, time.monotonic() + WALL_S
+                for pid, code in list(ended({pid: deadline for pid, (_, deadline) in running.items()})):
+                    number, _ = running.pop(pid)
+                    kill_group(pid)
+                    printed = Path(f"{folder}/{number}")
+                    yield number, code, printed.read_text(errors="replace")
+                    printed.unlink()
+        finally:
+            for pid in running:
+                kill_group(pid)
+                os.waitpid(pid, 0)
+
+
+def kill_group(pid: int) -> None:
+    """End what a test has left."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _cpu_s_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def judge(decider: Decider, num_beside: int) -> Score:
+    """Plant each mutant of a decider.
+
+    Raises:
+        RuntimeError: the tests fail without a mutant, so that nothing can be learnt from them.
+    """
+    source = decider.path.read_text()
+    before = _cpu_s_of_children()
+    for _, code, printed in outcomes(decider, [source], 1):
+        if code:
+            raise RuntimeError(f"the tests of {decider.module} do not pass without a mutant:\n{printed[-4000:]}")
+    cpu_s = int(5 + PATIENCE * (_cpu_s_of_children() - before))
+    mutants, score = mutants_of(source), Score()
+    used: set[Equal] = set()
+    began = time.monotonic()
+    for count, (number, code, printed) in enumerate(
+        outcomes(decider, [mutant.source for mutant in mutants], num_beside, cpu_s), 1
+    ):
+        mutant = mutants[number]
+        if code not in (0, 1, 2) and code >= 0 and code != 70:  # pytest itself was not able to
+            raise RuntimeError(f"pytest ended with {code} for {mutant.was!r} as {mutant.becomes!r}:\n{printed[-4000:]}")
+        equal = next((one for one in decider.equal if one.covers(mutant)), None)
+        if code:
+            score.killed += 1
+        elif equal:
+            score.equal += 1
+            used.add(equal)
+        else:
+            score.survived.append(mutant)
+            print(
+                f"{decider.path}:{mutant.line}: survived\n  - {mutant.was}\n  + {mutant.becomes}",
+                flush=True,
+            )
+        if sys.stderr.isatty():
+            print(f"\r{count}/{len(mutants)} {time.monotonic() - began:.0f} s", end="\r", file=sys.stderr)
+    score.unused = [one for one in decider.equal if one not in used]
+    return score
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Plant mistakes in deciders, and see whether tests notice.")
+    parser.add_argument("names", nargs="*", help="ends of module names, such as task_table; default: all")
+    parser.add_argument("--deciders", type=Path, default=DECIDERS, metavar="FILE", help="another list of them")
+    parser.add_argument("--list", action="store_true", help="only show the mutants")
+    parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="so many at once")
+    options = parser.parse_args(argv)
+    deciders = [
+        one for one in read_deciders(options.deciders) if not options.names or one.module.endswith(tuple(options.names))
+    ]
+    if not deciders:
+        parser.error(f"no decider has a name that ends with {' or '.join(options.names)}; see {options.deciders}")
+    if options.list:
+        for decider in deciders:
+            mutants = mutants_of(decider.path.read_text())
+            for mutant in mutants:
+                print(f"{decider.module}:{mutant.line}\n  - {mutant.was}\n  + {mutant.becomes}")
+            print(f"{decider.module}: {len(mutants)} mutants", file=sys.stderr)
+        return 0
+    os.chdir(ROOT)
+    for name in PRELOADED:
+        __import__(name)
+    rows: list[str] = []
+    falls_short = False
+    for decider in deciders:
+        began = time.monotonic()
+        score = judge(decider, options.beside)
+        for equal in score.unused:
+            print(
+                f"{decider.module}: no mutant that survives is {equal.was!r} as {equal.becomes!r}; take it off the list"
+            )
+        falls_short |= score.share < REACH or bool(score.unused)
+        name, num = decider.module.removeprefix("ropewalk."), score.killed + len(score.survived) + score.equal
+        took = f"{time.monotonic() - began:.0f} s"
+        rows.append(
+            f"| {name} | {num} | {score.killed} | {len(score.survived)} | {score.equal} | {score.share:.1%} | {took} |"
+        )
+        print(rows[-1], flush=True)
+    print("\n| decider | mutants | killed | survived | equal | killed of those that differ | took |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", *rows, sep="\n")
+    return int(falls_short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

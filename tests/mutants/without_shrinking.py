@@ -1,0 +1,8 @@
+"""A pytest plugin: hypothesis tries the same examples each time, and does not look for the smallest one that fails."""
+
+from hypothesis import Phase, settings
+
+settings.register_profile(
+    "mutants", phases=[Phase.explicit, Phase.generate], derandomize=True, database=None, deadline=None
+)
+settings.load_profile("mutants")
