@@ -103,3 +103,9 @@ def test_nobody_is_lost_before_a_lease_of_looking(gaps: list[float]) -> None:
         looked_s += gap if gap <= 5 else 0
         if lease.state(now) is LOST:
             assert looked_s >= 10 - 1e-6
+
+
+def test_somebody_heard_after_a_stop_has_one_lease_from_then_and_no_more() -> None:
+    lease = Lease(10.0, now=0.0)
+    lease.heard(100.0)  # the observer was stopped; what waited is read before it looks
+    assert [lease.state(float(now)) for now in range(101, 111)][-2:] == [Liveness.SUSPECT, Liveness.LOST]

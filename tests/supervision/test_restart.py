@@ -283,9 +283,9 @@ def test_a_start_that_succeeds_forgets_what_has_left_the_window_beside_the_one_t
     budget = RestartBudget(PLAIN)
     for now in (0.0, 1.0, 2.0):
         budget.died(now, healthy=False)
-    budget.ready(61.5)  # two have left the window, and this makes up for the third
-    answers = [budget.died(62.0 + now, healthy=False) for now in range(4)]
-    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+    budget.ready(60.5)  # the first has left the window, and this makes up for the second
+    answers = [budget.died(now, healthy=False) for now in (60.6, 60.7, 60.8)]
+    assert [type(answer) for answer in answers] == [Restart, Restart, GiveUp]
 
 
 def test_the_span_of_a_reason_is_between_the_first_failure_and_the_last() -> None:

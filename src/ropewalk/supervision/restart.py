@@ -144,7 +144,7 @@ class RestartBudget:
     def _reason(self, now: float) -> str:
         num_failed = len(self._failed)
         starts = "1 start" if num_failed == 1 else f"{num_failed} starts"
-        span_s = max(0.0, now - self._failed[0][0])
+        span_s = now - self._failed[0][0]
         return (
             f"{starts} failed before the process was ready, within {span_s:.1f} s; "
             f"max_restarts={self.policy.max_restarts} in {self.policy.window_s:g} s are allowed"

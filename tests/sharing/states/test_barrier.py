@@ -389,3 +389,18 @@ def test_what_was_to_break_the_next_round_is_forgotten_with_a_reset() -> None:
     desk.taken(again[1])
     late = desk.call(barrier, "wait", party("g"), True)
     assert late in desk.waiting, "the round of e and f breaks nothing"
+
+
+@pytest.mark.parametrize("leaver", [0, 1, 2])
+def test_one_that_leaves_while_another_acts_for_its_round_breaks_it(leaver: int) -> None:
+    barrier = BarrierState(4)
+    desk = Desk(barrier)
+    waiters = [desk.call(barrier, "wait", party(name), True) for name in "abcd"]
+    assert desk.end(waiters[3]) == ("act", 3)
+    desk.taken(waiters[3])
+    desk.cancel(waiters[leaver])
+    for index in {0, 1, 2} - {leaver}:
+        with pytest.raises(BrokenBarrierError):
+            desk.end(waiters[index])
+    with pytest.raises(BrokenBarrierError):
+        desk.ask(barrier, "release", party("d"))
