@@ -99,6 +99,26 @@ def test_every_caller_of_a_killed_service_hears_how_it_ended(tmp_path: Path) -> 
             client.add.send()
 
 
+def test_news_that_come_late_are_waited_for_where_nobody_listens_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine the agent said after more than 2 s that SIGKILL ended the process, and the caller had heard by
+    # then that "the peer closed the link".
+    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.01)
+    with far(tmp_path) as (process, end, client):
+        answers_at = end.caller.converse
+
+        def converse(name: str, place: Place, timeout_s: float) -> Any:
+            if not process.process.poll():
+                return answers_at(name, place, timeout_s)
+            threading.Timer(0.1, end.places.put, ("far", KILLED)).start()  # the caller has found nobody by then
+            return answers_at(name, place, timeout_s)
+
+        monkeypatch.setattr(end.caller, "converse", converse)
+        outcomes = in_threads(lambda: client.sleep(60), lambda: (time.sleep(0.1), process.kill()))
+        assert isinstance(outcomes[0], ServiceLost) and outcomes[0].cause == "killed by SIGKILL"
+
+
 def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
         works = [lambda: client.pid_after(0.2), client.pid_after.future(0.2).result, lambda: client.sleep(60)]
