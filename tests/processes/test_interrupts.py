@@ -55,6 +55,31 @@ def test_an_error_in_the_block_comes_with_the_interrupt() -> None:
     assert isinstance(caught.value.__context__, LookupError)
 
 
+@pytest.mark.parametrize("order", [(signal.SIGINT, signal.SIGUSR1), (signal.SIGUSR1, signal.SIGINT)])
+def test_an_interrupt_comes_behind_the_handlers_of_other_signals(order: tuple[signal.Signals, ...]) -> None:
+    # It raises: what the others have to do is done before.
+    told: list[str] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        told.append("SIGINT")
+        raise KeyboardInterrupt
+
+    def come() -> None:
+        with interrupts_deferred:
+            for number in order:
+                signal.raise_signal(number)
+            assert told == []
+
+    signal.signal(signal.SIGINT, interrupt)
+    before = signal.signal(signal.SIGUSR1, lambda *_: told.append("SIGUSR1"))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            come()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert told == ["SIGUSR1", "SIGINT"]
+
+
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
 def test_a_handler_that_is_not_pythons_is_left_alone(handler: signal.Handlers) -> None:
     signal.signal(signal.SIGINT, handler)
