@@ -119,6 +119,32 @@ def test_news_that_come_late_are_waited_for_where_nobody_listens_any_more(
         assert isinstance(outcomes[0], ServiceLost) and outcomes[0].cause == "killed by SIGKILL"
 
 
+def test_the_exception_of_a_lost_call_is_returned_and_not_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another thread finds out what became of the service; who waited for that in `exception` had it raised.
+    asked, told = threading.Event(), threading.Event()
+
+    def wait_for_news(*_: object) -> Place:
+        asked.set()
+        assert told.wait(DEADLINE_S)
+        return KILLED
+
+    def tell() -> None:
+        assert asked.wait(DEADLINE_S)
+        until(lambda: "_condition" in vars(future) and future._condition._waiters)
+        told.set()
+
+    with far(tmp_path) as (process, end, client):
+        monkeypatch.setattr(end.places, "wait_for_news", wait_for_news)
+        future = client.sleep.future(60)
+        process.kill()
+        outcome = in_threads(lambda: ("returned", future.exception(DEADLINE_S)), tell)[0]
+        assert outcome == ("returned", future.exception()) and isinstance(outcome[1], ServiceLost)
+        with pytest.raises(ServiceLost):
+            future.result()
+
+
 def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
         works = [lambda: client.pid_after(0.2), client.pid_after.future(0.2).result, lambda: client.sleep(60)]

@@ -156,7 +156,8 @@ class CallFuture(Pending, Future[Any]):
             elif not self.done():
                 break  # another thread settles it, or finds out what became of the service
         if not self.done():
-            super().result(None if due is None else max(0.0, due - time.monotonic()))
+            # Not `result`, which would raise what the call raised: that is for `exception` to return.
+            super().exception(None if due is None else max(0.0, due - time.monotonic()))
 
 
 __all__ = ["CallFuture"]
