@@ -175,7 +175,37 @@ def test_a_result_makes_the_table_look_at_one_worker_and_not_at_all_of_them() ->
     assert pace.num_looks - before <= 2 * 500
 
 
+def test_a_worker_that_joins_short_tasks_gets_a_batch_of_them_at_once() -> None:
+    table = table_with(*(unit(1) for _ in range(100)))
+    assign(table)
+    table.done("a", 0, 1, 1 * MS, now=0.1)
+    assign(table)
+    table.worker_up("b", now=0.2)
+    assert [worker for worker, *_ in assign(table)] == ["b"] * 10
+
+
+def test_what_is_submitted_makes_the_share_larger_of_workers_that_had_theirs() -> None:
+    table = table_with(*(unit(1) for _ in range(8)), unit(5), workers=["a", "b"])
+    table.pace.observe("f", 1 * MS)
+    while assign(table):
+        pass
+    assert table.num_pending == 5, "the unit is more than a fair share"
+    table.submit([unit(1) for _ in range(80)])
+    assert {worker for worker, *_ in assign(table)} == {"a", "b"}, "and no result has come"
+
+
 # Results
+
+
+def test_what_was_observed_of_a_message_is_the_pace_of_its_last_task() -> None:
+    table = table_with(unit(1), unit(1, code="g"))
+    for code in ("f", "g"):
+        table.pace.observe(code, 1000)
+    assert len(assign(table)) == 2
+    for code in ("f", "g"):
+        table.pace.forget(code)
+    table.done("a", 0, 2, 4000, now=0.1)
+    assert table.pace.expected_ns("g") == 2000 and table.pace.expected_ns("f") is None
 
 
 def test_results_are_accepted_once_whatever_comes_twice_late_or_from_others() -> None:
@@ -281,6 +311,19 @@ def test_a_single_task_and_very_short_work_are_not_recalled() -> None:
     assert table.recallable(now=1.006) == [("b", 4)]  # it should have ended long ago
 
 
+@pytest.mark.parametrize("num_workers", [32, 33])
+def test_a_search_among_many_workers_is_followed_by_a_pause(num_workers: int) -> None:
+    workers = [f"w{number}" for number in range(num_workers)]
+    table = table_with(*(unit(4) for _ in workers), workers=workers)
+    table.pace.observe("f", 2 * MS)
+    assert len(assign(table)) == num_workers
+    table.worker_up("idle", 0.0)
+    pause_s = num_workers * 10e-6 if num_workers > 32 else 0.0
+    assert len(table.recallable(now=0.5)) == 1
+    assert len(table.recallable(now=0.5 + 0.9 * pause_s)) == (not pause_s)
+    assert len(table.recallable(now=0.5 + 1.1 * pause_s)) == 1
+
+
 def test_from_a_patient_unit_is_recalled_what_is_expected_not_to_have_begun() -> None:
     table = table_with(unit(4, patient=True), workers=["a", "b"])
     table.pace.observe("f", 20 * MS)
@@ -357,6 +400,31 @@ def test_the_task_that_a_worker_died_in_is_blamed_and_goes_alone() -> None:
         table.worker_up(id, 0.2)
         given += assign(table)
     assert given == [("b", 0, 1, 2), ("c", 0, 2, 3), ("d", 0, 3, 5)]
+
+
+def test_a_task_is_given_up_with_its_third_worker_if_nothing_else_is_said() -> None:
+    table = TaskTable()
+    table.submit([Unit("job", 0, 1, "code")])
+    given_up: list[int] = []
+    for number in range(3):
+        table.worker_up(f"w{number}", 0.0)
+        assign(table)
+        given_up.append(len(table.died(f"w{number}", 0, "killed")))
+    assert given_up == [0, 0, 1]
+
+
+@pytest.mark.parametrize("num_done", [0, 1])
+def test_the_first_task_of_a_unit_is_not_blamed_on_the_unit_before_it(num_done: int) -> None:
+    first, second = unit(3), unit(3)
+    table = table_with(first, second)
+    table.pace.observe("f", 1000)
+    table.submit([unit(1) for _ in range(20)])
+    assert assign(table)[:2] == [("a", 0, 0, 3), ("a", 3, 0, 3)]
+    table.done("a", 0, num_done, 0, now=0.1)
+    before = counts(table)[0] + counts(table)[1]
+    assert table.died("a", 3, "killed") == []
+    assert (first.deaths, second.deaths) == ({}, {0: ["killed"]})
+    assert counts(table) == (before, 0, num_done, 0)
 
 
 def test_a_task_that_kills_max_deaths_workers_is_given_up_with_all_causes() -> None:
@@ -996,6 +1064,17 @@ def test_what_waits_of_withdrawn_jobs_is_swept_away() -> None:
     assert table.dropped() == [Span(units[0], 0, 2), Span(units[2], 0, 2)] and table.num_pending == 2
 
 
+def test_what_waits_of_others_stays_when_some_is_swept_away() -> None:
+    table = table_with(unit(4, job="old"), unit(2, job="new"))
+    assign(table)
+    table.taken_back("a", 1, 4, now=0.1)
+    table.sweep(lambda job: job == "old")
+    assert counts(table) == (2, 1, 0, 0)
+    assert [(span.start, span.stop) for span in table.dropped()] == [(1, 4)]
+    table.worker_up("b", 0.1)
+    assert assign(table) == [("b", 0, 0, 2)] and counts(table) == (0, 3, 0, 0)
+
+
 def test_cancelled_tasks_behind_the_one_that_runs_are_named_until_they_are_back() -> None:
     table = TaskTable()
     table.worker_up("w", 0.0)
@@ -1018,6 +1097,38 @@ def test_only_what_is_behind_the_task_that_runs_is_cancelled_behind_it() -> None
     assert table.cancel("first") == ["w"] and table.cancelled_behind() == [], "it runs already"
     assert table.cancel("third") == ["w"] and table.cancelled_behind() == ["w"]
     assert table.cancelled_behind() == ["w"], "until it is back"
+
+
+@pytest.mark.parametrize(
+    ("counts_of_first", "num_done", "others", "names"),
+    [
+        (2, 0, ["other"], ["w"]),  # the second task of the cancelled unit
+        (2, 1, ["other"], []),  # it is in the last one
+        (1, 0, ["cancelled"], ["w"]),
+        (1, 0, ["other"], []),
+        (2, 0, [], ["w"]),
+    ],
+)
+def test_a_cancelled_unit_is_named_for_its_tasks_that_have_not_begun(
+    counts_of_first: int, num_done: int, others: list[str], names: list[str]
+) -> None:
+    table = TaskTable()
+    table.worker_up("w", 0.0)
+    table.pace.observe("code", 1000)
+    units = [Unit("cancelled", 0, counts_of_first, "code"), *(Unit(job, 0, 1, "code") for job in others)]
+    table.submit([*units, *(Unit("later", 0, 1, "code") for _ in range(20))])
+    table.most_ahead = len(units)
+    table.assign(0.0)
+    assert table.num_items("w") == counts_of_first + len(others)
+    table.done("w", 0, num_done, 0, 0.0)
+    assert table.cancel("cancelled") == ["w"]
+    assert table.cancelled_behind() == names
+
+
+def test_a_unit_begins_with_no_deaths_and_its_worker_tells_of_each_task() -> None:
+    new = Unit("job", 0, 2, "code")
+    assert (new.size_bytes, new.content, new.patient) == (0, None, False)
+    assert (new.deaths, new.cancelled, new.num_ended) == ({}, False, 0)
 
 
 def test_a_worker_is_given_no_more_units_ahead_than_allowed() -> None:

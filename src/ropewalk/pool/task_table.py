@@ -185,8 +185,6 @@ class TaskTable:
             self.num_done += span.stop - span.start
         if finished and count and elapsed_ns:
             code = finished[-1].span.unit.code
-            if self.pace.expected_ns(code) is None:
-                self._head = ""  # what others hold, and may hold, is known only now
             self.pace.observe(code, elapsed_ns / count)
         return finished
 
