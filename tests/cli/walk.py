@@ -65,7 +65,7 @@ def main() -> None:
     try:
         running.wait_ready()
         print("ready\n", end="", flush=True)  # in one piece: `print` writes an `end` by itself, and others write, too
-        print("wait returned", running.wait(), running.status().state, flush=True)
+        print(f"wait returned {running.wait()} {running.status().state}\n", end="", flush=True)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         raise
