@@ -38,7 +38,7 @@ from ropewalk.pool.messages import (
     UnitHeader,
 )
 from ropewalk.pool.worker_identity import take_identity
-from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.bootstrap import ProcessContext, flush_output
 from ropewalk.processes.host_memory import end_with_agent, fetch_blob
 from ropewalk.processes.messages import CONTROL
 from ropewalk.processes.page import (
@@ -347,6 +347,7 @@ class Worker:
         count = len(self._results)
         if not count:
             return
+        flush_output()  # who has the results may end this worker at once
         now = time.monotonic_ns()
         done = Done(self._base, now - self._flushed_ns, self._results, self._nested, ())
         if injection.visit:

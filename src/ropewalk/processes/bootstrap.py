@@ -88,10 +88,15 @@ def leave(code: int) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()  # type: ignore[attr-defined]
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    flush_output()
     os._exit(code)
+
+
+def flush_output() -> None:
+    """Print what has been written without an end of line."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user may have closed or replaced it
+            stream.flush()
 
 
 def _exit_code(stop: SystemExit) -> int:
