@@ -12,7 +12,6 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from ropewalk.pool.seeds import derive, task_seed
 from ropewalk.population.algorithm import Evaluator, Fitness
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
+from ropewalk.transport.by_value import dumps_by_value
 
 #: Apart from those of training: seeds of tests.
 _TEST = 0x7E57
@@ -57,18 +57,14 @@ def evaluate_numbered(
 
 def as_argument(candidates: Sequence[Any]) -> Sequence[Any]:
     """Candidates as tasks of a pool get them: private copies; numbers in a range need none."""
-    return candidates if isinstance(candidates, range) else pickle.loads(_pickled(candidates, None))  # noqa: S301
+    return candidates if isinstance(candidates, range) else pickle.loads(dumps_by_value(candidates))  # noqa: S301
 
 
 def as_constant(evaluator: Evaluator[Any]) -> Evaluator[Any]:
     """An evaluator as workers of a pool get it: a copy whose arrays are read-only."""
     buffers: list[pickle.PickleBuffer] = []
-    data = _pickled(evaluator, buffers.append)
+    data = dumps_by_value(evaluator, buffers.append)
     return pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])  # noqa: S301
-
-
-def _pickled(value: Any, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
-    return cloudpickle.dumps(value, protocol=5, buffer_callback=keep)  # pyright: ignore[reportUnknownMemberType]
 
 
 def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluator
 from ropewalk.population.decisions import Decisions, Fail, unpacked_decisions
@@ -30,6 +28,7 @@ from ropewalk.population.pacing.replay import Replay
 from ropewalk.population.rows import OpenRow, Row, Test, Testing, check_names, row_of
 from ropewalk.population.state_file import is_plain
 from ropewalk.population.workers import Follow
+from ropewalk.transport.by_value import dumps_by_value
 
 #: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
 _MOST_WITHOUT_FITNESS = 16
@@ -370,7 +369,7 @@ def _saved(value: Any) -> dict[str, Any]:
     """A value as it is, or pickled where a file could not bring it back."""
     if is_plain(value):
         return {"plain": value}
-    return {"pickle": cloudpickle.dumps(value)}  # pyright: ignore[reportUnknownMemberType]
+    return {"pickle": dumps_by_value(value)}
 
 
 def _restored(saved: dict[str, Any]) -> Any:

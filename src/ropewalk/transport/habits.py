@@ -24,13 +24,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import msgspec
 
+from ropewalk.transport.by_value import dumps_by_value
 from ropewalk.transport.standard_objects import home
 
 _logging: Any = logging  # private parts of the standard library, which its own configuration uses as well
-_cloudpickle: Any = cloudpickle
 
 #: Attributes of a handler that it is given anew.
 _NOT_SENT = ("lock", "formatter", "filters", "level", "_name")
@@ -220,7 +219,7 @@ def _dumped(value: Any) -> bytes:
     if not value:
         return b""
     try:
-        return _cloudpickle.dumps(value)
+        return dumps_by_value(value)
     except Exception:  # a filter that cannot be sent must not keep the process from starting
         return b""
 

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ropewalk.errors import NotPicklable
+from ropewalk.transport.by_value import reduce_code
 
 #: (module, name) of the types that `reduce_tensor` is for; subclasses keep torch's own reduction.
 TENSORS = frozenset({("torch", "Tensor"), ("torch.nn.parameter", "Parameter")})
@@ -169,6 +170,7 @@ def _reduce_method(method: types.MethodType) -> Any:
 
 #: Reducers for `copyreg`-like tables, by exact type.
 BY_TYPE: dict[type, Callable[[Any], Any]] = {
+    types.CodeType: reduce_code,
     functools.cached_property: _reduce_cached_property,
     types.MethodType: _reduce_method,
     weakref.WeakKeyDictionary: _reduce_weak_dict,

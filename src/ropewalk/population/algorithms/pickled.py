@@ -9,15 +9,11 @@ from __future__ import annotations
 import io
 import pickle
 import random
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-import cloudpickle
 import numpy as np
 
-if TYPE_CHECKING:
-    _Pickler = pickle.Pickler
-else:
-    _Pickler = cloudpickle.Pickler
+from ropewalk.transport.by_value import ByValuePickler
 
 _SHARED: dict[str, Any] = {
     "random": cast(Any, random.random).__self__,
@@ -25,7 +21,7 @@ _SHARED: dict[str, Any] = {
 }
 
 
-class _OutsidePickler(_Pickler):
+class _OutsidePickler(ByValuePickler):
     def persistent_id(self, obj: Any) -> str | None:
         return next((name for name, shared in _SHARED.items() if obj is shared), None)
 
