@@ -4,6 +4,7 @@
 #   make test      install, then run the tests; they need nothing else
 #   make lab       install what tests of engines run for real (Slurm, Docker, sshd, Ray, MPI); needs root and apt
 #   make test-lab  run those
+#   make test-gpu  run those that need a GPU that torch can use
 #   make retest    what failed in `make test`, or with RUN=test-lab in that: five times, beside busy processes
 #   make soak      the tests that run for minutes; make soak-slice: a seventh of them, another one on each day
 #   make timing    the tests that compare times, alone
@@ -18,12 +19,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test test-lab retest lab check bench soak soak-slice handler-slice timing mutants clean help
+.PHONY: demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,14p' Makefile | cut -c3-
+	@sed -n '3,15p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -54,10 +55,13 @@ RUN_TESTS := $(BIN)/python -P tests/run_tests.py
 
 test: $(STAMPS)/test
 	@echo "==> without real clusters: \`make lab\` installs them, and \`make test-lab\` runs what needs them"
-	@$(RUN_TESTS) test -n 3 -m "not lab and not soak and not timing"
+	@$(RUN_TESTS) test -n 3 -m "not lab and not gpu and not soak and not timing"
 
 test-lab: $(STAMPS)/lab
 	@$(RUN_TESTS) test-lab -n 2 -m "lab and not soak and not timing"
+
+test-gpu: $(STAMPS)/test
+	@$(RUN_TESTS) test-gpu -m gpu tests/gpu
 
 RUN := test
 retest: $(STAMPS)/test
@@ -88,7 +92,7 @@ soak-slice: $(STAMPS)/test
 # Programs with a handler of SIGALRM take another path through calls (see CONTRIBUTING.md).
 handler-slice: $(STAMPS)/test
 	@echo "==> part $(DAY) of 7 of what a handler of SIGALRM changes, with one"
-	@$(RUN_TESTS) handler-slice -n 3 --with-handler -m "not lab and not soak and not timing" \
+	@$(RUN_TESTS) handler-slice -n 3 --with-handler -m "not lab and not gpu and not soak and not timing" \
 	    --slice $$(($(DAY) - 1))/7 tests/pool tests/calls tests/sharing tests/scenarios
 
 timing: $(STAMPS)/test

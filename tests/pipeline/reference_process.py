@@ -90,7 +90,7 @@ class _Norms:
 
     def see(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         (x,) = (one.detach() for one in inputs)
-        mean, variance = torch.zeros(x.shape[1], dtype=x.dtype), torch.zeros(x.shape[1], dtype=x.dtype)
+        mean, variance = (torch.zeros(x.shape[1], dtype=x.dtype, device=x.device) for _ in range(2))
         functional.batch_norm(x, mean, variance, training=True, momentum=1.0)
         self.seen[module].append((x.numel() // x.shape[1], mean.double(), variance.double()))
 

@@ -119,7 +119,7 @@ class Job:
             devices=[schedule.group_of(stage, self.num_groups) for stage in range(self.num_stages)],
         )
 
-    def trainer(self, session: rw.Session, **options: Any) -> Trainer:
+    def trainer(self, session: rw.Session | None, **options: Any) -> Trainer:
         """On processes."""
         graph = self.graph
         options = {"snapshot_every": 2, "patience": PATIENCE, "clip_norm": self.clip_norm, **options}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,8 @@ def test_batches_are_put_where_torch_itself_puts_tensors(offset: int) -> None:
     batch = mini_batch({"x": in_a_frame(x, offset)}, in_a_frame(y, offset), 2)
     admitted: list[tuple[int, Piece]] = []
     stage = SimpleNamespace(admit=lambda number, piece: admitted.append((number, piece)))
-    crew: Any = SimpleNamespace(stages={1: stage}, _data=None)
+    crew: Any = SimpleNamespace(stages={1: stage}, _data=None, _device=torch.device("cpu"))
+    crew._placed = functools.partial(Crew._placed, crew)
     Crew._hand_over(crew, Admission(0, 0, 2, ((1, batch),), (), step=0), first=6)
     assert [number for number, _ in admitted] == [6, 7]
     assert torch.equal(torch.cat([piece.inputs["x"] for _, piece in admitted]), x)

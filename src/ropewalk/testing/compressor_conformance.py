@@ -31,6 +31,8 @@ class CompressorConformance:
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.bfloat16)
     #: Shapes of the parameters of each bucket; the first is tried in every dtype, the others in float32.
     buckets: tuple[tuple[tuple[int, ...], ...], ...] = (((12, 10), (10,), (), (4, 3, 3, 3)), ((9,),), ((),))
+    #: Where gradients are: "cpu" or "cuda".
+    device: str = "cpu"
     #: Rounds that are gone through.
     num_rounds: int = 4
 
@@ -332,7 +334,7 @@ class CompressorConformance:
     def _layouts(self, *dtypes: torch.dtype) -> Iterator[Layout]:
         for dtype in dtypes or self.dtypes:
             for shapes in self.buckets if dtype == torch.float32 else self.buckets[:1]:
-                yield Layout(tuple(Entry(f"p{at}", shape, dtype) for at, shape in enumerate(shapes)))
+                yield Layout(tuple(Entry(f"p{at}", shape, dtype, self.device) for at, shape in enumerate(shapes)))
 
     def _teams(self, *dtypes: torch.dtype, has_errors: bool = False) -> Iterator[Team]:
         """Teams for every bucket; those that are to have errors with error feedback round the compressor, too."""

@@ -141,7 +141,7 @@ class Team:
         return _sum([gradient.double() for gradient in self.gradients])
 
     def zeros(self) -> Tensor:
-        return torch.zeros(self.layout.numel, dtype=torch.float64)
+        return torch.zeros(self.layout.numel, dtype=torch.float64, device=self.layout.device)
 
     def _next_gradients(self) -> list[Tensor]:
         """A common part, so that there is something to learn, and one of each member; some components are zero."""
@@ -149,7 +149,7 @@ class Team:
         own = torch.randn(NUM_MEMBERS, self.layout.numel, generator=self._chance, dtype=torch.float64)
         weights = torch.tensor(_SAMPLES, dtype=torch.float64).view(-1, 1)
         gradients = weights * (own + common) * (torch.arange(self.layout.numel) % 5 != 3)
-        return list(gradients.to(self.layout.dtype))
+        return list(gradients.to(self.layout.device, self.layout.dtype))
 
 
 def _sum(parts: list[Tensor]) -> Tensor:

@@ -45,6 +45,8 @@ class Training:
     data: MakesData | None = None
     #: Where the first parameters and buffers come from, if not from the launcher.
     source: TensorSource | None = None
+    #: The kind of device that stages compute on, or one device for all: "cpu", "cuda", "cuda:1".
+    device: str = "cpu"
 
 
 class Presence(NamedTuple):

@@ -26,9 +26,11 @@ from ropewalk.pipeline.tracing.bound_module import BoundModule
 from ropewalk.pipeline.tracing.captured import Captured, Source
 from ropewalk.pipeline.tracing.graph_records import (
     Record,
+    attribute_on_device,
     decoded_attribute,
     encoded_attribute,
     graph_of,
+    on_device,
     records_of,
 )
 from ropewalk.pipeline.tracing.model_graph import ModelGraph, TracedOperator
@@ -132,6 +134,18 @@ class Blueprint:
             return mine
         evaluated = self.graph().eval_stages(stages)
         return replace(mine, evaluation=self.evaluation._only([id for number in own for id in evaluated[number]]))
+
+    def on(self, device: torch.device) -> Blueprint:
+        """The same with its constants on a device, and with operators that make tensors there.
+
+        Every device that the model has named becomes this one: it was traced wherever it was.
+        """
+        return replace(
+            self,
+            _records=on_device(self._records, device),
+            _attributes={name: attribute_on_device(value, device) for name, value in self._attributes.items()},
+            evaluation=None if self.evaluation is None else self.evaluation.on(device),
+        )
 
     def _only(self, operators: Collection[str]) -> Blueprint:
         wanted = set(operators)

@@ -9,12 +9,14 @@ It lives in the main thread of its process; nothing here is called by another th
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +30,7 @@ from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation, EvalWorker
 from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Member
+from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece
 from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, put
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
@@ -44,9 +47,12 @@ from ropewalk.training.own_data import DataShard, OwnData
 from ropewalk.training.recorder import Recorder
 from ropewalk.training.replica_groups import Inboxes, exchanges_of
 from ropewalk.training.sources import Unset
+from ropewalk.training.stage_device import on_cpu, stage_device
 
 #: Whoever waits for others looks this often whether he is still wanted.
 _LOOK_S = 0.5
+
+Batch = TypeVar("Batch", MiniBatch, Piece)
 
 #: What is called between two actions.
 Mark = Callable[[], object]
@@ -75,11 +81,13 @@ class Crew:
         inboxes: Inboxes,
     ) -> None:
         self.assignment = assignment
-        graph = training.blueprint.graph()
         plan, worker = assignment.plan, assignment.worker
+        self._device = device = stage_device(training.device, plan.device_of(worker))
+        blueprint = training.blueprint if device.type == "cpu" else training.blueprint.on(device)
+        graph = blueprint.graph()
         wiring = wire(plan, [s.id for s in plan.stages if any(graph.by_id[id].is_random for id in s.operators)])
         self.plan, self.schedule = wiring.plan, assignment.schedule
-        self.links = ProcessLinks(assignment.epoch, worker, self.plan)
+        self.links = ProcessLinks(assignment.epoch, worker, self.plan, device=device)
         maker = StageMaker(
             graph,
             wiring,
@@ -90,6 +98,7 @@ class Crew:
             assignment.seed,
             tensors=tensors or Unset(training.blueprint),
             options=training.options,
+            device=device,
         )
         self.stages = {
             stage: maker.stage(stage, worker.replica, graph.stage_program(plan.stages[stage].operators))
@@ -164,13 +173,13 @@ class Crew:
 
         def begin() -> None:
             for stage, number, piece in asked.given:
-                examiner.admit(stage, number, piece, wants_loss=asked.wants_loss)
+                examiner.admit(stage, number, self._placed(piece), wants_loss=asked.wants_loss)
             self._performing = examiner
 
         def end() -> None:
             self._performing = self._worker
             results, examiner.results = examiner.results, {}
-            answer(results)
+            answer(on_cpu(results))
 
         self._to_do.append(begin)
         self._to_do.extend(evaluation.actions(asked.first, asked.num)[self.assignment.worker])
@@ -212,6 +221,8 @@ class Crew:
                 visit("stage.before_action", str(action))
             start = clock()
             worker.perform(action)
+            if self._device.type == "cuda":  # or what is recorded is how long it takes to ask for it
+                torch.cuda.current_stream().synchronize()
             if worker is self._worker:  # evaluations are no part of what was planned
                 record(action, start, clock(), waited_ns)
             to_do.popleft()
@@ -243,19 +254,26 @@ class Crew:
 
     def _hand_over(self, admission: Admission, first: int) -> None:
         for stage, whole in admission.whole:
-            batch = replace(
-                whole, inputs=map_tensors(_aligned, whole.inputs), labels=map_tensors(_aligned, whole.labels)
-            )
-            for number, piece in enumerate(batch.pieces(), first):
+            for number, piece in enumerate(self._placed(whole).pieces(), first):
                 self.stages[stage].admit(number, piece)
         for stage, micro_batch, piece in admission.given:
-            self.stages[stage].admit(micro_batch, piece)
+            self.stages[stage].admit(micro_batch, self._placed(piece))
         if self._data is None or not admission.num:
             return
         for index, piece in self._data.pieces(admission.step).items():
             for id, stage in self.stages.items():
                 if self.plan.worker_of(id, first + index) == self.assignment.worker:
-                    stage.admit(first + index, self._needs[id].part_of(piece))
+                    stage.admit(first + index, self._placed(self._needs[id].part_of(piece)))
+
+    def _placed(self, given: Batch) -> Batch:
+        """What was given, where this worker computes."""
+        if self._device.type == "cpu":
+            if isinstance(given, Piece):
+                return given
+            place = _aligned
+        else:
+            place = functools.partial(Tensor.to, device=self._device)
+        return replace(given, inputs=map_tensors(place, given.inputs), labels=map_tensors(place, given.labels))
 
     def _take_snapshot(self, cut: Cut, keeper: int) -> None:
         assert self._taker is not None

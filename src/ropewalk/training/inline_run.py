@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ropewalk.training.own_data import DataShard, MakesData, OwnData
 from ropewalk.training.recorder import WorkerRecord, records_of
 from ropewalk.training.run import Begun
 from ropewalk.training.saving import Saving
+from ropewalk.training.stage_device import on_cpu
 
 
 class InlineRun:
@@ -24,10 +25,12 @@ class InlineRun:
     Args:
         player: which has done nothing yet.
         data: for steps of own data.
+        place: gives a batch on the device that the model is on.
     """
 
-    def __init__(self, player: Player, data: MakesData | None) -> None:
+    def __init__(self, player: Player, data: MakesData | None, place: Callable[[Any], Any]) -> None:
         self._player = player
+        self._place = place
         shard = DataShard(0, 1, player.plan.micro_batches)
         self._data = None if data is None else OwnData(data, player.graph, shard)
         self.events: list[str] = []
@@ -45,7 +48,7 @@ class InlineRun:
         return self._player.schedule
 
     def step(self, x: Any, y: Any) -> Begun:
-        metrics = self._player.step(x, y)
+        metrics = self._player.step(self._place(x), self._place(y))
         return Begun(metrics, lambda: self._player.finish(metrics))
 
     def step_of_own_data(self) -> Begun:
@@ -56,19 +59,19 @@ class InlineRun:
         self._player.drain()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        return self._player.evaluate(batches)
+        return self._player.evaluate(map(self._place, batches))
 
     def predict(self, x: Any) -> Any:
-        return self._player.predict(x)
+        return self._player.predict(self._place(x))
 
     def state_dict(self) -> dict[str, Any]:
-        return self._player.state_dict()
+        return on_cpu(self._player.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._player.load_state_dict(state)
 
     def save(self, folder: Path, keep: int | None) -> Saving:
-        path = save(folder, self._player.state_dict(), keep=keep, schedule=self.schedule.name)
+        path = save(folder, self.state_dict(), keep=keep, schedule=self.schedule.name)
         return Saving.done_at(path)
 
     def load(self, folder: Path) -> None:

@@ -203,7 +203,8 @@ class ProcessLinks:
         if isinstance(found, Parcel):
             return found
         tree, generator = self._codec.decode(found.memory)
-        return Parcel(tree, generator, found.weight)
+        # The state of a generator is in the CPU's memory, whatever the device that draws from it.
+        return Parcel(tree, None if generator is None else generator.cpu(), found.weight)
 
     # --- sums between workers -----------------------------------------------------------------------------------------
 

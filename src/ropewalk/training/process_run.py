@@ -32,6 +32,7 @@ from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.run import Begun
 from ropewalk.training.saving import Saving
+from ropewalk.training.stage_device import on_cpu
 from ropewalk.training.succession import with_replicas
 
 
@@ -70,8 +71,8 @@ class ProcessRun:
         args, kwargs = as_arguments(x)
         controller = self._controller
         plan = controller.plan
-        inputs, whole = self._graph.bind(*args, **kwargs), self._graph.whole_inputs
-        batch = mini_batch(inputs, y, plan.micro_batches, step=self.num_steps, whole=whole)
+        inputs, whole = on_cpu(self._graph.bind(*args, **kwargs)), self._graph.whole_inputs
+        batch = mini_batch(inputs, on_cpu(y), plan.micro_batches, step=self.num_steps, whole=whole)
         num = len(batch.sizes)
         if controller.schedule.flushes and num != plan.micro_batches:
             controller.schedule.check(replace(plan, micro_batches=num))
@@ -113,7 +114,7 @@ class ProcessRun:
         pieces: list[Piece] = []
         for x, y in batches:
             args, kwargs = as_arguments(x)
-            pieces += split(graph.bind(*args, **kwargs), y, 1, whole=graph.whole_inputs)
+            pieces += split(on_cpu(graph.bind(*args, **kwargs)), on_cpu(y), 1, whole=graph.whole_inputs)
 
         def ask(client: Any, worker: Worker) -> Future[Mapping[int, Evaluated]]:
             evaluation = self._evaluation

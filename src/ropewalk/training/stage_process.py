@@ -56,6 +56,7 @@ from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import Inboxes
 from ropewalk.training.snapshot_shelf import SnapshotShelf
+from ropewalk.training.stage_device import on_cpu
 from ropewalk.training.stored_snapshots import StoredSnapshot
 
 T = TypeVar("T")
@@ -311,7 +312,7 @@ class StageProcess:
 
     def _taken(self, names: Collection[str]) -> dict[str, Any]:
         crew, wanted = self._crew_here, set(names)
-        state = taken(list(crew.stages.values()), crew.rates)
+        state = on_cpu(taken(list(crew.stages.values()), crew.rates))
         return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
 
     def _sends(self, assignment: Assignment, stage: int) -> list[Send]:

@@ -12,6 +12,7 @@ hands it to a run: on processes (`process_run`), or in this thread (`inline_run`
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections import deque
@@ -67,6 +68,7 @@ from ropewalk.training.run import Run
 from ropewalk.training.saving import Saving
 from ropewalk.training.snapshot_pace import SnapshotPace
 from ropewalk.training.sources import Initialised, SafetensorsFiles
+from ropewalk.training.stage_device import is_here, kind_of_device, on_cpu, share_of_memory
 from ropewalk.training.stage_fleet import StageFleet
 from ropewalk.training.step_handle import StepHandle
 
@@ -117,6 +119,8 @@ class Trainer:
             that training survives any deaths at once: "launcher", in the memory of this process; or a folder that all
             processes reach. "auto": with the launcher, if they take 32 MiB or less, or if there is one process only.
             None: nowhere.
+        device: what stages compute on: "cpu", "cuda" (the GPUs that each process sees, one for each worker as far as
+            there are any), or one GPU for all such as "cuda:1". None: "cuda" for a model that is on a GPU, else "cpu".
         engine: where processes run; None: the setting.
         session: whose processes; None: one that all programs and pools of this process share.
         resources: what each process asks for.
@@ -150,6 +154,7 @@ class Trainer:
         weights: str | Path | None = None,
         snapshot_every: int | Literal["auto"] | None = "auto",
         snapshot_copy: Literal["auto", "launcher"] | str | Path | None = "auto",
+        device: str | torch.device | None = None,
         engine: str | None = None,
         session: Session | None = None,
         resources: Resources | None = None,
@@ -191,6 +196,7 @@ class Trainer:
         self._pace = None if snapshot_every is None else SnapshotPace(snapshot_every)
         self._snapshot_copy: Where = _copy_of(snapshot_copy)
         self._patience = patience or Patience()
+        self._device = "" if device is None else kind_of_device(device)
         self._where: dict[str, Any] = {
             "engine": engine,
             "session": session,
@@ -440,6 +446,8 @@ class Trainer:
     def _begin(self, x: Any) -> Run:
         graph, source = self._seen(x)
         self._graph = graph
+        own = {**graph.buffers, **graph.parameters}
+        self._device = self._device or kind_of_device(None, own.values())
         plan = self._planned(graph, x)
         check_plan(graph, plan)
         order = self._options.schedule(plan.schedule if self._schedule is None else self._schedule)
@@ -454,10 +462,13 @@ class Trainer:
         if self._inline:
             self._run = self._inline_run(graph, plan, order)
             return self._run
+        blueprint = Blueprint.of(graph)
+        if any(tensor.is_cuda for tensor in own.values()):
+            blueprint = blueprint.on(torch.device("cpu"))
         training = Training(
-            Blueprint.of(graph), self._loss, self._optimizers, self._options, self._exchange, self._data, source
+            blueprint, self._loss, self._optimizers, self._options, self._exchange, self._data, source, self._device
         )
-        origin: Origin = FromTensors({**graph.buffers, **graph.parameters}) if source is None else FromSource()
+        origin: Origin = FromTensors(on_cpu(own)) if source is None else FromSource()
         num = len(plan.workers) if self._pace is None else max(2, len(plan.workers))
         fleet = StageFleet(self._name, training, num, patience=self._patience, **self._where)
         controller = Controller(
@@ -485,10 +496,14 @@ class Trainer:
         if isinstance(model, ModelGraph):
             graph = model
         elif isinstance(model, nn.Module):
-            graph = trace(model, x)
+            if self._inline and self._device:
+                model = copy.deepcopy(model).to(self._device)
+            graph = trace(model, _beside(model, x))
         else:
             built = build(model, self._seed)
-            graph = trace(built.model, x)
+            if self._inline and self._device:
+                built.model.to(self._device)
+            graph = trace(built.model, _beside(built.model, x))
             source = Initialised(model, self._seed, built.numbers)
         if self._weights is not None:
             source = SafetensorsFiles(self._weights, otherwise=Given(graph.buffers))
@@ -509,14 +524,19 @@ class Trainer:
         if isinstance(plan, int):
             num = self._micro_batches or 4 * plan
             with _as_many_threads(self._where["resources"]):
-                profile = make_profile(graph, _micro_batch(x, num))
+                example = _micro_batch(x, num)
+                if isinstance(self._model, nn.Module) and is_here(self._device):
+                    profile = make_profile(self._model, example, device=self._device)
+                else:
+                    profile = make_profile(graph, _beside(graph.model, example))
             resources: Resources | None = self._where["resources"]
             memory = None if resources is None else resources.memory_bytes
             planned = functools.partial(make_plan, profile, devices=plan, schedule=self._schedule, micro_batches=num)
             if self._schedule is not None:  # who names one wants a pipeline
                 return planned(num_stages=make_schedule(self._schedule).stages_per_worker * plan)
             try:
-                return planned(memory=memory or usable_memory() // plan)
+                share = share_of_memory(self._device, plan) or usable_memory() // plan
+                return planned(memory=memory or share)
             except NoPlanFits:
                 if memory is not None:
                     raise
@@ -538,7 +558,7 @@ class Trainer:
             options=self._options,
             exchange=self._exchange,
         )
-        return InlineRun(player, self._data)
+        return InlineRun(player, self._data, lambda batch: _beside(graph.model, batch))
 
 
 def _copy_of(given: str | Path | None) -> Where:
@@ -564,6 +584,12 @@ def _as_many_threads(resources: Resources | None) -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _beside(model: nn.Module, batch: Any) -> Any:
+    """Inputs or labels on the device that a model is on."""
+    device = next((one.device for one in model.parameters() if not one.is_meta), None)
+    return batch if device is None else map_tensors(lambda tensor: tensor.to(device), batch)
 
 
 def _micro_batch(x: Any, num: int) -> Any:

@@ -83,7 +83,8 @@ class ExchangeSums:
         weight, gradients = contribution.weight, contribution.gradients
         has_one = [gradients[name] is not None for name in bound.parameters]
         samples = (1.0 if any(has_one) else 0.0) if weight is None else weight
-        facts = torch.tensor([*map(float, has_one), samples], dtype=torch.float64)
+        device = next(iter(bound.parameters.values())).device
+        facts = torch.tensor([*map(float, has_one), samples], dtype=torch.float64, device=device)
         self.sums.contribute(key, member, Contribution({_FACTS: facts}, weight, contribution.moments))
         version = key.version or 0
         bound.exchange.begin(StepRecord(step=max(0, version - 1), version=version, samples=samples))

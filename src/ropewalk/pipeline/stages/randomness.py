@@ -19,6 +19,8 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from ropewalk.exchange.generators import set_state_of, state_of
+
 
 def micro_batch_seed(run: int, step: int, index: int) -> int:
     """The seed of a micro-batch: 63 bits that differ between runs, steps and micro-batches."""
@@ -49,24 +51,13 @@ class Stretch:
 
     def __enter__(self) -> Stretch:
         if self.state is not None:
-            self._outside = _state(self._device)
-            _set_state(self.state, self._device)
+            self._outside = state_of(self._device)
+            set_state_of(self._device, self.state)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._outside is not None:
-            self.state = _state(self._device)
-            _set_state(self._outside, self._device)
-
-
-def _state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_state(state: Tensor, device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
+            self.state = state_of(self._device)
+            set_state_of(self._device, self._outside)

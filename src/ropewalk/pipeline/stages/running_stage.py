@@ -98,6 +98,7 @@ class RunningStage:
         output: id of that output.
         on_loss: called with micro-batch, loss and weight after each forward of that stage.
         on_step: called after each step, for schedules of the learning rate.
+        device: where it computes; None: where its tensors are.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class RunningStage:
         output: str = "",
         on_loss: Callable[[int, Tensor, float | None], None] | None = None,
         on_step: Callable[[], None] | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self.setup = setup
         self.program = program
@@ -127,7 +129,7 @@ class RunningStage:
         #: Micro-batches that were forwarded before a cut, and the buffers at their entry: their forwards count no more.
         self.again: dict[int, Mapping[str, Tensor]] = {}
         tensors = [*versions.parameters.values(), *buffers.values()]
-        self.device = tensors[0].device if tensors else torch.device("cpu")
+        self.device = device or (tensors[0].device if tensors else torch.device("cpu"))
         #: Whether the program is all there is to a forward.
         self._is_plain = not (
             program.is_random or program.batch_norms or setup.splits_backward or setup.options.autocast

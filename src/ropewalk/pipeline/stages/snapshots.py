@@ -178,7 +178,10 @@ def put(
         stage = worker.stages[id]
         give_back(contents, [stage], {stage: rates[stage]} if stage in rates else {})
         stage.versions.restore(contents["newest"], contents["older"])
-        stage.again = contents["in_flight"]
+        stage.again = {
+            number: {name: buffer.to(stage.device) for name, buffer in buffers.items()}
+            for number, buffers in contents["in_flight"].items()
+        }
         if contents["exchange"] is not None:
             exchanges[id].load_state_dict(contents["exchange"])
 

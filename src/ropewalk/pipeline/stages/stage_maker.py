@@ -35,6 +35,8 @@ class StageMaker:
     #: Where the first numbers come from; None: copies of the model's own.
     tensors: TensorSource | None = None
     options: TrainingOptions = field(default_factory=TrainingOptions)
+    #: Where stages compute; None: where their first numbers are.
+    device: torch.device | None = None
     #: The schedules of the learning rate of the stages that were made and have one.
     rates: dict[RunningStage, torch.optim.lr_scheduler.LRScheduler] = field(
         default_factory=dict[RunningStage, torch.optim.lr_scheduler.LRScheduler]
@@ -50,6 +52,8 @@ class StageMaker:
         source = self.tensors or own_tensors(graph)
         like = {**graph.buffers, **graph.parameters}
         tensors = taken_like(source, [*program.parameters, *program.buffers], like)
+        if self.device is not None:
+            tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
         # What a source gives is the stage's own: no second copy, which would be a peak of twice its size.
         parameters = {
             name: nn.Parameter(tensors[name], graph.parameters[name].requires_grad) for name in program.parameters
@@ -91,6 +95,7 @@ class StageMaker:
             output=graph.output,
             on_loss=self.on_loss,
             on_step=None if rates is None else rates.step,
+            device=self.device,
         )
         if rates is not None:
             self.rates[running] = rates

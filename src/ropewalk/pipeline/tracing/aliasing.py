@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ropewalk.exchange.generators import equal_states, states_for
 from ropewalk.pipeline.tracing.captured import Captured, run_node
 from ropewalk.pipeline.tracing.fake_tensors import is_fake
 from ropewalk.pipeline.tracing.random_calls import RandomCalls
@@ -101,8 +102,8 @@ def storage_of(tensor: Tensor) -> int:
 @contextmanager
 def _draws(read: list[Tensor]) -> Generator[Callable[[], bool]]:
     """Whether random numbers are drawn within: the generators tell."""
-    states = _generator_states(read)
-    yield lambda: not all(map(torch.equal, states, _generator_states(read)))
+    states = states_for(read)
+    yield lambda: not equal_states(states, states_for(read))
 
 
 @contextmanager
@@ -111,8 +112,3 @@ def _draws_on_fakes(_: list[Tensor]) -> Generator[Callable[[], bool]]:
     calls: list[None] = []
     with RandomCalls(lambda _, __: calls.append(None)):
         yield lambda: bool(calls)
-
-
-def _generator_states(tensors: list[Tensor]) -> list[Tensor]:
-    devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in sorted(devices, key=str))]

@@ -30,6 +30,9 @@ class Operation(NamedTuple):
     name: str
 
 
+_VIEW, _RESHAPE = Operation("aten.view.default"), Operation("aten.reshape.default")
+
+
 class Record(NamedTuple):
     """One node."""
 
@@ -86,6 +89,35 @@ def graph_of(records: Sequence[Record]) -> tuple[fx.Graph, list[fx.Node]]:
             kwargs = {key: _mapped(decoded, value) for key, value in kwargs.items()}
             nodes.append(graph.create_node(op, target, _mapped(decoded, args), kwargs, name))
     return graph, nodes
+
+
+def on_device(records: Sequence[Record], device: torch.device) -> tuple[Record, ...]:
+    """The same nodes, with this device in place of every device among their arguments.
+
+    Views become reshapes: which strides a kernel gives its result, as attention does, is up to the device.
+    """
+
+    def moved(value: Any) -> Any:
+        return device if isinstance(value, torch.device) else value
+
+    return tuple(
+        one._replace(
+            target=_RESHAPE if one.target == _VIEW else one.target,
+            args=_mapped(moved, one.args),
+            kwargs={key: _mapped(moved, value) for key, value in one.kwargs.items()},
+        )
+        for one in records
+    )
+
+
+def attribute_on_device(value: Any, device: torch.device) -> Any:
+    """What `encoded_attribute` gave, with its constants and its devices there."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Subgraph):
+        attributes = {name: attribute_on_device(one, device) for name, one in value.attributes.items()}
+        return Subgraph(on_device(value.records, device), attributes)
+    return value
 
 
 def encoded_attribute(value: Any) -> Any:
