@@ -27,17 +27,19 @@ from ropewalk.sharing.membership import member_of
 from tests.left_behind import GRACE_S
 
 
-class WarmSession(rw.Session):
+def warm_session(module: str) -> rw.Session:
     """A session whose fork servers have the module of the tests: each process would take 200 ms to import it."""
+    session = rw.Session()
+    session.__enter__()
+    start = session.processes.start
 
-    def __init__(self, module: str) -> None:
-        super().__init__()
-        self._module = module
+    def start_warm(spec: ProcessSpec, owner: Owner) -> str:
+        if not spec.preload and owner is not session._services:
+            spec = dataclasses.replace(spec, preload=(module,))
+        return start(spec, owner)
 
-    def start(self, spec: ProcessSpec, owner: Owner) -> str:
-        if not spec.preload and owner is not self._services:
-            spec = dataclasses.replace(spec, preload=(self._module,))
-        return super().start(spec, owner)
+    session.processes.start = start_warm
+    return session
 
 
 class Kept:
@@ -59,8 +61,7 @@ class Kept:
         if cold:
             self.close()
         if self.module and not cold and self.session is None:
-            self.session = WarmSession(self.module)
-            self.session.__enter__()
+            self.session = warm_session(self.module)
             with rw.Pool(1, session=self.session) as pool:
                 pool.apply(abs, (-1,))
                 if self.with_depot:

@@ -211,7 +211,7 @@ def test_an_impostor_at_the_door_hears_a_ticket_and_a_name_and_is_not_believed(
         (agent,) = session._fleet.agents.values()
         assert agent.dialling and not session.hosts(), "it was not taken for the agent"
         secrets = [session._run_key, agent.launcher_secret, agent.credentials.secret]
-        secrets += [process.credentials.secret for process in session._processes.values()]
+        secrets += [process.credentials.secret for process in session.processes._processes.values()]
     impostor.kill()
     impostor.wait()
     impostor.stdout.close()

@@ -132,7 +132,7 @@ def test_hosts_have_one_noise_table_each_and_hand_states_to_each_other(monkeypat
 
 
 def _received_bytes(session: rw.Session) -> int:
-    processes = session._processes.values()  # pyright: ignore[reportPrivateUsage]
+    processes = session.processes._processes.values()  # pyright: ignore[reportPrivateUsage]
     return sum(process.link.received_bytes for process in processes if process.link)
 
 

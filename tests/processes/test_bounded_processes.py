@@ -34,7 +34,7 @@ def session() -> Iterator[Session]:
 def start(session: Session, entry: str, resources: Resources, *, bounded: bool = True) -> Listener:
     owner = Listener()
     spec = ProcessSpec("crew", 7, f"tests.processes.bounded_entries:{entry}", WORDS, resources, bounded)
-    session.start(spec, owner)
+    session.processes.start(spec, owner)
     return owner
 
 

@@ -48,10 +48,10 @@ def crew(session: Session) -> Iterator[tuple[Listener, list[str]]]:
     ids = [start(session, owner, "echo") for _ in range(2)]
     for _ in ids:
         owner.next("link")
-    wait_until(lambda: all(map(session.pid_of, ids)))
+    wait_until(lambda: all(map(session.processes.pid_of, ids)))
     yield owner, ids
     for id in ids:
-        session.retire(id)
+        session.processes.retire(id)
     assert {owner.next("exited").id for _ in ids} == set(ids)
 
 
@@ -122,7 +122,7 @@ def test_an_agent_says_nothing_of_a_process_that_another_one_hosts(
 ) -> None:
     """A forged end of a process ended it for its owner, and the page in it was delivered as its results."""
     owner, (id, _) = crew
-    pid = session.pid_of(id)
+    pid = session.processes.pid_of(id)
     intruder.send(say.AgentUp(os.getpid(), "n9", "unix:/nowhere", 1))
     for what, forge in FORGED.items():
         intruder.send(forge(id))
@@ -131,8 +131,8 @@ def test_an_agent_says_nothing_of_a_process_that_another_one_hosts(
     assert "agent-9 on n9 said Exited of a process that it does not host; it was not acted on" in said[0]
     assert said[1:] == [f"n9: {what}" for what in FORGED], "and that is told once"
     answers(owner, id)
-    assert session.pid_of(id) == pid
-    sample = session.sample_of(id)
+    assert session.processes.pid_of(id) == pid
+    sample = session.processes.sample_of(id)
     assert sample is None or sample.memory_bytes != 4242
     assert "forged" not in capfd.readouterr().out
 
@@ -148,7 +148,7 @@ def test_what_an_agent_says_of_itself_forges_no_lines(
     said = owner.next("event")
     assert said.isprintable() and "disk full" in said and len(said) < 500
     assert not said.startswith("n1")
-    session._retired_ids.add("nobody\n[pool-1 0@n1]")
+    session.retirements.ids.add("nobody\n[pool-1 0@n1]")
     intruder.send(say.Output("nobody\n[pool-1 0@n1]", False, "words of nobody\n", 9))
     heard(intruder, say.OutputSeen)
     (line,) = [line for line in capfd.readouterr().out.split("\n") if "words of nobody" in line]
@@ -167,7 +167,7 @@ def test_an_agent_asks_and_speaks_for_processes_of_its_host_alone(
     intruder.send(say.NeedToken("ours", "unix:/a/b.sock", guest := f"pool-1.0#1-2{guest_mark('')}"))
     assert heard(intruder, say.TokenIs).ticket == "ours"
     assert "said NeedToken of a process that it does not host" in owner.next("event")
-    assert session._retired_ids.isdisjoint({"launcher", "agent-0", id, "pool-1.0#1-1@", "pool-1.0#1-1@agent-8"})
+    assert session.retirements.ids.isdisjoint({"launcher", "agent-0", id, "pool-1.0#1-1@", "pool-1.0#1-1@agent-8"})
     intruder.send(say.Retired([say.RetiredProcess(guest)]))
     intruder.send(say.NeedToken("late", "unix:/a/b.sock", guest))
     assert "was retired" in heard(intruder, say.TokenIs).problem
@@ -223,7 +223,7 @@ def test_a_process_has_no_say_over_another_ones_tasks_and_life(
     """Any process of a host could have the tasks of another one taken back, and read its results."""
     owner, (id, other) = crew
     (agent,) = session.hosts()
-    context = session._processes[other]
+    context = session.processes._processes[other]
     address = parse_address(f"unix:{session.folder}/{agent.id}.sock")
     for name, (message, parts) in overreach(id).items():
         link = dial(address, context.credentials, say.CONTROL)
@@ -243,7 +243,9 @@ def test_a_process_cannot_start_another_one_in_the_place_of_one(
     owner, (id, other) = crew
     (agent,) = session.hosts()
     link = dial(
-        parse_address(f"unix:{session.folder}/{agent.id}.sock"), session._processes[other].credentials, say.CONTROL
+        parse_address(f"unix:{session.folder}/{agent.id}.sock"),
+        session.processes._processes[other].credentials,
+        say.CONTROL,
     )
     link.send(say.StartProcess(id, "mine", "os:abort", "0" * 64, "unix:/nowhere", {}, 1.0, (), "/", (), None))
     assert f"wanted to start {id}, which runs already" in owner.next("event")
@@ -256,10 +258,12 @@ def test_a_blob_stays_until_its_own_owners_let_go_of_it(session: Session, crew: 
     (agent,) = session.hosts()
     fd = os.memfd_create("blob")
     os.write(fd, b"abc")
-    session.provide_blob(id, ref := BlobRef("b" * 64, (3,)), fd)
+    session.blobs.provide(id, ref := BlobRef("b" * 64, (3,)), fd)
     os.close(fd)
     link = dial(
-        parse_address(f"unix:{session.folder}/{agent.id}.sock"), session._processes[other].credentials, say.CONTROL
+        parse_address(f"unix:{session.folder}/{agent.id}.sock"),
+        session.processes._processes[other].credentials,
+        say.CONTROL,
     )
     link.send(say.DropBlob(ref.id))
     link.send(say.GetBlob(ref.id))
@@ -267,4 +271,4 @@ def test_a_blob_stays_until_its_own_owners_let_go_of_it(session: Session, crew: 
     received = link.receive()
     assert received and isinstance(received.message, say.BlobHere)
     link.close()
-    session.drop_blob(ref.id, owner)
+    session.blobs.drop(ref.id, owner)

@@ -77,7 +77,7 @@ def session() -> Iterator[Session]:
 
 def start(session: Session, owner: Listener, entry: str, **options: Any) -> str:
     spec = ProcessSpec("crew", 0, f"tests.processes.entries:{entry}", WORDS, **options)
-    return session.start(spec, owner)
+    return session.processes.start(spec, owner)
 
 
 def test_a_process_speaks_with_its_owner_and_its_end_is_reported_after_its_words(session: Session) -> None:
@@ -88,12 +88,16 @@ def test_a_process_speaks_with_its_owner_and_its_end_is_reported_after_its_words
         link.send(Word(str(number)))
     for number in range(100):
         assert owner.next("message") == str(number)
-    wait_until(lambda: session.pid_of(id))
-    assert session.host_of(id) == os.uname().nodename
-    os.kill(session.pid_of(id), signal.SIGKILL)
+    wait_until(lambda: session.processes.pid_of(id))
+    assert session.processes.host_of(id) == os.uname().nodename
+    os.kill(session.processes.pid_of(id), signal.SIGKILL)
     exited: Exited = owner.next("exited")
     assert (exited.id, exited.exit_code, exited.ended_by, exited.out_of_memory) == (id, -9, "", "")
-    assert session.pid_of(id) == 0 and session.host_of(id) == "" and session.sample_of(id) is None
+    assert (
+        session.processes.pid_of(id) == 0
+        and session.processes.host_of(id) == ""
+        and session.processes.sample_of(id) is None
+    )
 
 
 def test_words_said_just_before_death_are_heard_before_it(session: Session) -> None:
@@ -116,10 +120,10 @@ def test_a_process_starts_in_a_clean_place(session: Session, tmp_path: Any, monk
     assert (facts["extra"], facts["name"], facts["folder"]) == ("yes", "crew.0", str(tmp_path))
     assert facts["threads"] == "2"
     assert len(facts["fds"]) <= 3 + 2, "descriptors of others were inherited"  # the page, and the listing itself
-    secret = session._processes[id].credentials.secret
+    secret = session.processes._processes[id].credentials.secret
     assert secret not in facts["context"] and "crew.0" in facts["context"]
-    wait_until(lambda: session.pid_of(id) == facts["pid"])
-    session.signal(id, signal.SIGTERM)
+    wait_until(lambda: session.processes.pid_of(id) == facts["pid"])
+    session.processes.signal(id, signal.SIGTERM)
     assert owner.next("exited").exit_code == -signal.SIGTERM
 
 
@@ -136,7 +140,7 @@ def test_a_process_that_ends_by_itself_says_how(session: Session, entry: str, ex
 
 def test_a_module_that_cannot_be_imported_fails_the_start_with_its_reason_and_spoils_no_other(session: Session) -> None:
     owner = Listener()
-    session.start(ProcessSpec("crew", 0, "tests.no_such_module:main", WORDS), owner)
+    session.processes.start(ProcessSpec("crew", 0, "tests.no_such_module:main", WORDS), owner)
     kind, _, fact = owner.heard.get(timeout=120)
     assert "no_such_module" in (fact.reason if kind == "not started" else fact.last_output)
     start(session, owner, "leave")
@@ -159,11 +163,11 @@ def test_a_retired_process_is_not_heard_any_more_and_not_let_in_again(session: S
     id = start(session, owner, "chatter")
     owner.next("link")
     owner.next("message")
-    credentials: Credentials = session._processes[id].credentials
-    wait_until(lambda: session.pid_of(id))
+    credentials: Credentials = session.processes._processes[id].credentials
+    wait_until(lambda: session.processes.pid_of(id))
     (agent,) = map(psutil.Process, session.agent_pids())
     agent.suspend()  # so that the process speaks on for a while
-    session.retire(id)
+    session.processes.retire(id)
     gate = threading.Event()
     session.loop.call_soon(gate.set)
     assert gate.wait(120)
@@ -180,7 +184,7 @@ def test_a_retired_process_is_not_heard_any_more_and_not_let_in_again(session: S
 def test_a_process_whose_link_closes_but_which_stays_is_ended(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.processes.session._SILENT_S", 0.1)
+    monkeypatch.setattr("ropewalk.processes.process_manager._SILENT_S", 0.1)
     owner = Listener()
     start(session, owner, "speak_late")
     link = owner.next("link")
@@ -194,8 +198,8 @@ def test_a_killed_agent_is_one_event_and_its_processes_are_lost_with_the_host(se
     ids = [start(session, owner, "echo") for _ in range(3)]
     for _ in ids:
         owner.next("link")
-    wait_until(lambda: all(session.pid_of(id) for id in ids))
-    pids = [session.pid_of(id) for id in ids]
+    wait_until(lambda: all(session.processes.pid_of(id) for id in ids))
+    pids = [session.processes.pid_of(id) for id in ids]
     (agent,) = session.agent_pids()
     os.kill(agent, signal.SIGKILL)
     assert "3 processes" in owner.next("event")
@@ -211,8 +215,8 @@ def test_memory_and_processor_time_are_sampled(session: Session) -> None:
     owner = Listener()
     id = start(session, owner, "echo")
     owner.next("link")
-    wait_until(lambda: session.sample_of(id))
-    sample = session.sample_of(id)
+    wait_until(lambda: session.processes.sample_of(id))
+    sample = session.processes.sample_of(id)
     assert sample and sample.memory_bytes > 1 << 20 and sample.cpu_s >= 0
 
 

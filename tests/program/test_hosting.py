@@ -78,7 +78,7 @@ class PretendLink:
 
 
 class PretendSession:
-    """Gives ids, and writes down what is wanted of it."""
+    """Gives ids, and writes down what is wanted of it; it is its own process manager."""
 
     loop: Any = None
     run_id = "run-1"
@@ -92,6 +92,7 @@ class PretendSession:
         self.signals: list[tuple[str, int]] = []
         self.leaving: list[str] = []
         self.problem: Exception | None = None
+        self.processes = self
 
     def lease(self) -> None:
         self.leases += 1

@@ -78,7 +78,7 @@ def test_the_end_of_a_node_is_told_after_its_last_words_even_if_these_are_lost_o
     with cluster_of(lab, tmp_path, 1) as cluster:
         script = cluster.launch(
             """
-            import ropewalk.processes.session as sessions
+            import ropewalk.processes.process_manager as processes
 
             class Speaker:
                 def run(self):
@@ -99,7 +99,7 @@ def test_the_end_of_a_node_is_told_after_its_last_words_even_if_these_are_lost_o
                 with program.launch(session=here) as running:
                     assert running.wait(120)
                     say("state", running.status().state)
-                sessions._LAST_WORDS_S = 0.4
+                processes._LAST_WORDS_S = 0.4
                 running = program.launch(session=here)
                 try:
                     running.wait(120)

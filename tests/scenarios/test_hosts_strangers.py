@@ -85,7 +85,7 @@ OPEN_RUN = """
         match line.split():
             case ["retire"]:
                 id = next(id for id in here._processes if id.startswith("pool"))
-                here.retire(id)
+                here.processes.retire(id)
                 say(id)
             case ["refused"]:
                 say(here._listener.num_refused)

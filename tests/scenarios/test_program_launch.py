@@ -177,7 +177,7 @@ class LateLeaver:
 def test_a_node_that_has_completed_is_given_time_for_its_exit_handlers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.processes.session._SILENT_S", 0.1)  # for those that go without a word
+    monkeypatch.setattr("ropewalk.processes.process_manager._SILENT_S", 0.1)  # for those that go without a word
     path = str(tmp_path / "notes")
     program = rw.Program("late")
     program.add(rw.Worker(LateLeaver, path))

@@ -518,7 +518,7 @@ def test_what_is_struck_off_is_heard_no_more(session: rw.Session) -> None:
     process.start()
     held.get(timeout=120)
     id = cast("Any", process)._popen._id
-    session._tell_of_retirement(id, None, is_cut=True)
+    session.retirements.note(id, None, is_cut=True)
     assert lock.acquire(timeout=5)  # though its holder lives
     assert process.is_alive()
     process.kill()

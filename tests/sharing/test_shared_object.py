@@ -119,7 +119,7 @@ def test_handles_that_arrive_after_the_end_of_their_depot_do_not_count() -> None
     lost = Queue(session=session)
     pickled = pickle.dumps(lost)
     (depot,) = session._services._services
-    os.kill(session.pid_of(depot), signal.SIGKILL)
+    os.kill(session.processes.pid_of(depot), signal.SIGKILL)
     wait_until(lambda: depot not in session._services._services)
     with pytest.raises(rw.PeerLost):
         lost.qsize()

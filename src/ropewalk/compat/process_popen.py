@@ -66,7 +66,7 @@ class Popen:
         self._close_sentinel = weakref.finalize(self, os.close, self.sentinel)
         self._close_sentinel.atexit = False
         try:
-            self._id = session.start(spec, self)
+            self._id = session.processes.start(spec, self)
         except BaseException:
             self._finish(1, "")
             raise
@@ -133,14 +133,14 @@ class Popen:
             self._wish = number
             is_up = self.pid is not None
         if is_up or number == signal.SIGKILL:
-            self._session.signal(self._id, number)
+            self._session.processes.signal(self._id, number)
         else:
-            self._session.withdraw(self._id)  # one that has a host is told when it is up
+            self._session.processes.withdraw(self._id)  # one that has a host is told when it is up
 
     # As the owner, on the loop
 
     def on_link(self, id: str, link: Link) -> None:
-        self._host = self._session.host_of(id) or self._host
+        self._host = self._session.processes.host_of(id) or self._host
         self._link = link  # a second one, if its first attempt to reach us came to nothing
 
     def on_message(self, id: str, received: Received) -> None:
@@ -150,7 +150,7 @@ class Popen:
             self._packed.loaded()
 
     def _begin(self, id: str) -> None:
-        pid = self._session.pid_of(id)
+        pid = self._session.processes.pid_of(id)
         if not pid and self._returncode is None:  # only now the agent knows whom a signal is for
             self._session.loop.call_later(_LOOK_S, lambda: self._begin(id))
             return
@@ -158,7 +158,7 @@ class Popen:
             self.pid = self.pid or pid or None
         self._known.set()
         if self._wish:  # an interrupt is for the user's code, which this process has not met yet
-            self._session.signal(id, signal.SIGTERM if self._wish == signal.SIGINT else self._wish)
+            self._session.processes.signal(id, signal.SIGTERM if self._wish == signal.SIGINT else self._wish)
             return
         assert self._link
         with contextlib.suppress(LinkClosed):  # its end is reported in a moment
@@ -175,14 +175,14 @@ class Popen:
         if code < 0 and not self._wish:  # of an exception it has printed a traceback itself
             logger.warning("%s", failure)
         # Whoever waits for the end goes on when what the process printed is out, as he would with multiprocessing.
-        self._session.when_shown(lambda: self._finish(code, failure if code else ""))
+        self._session.output.when_shown(lambda: self._finish(code, failure if code else ""))
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         self._cannot_start(failure.reason, None)
 
     def on_failed(self, error: Exception) -> None:
         if not self._known.is_set():
-            self._session.signal(self._id, signal.SIGKILL)
+            self._session.processes.signal(self._id, signal.SIGKILL)
             self._cannot_start(str(error), error)
 
     def on_report(self, id: str, report: Report) -> None:

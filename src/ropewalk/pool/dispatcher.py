@@ -229,7 +229,7 @@ class Dispatcher:
             if job not in self._jobs:
                 return
             for holder in self.table.cancel(job):
-                self._session.recall(holder, self.table.next_seq(holder), everything=True)
+                self._session.processes.recall(holder, self.table.next_seq(holder), everything=True)
             self._count_off_dropped()
             self._jobs.pop(job, None)
             if error:
@@ -293,7 +293,7 @@ class Dispatcher:
         """All workers are gone: give back what is left."""
         with interrupts_deferred, self.lock:
             for constant in self.constants:
-                self._session.drop_blob(constant.id, self)
+                self._session.blobs.drop(constant.id, self)
                 constant.close()
             self.constants = KeptConstants()
 
@@ -313,7 +313,7 @@ class Dispatcher:
         with self.lock:
             worker = self.workers[id]
             worker.link = link
-            worker.host = self._session.host_of(id) or worker.host
+            worker.host = self._session.processes.host_of(id) or worker.host
             if worker.stopping and self._shutdown:  # it was given up before it was here
                 self._send(worker, Stop())
                 return
@@ -480,7 +480,7 @@ class Dispatcher:
             if worker.link and worker.link.stream.carries_fds:
                 fds = [constant.fd]  # it is on our host: the memory is ours, and it need not ask its agent for it
             else:
-                self._session.provide_blob(worker.id, constant.blob, constant.fd)
+                self._session.blobs.provide(worker.id, constant.blob, constant.fd)
         self._hold(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts, fds)
 
     def _hold(
@@ -573,9 +573,9 @@ class Dispatcher:
         with self.lock:
             self._recall()
             for id in self.table.silent(time.monotonic()):
-                self._session.peek(id)
+                self._session.processes.peek(id)
             for id in self.table.cancelled_behind():
-                self._session.recall(id, self.table.next_seq(id), everything=True)
+                self._session.processes.recall(id, self.table.next_seq(id), everything=True)
             if self.table.watchful:
                 self._watch_later()
             else:
@@ -583,7 +583,7 @@ class Dispatcher:
 
     def _recall(self) -> None:
         for id, until in self.table.recallable(time.monotonic()):
-            self._session.recall(id, until)
+            self._session.processes.recall(id, until)
 
     # As many workers as the work needs
 
@@ -591,11 +591,13 @@ class Dispatcher:
         self.scaling.wanted = num_workers
         self._fill_up()
         staying = {worker.rank: worker for worker in self.workers.values() if not worker.stopping}
-        seats = [Seat(w.rank, self._session.agent_of(w.id), self.table.num_items(w.id)) for w in staying.values()]
+        seats = [
+            Seat(w.rank, self._session.processes.agent_of(w.id), self.table.num_items(w.id)) for w in staying.values()
+        ]
         for rank in self.scaling.surplus(first_to_go(seats)):
             worker = staying[rank]
             self._drain(worker)
-            self._session.withdraw(worker.id)
+            self._session.processes.withdraw(worker.id)
 
     def _grow_no_further(self, why: str) -> None:
         """There is no place for a worker that an elastic pool would like to have beside those that it needs."""
@@ -621,7 +623,7 @@ class Dispatcher:
             if self.broken or self._shutdown or (self._finishing and self.table.idle):
                 return
             wanted, needed = self.scaling.wanted, self.table.num_parallel
-            per_agent = self._session.per_agent(self._options.resources)
+            per_agent = self._session.processes.per_agent(self._options.resources)
             size = elasticity.look(time.monotonic(), wanted, needed, per_agent)
             if size != wanted:
                 self._resize(size)
@@ -647,7 +649,7 @@ class Dispatcher:
                 environment=self._options.environment,
                 task_limit_s=self._options.task_timeout_s,
             )
-            id = self._session.start(spec, self)
+            id = self._session.processes.start(spec, self)
             self.workers[id] = Worker(id, rank, spec.name, next_identity())
 
     def _ready(self, worker: Worker) -> None:
@@ -655,15 +657,15 @@ class Dispatcher:
         worker.ready = True
         self.scaling.ready(worker.rank, now)
         if not worker.stopping:  # it was too many before it was ready: it will end
-            way_s = self._session.round_trip_of(worker.id)
+            way_s = self._session.processes.round_trip_of(worker.id)
             self.table.worker_up(worker.id, now, self._options.units_per_worker, way_s=way_s)
         self.changed.notify_all()
 
     def _drain(self, worker: Worker) -> None:
-        self._session.leaves(worker.id)
+        self._session.processes.leaves(worker.id)
         self.table.drain(worker.id)
         if self.table.num_items(worker.id) > 1:
-            self._session.recall(worker.id, self.table.next_seq(worker.id), everything=True)
+            self._session.processes.recall(worker.id, self.table.next_seq(worker.id), everything=True)
         if not self.table.num_items(worker.id):
             self._stop(worker)
 
@@ -672,11 +674,12 @@ class Dispatcher:
         if worker.stopping:
             return
         worker.stopping = True
-        self._session.leaves(worker.id)
+        self._session.processes.leaves(worker.id)
         self.table.drain(worker.id)
         self._send(worker, Stop())
         if self._options.initializer is None or self._session.passport:
-            self._session.withdraw(worker.id)  # else it starts for its initializer's sake, as in multiprocessing
+            # Else it starts for its initializer's sake, as in multiprocessing.
+            self._session.processes.withdraw(worker.id)
         self.scaling.leaving(worker.rank)
         self._fill_up()
 
@@ -692,7 +695,7 @@ class Dispatcher:
         for worker in self.workers.values():
             worker.stopping = True
             if not worker.link:
-                self._session.signal(worker.id, signal.SIGKILL)
+                self._session.processes.signal(worker.id, signal.SIGKILL)
         self._shutdown = Shutdown(self.workers, Graces(terminate_s=_TERMINATE_S))
         self._go_on_ending(self._shutdown.begin(time.monotonic(), at=Rung.TERMINATE))
 
@@ -702,7 +705,7 @@ class Dispatcher:
         for instruction in instructions:
             number = signal.SIGTERM if isinstance(instruction, Terminate) else signal.SIGKILL
             for id in instruction.names:
-                self._session.signal(id, number)
+                self._session.processes.signal(id, number)
         if shutdown.next_due is not None:
             loop, delay_s = self._session.loop, max(0.0, shutdown.next_due - time.monotonic())
             loop.call_soon(lambda: loop.call_later(delay_s, self._still_ending))
@@ -771,7 +774,7 @@ class Dispatcher:
         for constant in removed:
             self.table.pace.forget(constant.id)
             if constant.blob:
-                self._session.drop_blob(constant.id, self)
+                self._session.blobs.drop(constant.id, self)
             constant.close()
         for worker in self.workers.values():
             mine = [worker.known.pop(constant.id) for constant in removed if constant.id in worker.known]

@@ -79,13 +79,13 @@ class WorkerHandle:
 
     def __init__(self, session: Session, id: str) -> None:
         self.name = id
-        self.pid = session.pid_of(id)
+        self.pid = session.processes.pid_of(id)
         self._session = session
 
     def is_alive(self) -> bool:
         """Whether the process is there."""
         if self._session.passport:  # it may be on another host, whose numbers mean nothing here
-            return self._session.pid_of(self.name) > 0
+            return self._session.processes.pid_of(self.name) > 0
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, PermissionError):
@@ -100,7 +100,7 @@ def describe(name: str, state: str, dispatcher: Dispatcher, session: Session) ->
         workers: list[WorkerStatus] = []
         for worker in sorted(dispatcher.workers.values(), key=lambda worker: worker.rank):
             current = table.current_task(worker.id)
-            sample = session.sample_of(worker.id)
+            sample = session.processes.sample_of(worker.id)
             if worker.stopping:
                 doing = "stopping"
             elif not worker.ready:
@@ -110,8 +110,8 @@ def describe(name: str, state: str, dispatcher: Dispatcher, session: Session) ->
             workers.append(
                 WorkerStatus(
                     name=worker.name,
-                    pid=session.pid_of(worker.id),
-                    host=session.host_of(worker.id),
+                    pid=session.processes.pid_of(worker.id),
+                    host=session.processes.host_of(worker.id),
                     state=doing,
                     task=current[0].first_index + current[1] if current else None,
                     num_done=worker.num_done,

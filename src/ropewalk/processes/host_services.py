@@ -103,14 +103,14 @@ class HostServices:
         if doubted:
             self._doubt(doubted, agent, then)
             return
-        host = agent or self._session.any_agent()
+        host = agent or self._session.processes.any_agent()
         if host is None:
             self._anywhere.append((entry, then))
             return
         rank = next(self._numbers)
         spec = ProcessSpec(_group(entry), rank, entry, SERVICE, agent=host.id)
         try:
-            id = self._session.start(spec, self)
+            id = self._session.processes.start(spec, self)
         except StartFailed as error:
             then("", str(error))
             return
@@ -165,7 +165,7 @@ class HostServices:
         self._gone(id, exited.ended_by or record.exit_phrase)
         if service and service.address and exited.exit_code and not host_lost and not self._session.closed:
             why = f" ({exited.ended_by})" if exited.ended_by else ""
-            self._session.on_happened(f"{record.describe()}{why}; what it held is gone")
+            self._session.processes.tell_owners(f"{record.describe()}{why}; what it held is gone")
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         self._gone(id, failure.reason)

@@ -190,7 +190,7 @@ class ProcessHosting(Hosting):
             beside=launch.beside,
         )
         try:
-            id = self._session.start(spec, self)
+            id = self._session.processes.start(spec, self)
         except BaseException:
             self._keys.pop(name, None)
             raise
@@ -208,40 +208,40 @@ class ProcessHosting(Hosting):
     def signal(self, name: UnitName, number: int) -> bool:
         id = self._ids.get(name)
         if id:
-            self._session.signal(id, number)
+            self._session.processes.signal(id, number)
         return True
 
     def close(self) -> None:
         if not self._released:
             self._released = True
             for blob in self._blobs:
-                self._session.drop_blob(blob, self)
+                self._session.blobs.drop(blob, self)
             self._session.release()
 
     def key_of(self, name: UnitName) -> str:
         return self._keys.setdefault(name, os.urandom(32).hex())
 
     def fingerprint_of(self, name: UnitName) -> str:
-        return self._session.fingerprint_of(self._ids.get(name, ""))
+        return self._session.processes.fingerprint_of(self._ids.get(name, ""))
 
     def pid_of(self, name: UnitName) -> int:
-        return self._session.pid_of(self._ids.get(name, ""))
+        return self._session.processes.pid_of(self._ids.get(name, ""))
 
     def host_of(self, name: UnitName) -> str:
-        return self._session.host_of(self._ids.get(name, ""))
+        return self._session.processes.host_of(self._ids.get(name, ""))
 
     def ways(self) -> tuple[str, ...]:
         return tuple(map(str, self._session.ways()))
 
     def sample_of(self, name: UnitName) -> Sample | None:
-        return self._session.sample_of(self._ids.get(name, ""))
+        return self._session.processes.sample_of(self._ids.get(name, ""))
 
     def log_file(self, unit: str, replica: int) -> Path | None:
         folder = Path(self._session.settings.logs or self.folder / "output")
         return folder / f"{unit}.{replica}.log".replace("/", "_")
 
     def show(self, name: UnitName, host: str, text: str) -> None:
-        self._session.show(f"{name.unit} {name.replica}@{host}", text)
+        self._session.output.show(f"{name.unit} {name.replica}@{host}", text)
 
     # As the owner of processes, on the loop
 
@@ -252,11 +252,11 @@ class ProcessHosting(Hosting):
             link.close()
             return
         self._links[name] = link
-        self._hosts[id] = self._session.host_of(id)
+        self._hosts[id] = self._session.processes.host_of(id)
         for bundle in launch.bundles:
             if bundle.blob and bundle.constant:
                 self._blobs.add(bundle.blob.id)
-                self._session.provide_blob(id, bundle.blob, bundle.constant.fd)
+                self._session.blobs.provide(id, bundle.blob, bundle.constant.fd)
         with contextlib.suppress(LinkClosed):
             link.send(launch.start, [part for bundle in launch.bundles for part in bundle.parts])
 
@@ -264,14 +264,14 @@ class ProcessHosting(Hosting):
         name = self._names.get(id)
         if name:
             if isinstance(received.message, UnitEnded) and received.message.failure is None:
-                self._session.takes_leave(id)
+                self._session.processes.takes_leave(id)
             self._target.heard(name, received.message, received.parts)
 
     def on_report(self, id: str, report: Report) -> None:
         pass  # only pools peek
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
-        host = self._hosts.get(id) or self._session.host_of(id)
+        host = self._hosts.get(id) or self._session.processes.host_of(id)
         name = self._forget(id)
         if name is None:
             return

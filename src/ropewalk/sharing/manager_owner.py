@@ -93,7 +93,7 @@ class ManagerProcess:
                 plain_output=True,
                 limits_threads=resources is not None,
             )
-            self._id = self.session.start(spec, self)
+            self._id = self.session.processes.start(spec, self)
         except BaseException:
             self.session.release()
             raise
@@ -166,18 +166,18 @@ class ManagerProcess:
 
     def _end_with(self, number: int) -> None:
         if self.is_alive() and self._owner_pid == os.getpid():
-            self.session.signal(self._id, number)
+            self.session.processes.signal(self._id, number)
 
     # As the owner, on the loop
 
     def on_link(self, id: str, link: Link) -> None:
         self._link = link
-        self._host = self.session.host_of(id) or self._host
+        self._host = self.session.processes.host_of(id) or self._host
         parts: Sequence[Part] = self._parts
         self._parts = []
         with contextlib.suppress(LinkClosed):  # its end is reported in a moment
             link.send(self._begin, parts)
-        self._hear_no_more = self.session.when_retired(self._tell)
+        self._hear_no_more = self.session.retirements.listen(self._tell)
 
     def on_message(self, id: str, received: Received) -> None:
         message: Any = received.message
@@ -206,7 +206,7 @@ class ManagerProcess:
 
     def on_failed(self, error: Exception) -> None:
         if not self._known.is_set():
-            self.session.signal(self._id, signal.SIGKILL)
+            self.session.processes.signal(self._id, signal.SIGKILL)
             self._fail(StartFailed(f"{self.name} could not be started: {error}"), error)
             self._finish(1)
 

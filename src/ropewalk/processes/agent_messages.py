@@ -1,0 +1,193 @@
+"""What agents say to a session, and what happens to them: each message goes to the part that it concerns.
+
+agent ─▶ may it say this of this process? ─▶ processes | services | tokens | ways | retirements | output
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from functools import partial
+
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.agent_record import Agent, Home
+from ropewalk.processes.host_services import HostServices
+from ropewalk.processes.messages import (
+    Draining,
+    Exited,
+    HostEvent,
+    Met,
+    NeedService,
+    NeedToken,
+    NeedWay,
+    NotStarted,
+    Output,
+    RelayAt,
+    Report,
+    Retired,
+    Samples,
+    ServiceAt,
+    Started,
+    TokenIs,
+)
+from ropewalk.processes.output_relay import OutputRelay
+from ropewalk.processes.process_manager import ProcessManager
+from ropewalk.processes.retirements import Retirements
+from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
+from ropewalk.processes.ways import Ways
+from ropewalk.transport.link import Received
+from ropewalk.transport.tokens import host_of, key_of_host, token_for
+
+#: What a service may run that another host asks for; people see a part of it in front of what the service prints.
+_ENTRY = re.compile(r"(?=.{1,200}$)[A-Za-z_]\w*(\.\w+)*:\w+", re.ASCII)
+
+
+class AgentMessages:
+    """The `Crew` of a session's fleet. Everything is called on the loop's thread.
+
+    Args:
+        home: of the launcher, or of the process that has joined a session.
+        processes: of the session.
+        services: of its hosts.
+        retirements: of the run.
+        output: where what processes print is shown.
+        is_joined: whether this session has joined that of a launcher, which then decides who is retired.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        processes: ProcessManager,
+        services: HostServices,
+        retirements: Retirements,
+        output: OutputRelay,
+        *,
+        is_joined: bool,
+    ) -> None:
+        self.ways: Ways | None = None
+        """Brings hosts together, in a run of several."""
+        self.is_closing = False
+        """Whether it is the end of the session that takes hosts away."""
+        self._home = home
+        self._processes = processes
+        self._services = services
+        self._retirements = retirements
+        self._output = output
+        self._is_joined = is_joined
+        self._overbearing: set[Agent] = set()
+        """Those that have spoken for processes of others."""
+
+    def on_agent_up(self, agent: Agent) -> None:
+        self._services.agent_is_up()
+        self._processes.look(has_new_agent=True)
+
+    def on_agent_lost(self, agent: Agent, why: str) -> None:
+        """One event, however many processes it takes with it."""
+        num = len(agent.processes)
+        whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
+        self._processes.tell_owners(f"{why}{whose}")
+        if self.ways:
+            self.ways.lost(agent)
+        if not self._is_joined:
+            self._retirements.note(agent.id, agent.certificate, is_cut=True)
+            for guest in agent.guests:
+                self._retirements.note(guest, None, is_cut=True)
+        self._processes.gone_with(agent, why)
+
+    def on_happened(self, text: str) -> None:
+        self._processes.tell_owners(text)
+        self._processes.look()
+
+    def on_look(self) -> None:
+        self._processes.look()
+
+    def on_no_agents(self, error: Exception) -> None:
+        self._processes.fail(error)
+
+    def on_heard(self, agent: Agent, received: Received) -> None:
+        message = received.message
+        if not may_say(TO_SESSION, message, is_launcher=False, concerns=partial(self._may_be_hosted_by, agent)):
+            if agent not in self._overbearing:
+                self._overbearing.add(agent)
+                words = f"{agent.label} said {type(message).__name__} of a process that it does not host"
+                self._processes.tell_owners(f"{words}; it was not acted on")
+            return
+        match message:
+            case Samples():
+                self._processes.sampled(message)
+            case Output():
+                self._output.take(agent, message, self._processes.spec_of(message.id))
+            case HostEvent():
+                self._processes.tell_owners(f"{agent.host}: {message.text}")
+            case Draining():
+                if not self.is_closing:
+                    self._processes.drain(agent, message)
+            case NeedWay():
+                if self.ways:
+                    self.ways.need(agent, message)
+            case NeedService():
+                self._need_service(agent, message)
+            case NeedToken():
+                self._need_token(agent, message)
+            case Retired():
+                if self._is_joined:  # the launcher says so, through the agent
+                    self._retirements.tell_listeners(message)
+                else:
+                    self._guests_gone(agent, message)
+            case RelayAt():
+                if self.ways:
+                    self.ways.relay_at(agent, message)
+            case Met():
+                if self.ways:
+                    self.ways.met(agent, message.ticket)
+            case Started() | NotStarted() | Exited() | Report():
+                self._processes.heard(message)
+            case _:
+                pass  # Pong
+
+    def _may_be_hosted_by(self, agent: Agent, id: str) -> bool:
+        is_hosted = self._processes.is_hosted_by(agent, id)
+        if is_hosted is None:
+            return self._is_joined or id in self._retirements.ids or self._is_guest(agent, id)
+        return is_hosted
+
+    def _is_guest(self, agent: Agent, id: str) -> bool:
+        """Whether a process was started by a session inside of a process on the host of an agent."""
+        return id.endswith(guest_mark(agent.id if self._home.passport else ""))
+
+    def _guests_gone(self, agent: Agent, news: Retired) -> None:
+        """Processes have ended that sessions inside of processes have started, which do not know our services."""
+        for process in news.processes:
+            if self._is_guest(agent, process.id):
+                agent.guests.discard(process.id)
+                self._retirements.note(process.id, None, is_cut=False)
+
+    def _need_service(self, agent: Agent, need: NeedService) -> None:
+        """A process on a host wants one that serves it."""
+
+        def tell(address: str, problem: str) -> None:
+            if agent.link:
+                with contextlib.suppress(LinkClosed):
+                    agent.link.send(ServiceAt(need.ticket, address, problem))
+
+        if _ENTRY.fullmatch(need.entry):
+            self._services.ask(need.entry, agent, tell, need.unanswered)
+        else:
+            tell("", f"{need.entry[:100]!r} is no entry; write module:function")
+
+    def _need_token(self, agent: Agent, need: NeedToken) -> None:
+        """A process on a host wants to call a service on another one."""
+        token = problem = ""
+        if need.id in self._retirements.ids:
+            problem = f"{need.id} was retired from the run"
+        else:
+            if self._processes.spec_of(need.id) is None:  # a session inside of a process there has started it
+                agent.guests.add(need.id)
+            try:
+                key = key_of_host(self._home.run_key, host_of(need.address))
+                token = token_for(key, need.address, need.id, self._processes.fingerprint_of(need.id))
+            except ValueError as error:
+                problem = str(error)
+        if agent.link:
+            with contextlib.suppress(LinkClosed):
+                agent.link.send(TokenIs(need.ticket, token, problem))

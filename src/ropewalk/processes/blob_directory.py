@@ -1,0 +1,68 @@
+"""Which hosts have which blobs, and for whom: each blob is sent at most once to each host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.messages import DropBlob, PutBlob
+from ropewalk.processes.owner import Owner
+from ropewalk.processes.process_manager import ProcessManager
+from ropewalk.transport.blobs import BlobRef, open_parts
+
+
+class BlobDirectory:
+    """The blobs that a session has sent to its hosts. For any thread.
+
+    Args:
+        processes: those that need them.
+        agents: all agents of the session, as they are now.
+    """
+
+    def __init__(self, processes: ProcessManager, agents: Callable[[], Iterable[Agent]]) -> None:
+        self._processes = processes
+        self._agents = agents
+        self._lock = threading.Lock()
+
+    def provide(self, id: str, ref: BlobRef, fd: int) -> None:
+        """Make sure that the host of a process has a blob.
+
+        Args:
+            id: of the process; one without a host needs nothing yet.
+            ref: of the blob.
+            fd: of the memory file it lies in; stays the caller's.
+        """
+        found = self._processes.hosted(id)
+        if found is None:
+            return
+        agent, owner = found
+        with self._lock:  # until it is sent, or what another owner drops just now could overtake it
+            if agent.link is None:
+                return
+            holders = agent.blobs.setdefault(ref.id, [])
+            if not holders:
+                with contextlib.suppress(LinkClosed):
+                    if agent.link.stream.carries_fds:
+                        agent.link.send(PutBlob(ref), fds=[fd])
+                    else:
+                        agent.link.send(PutBlob(ref), open_parts(os.dup(fd), ref.lengths, writable=False))
+            if owner not in holders:
+                holders.append(owner)
+
+    def drop(self, blob_id: str, owner: Owner) -> None:
+        """An owner's processes need a blob no more; hosts forget it with its last owner."""
+        with self._lock:
+            for agent in self._agents():
+                holders = agent.blobs.get(blob_id)
+                if not holders or owner not in holders:
+                    continue
+                holders.remove(owner)
+                if not holders:
+                    del agent.blobs[blob_id]
+                    if agent.link:
+                        with contextlib.suppress(LinkClosed):
+                            agent.link.send(DropBlob(blob_id))

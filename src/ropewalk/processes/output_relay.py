@@ -1,0 +1,62 @@
+"""What processes print, on its way from agents to the launcher's terminal and to files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from ropewalk.errors import LinkClosed
+from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.messages import Output, OutputSeen
+from ropewalk.processes.output import Console
+from ropewalk.processes.owner import ProcessSpec
+
+
+class OutputRelay:
+    """Shows lines with the names of the processes that printed them.
+
+    Args:
+        keep_in: the folder where output is kept in files; None: the agent of this host does that itself.
+    """
+
+    def __init__(self, keep_in: Path | None) -> None:
+        self._console = Console()
+        self._keep_in = keep_in
+
+    def open(self) -> None:
+        """Take over stdout and stderr of now; may be called again."""
+        self._console.open()
+
+    def close(self) -> None:
+        """Show what is left."""
+        self._console.close()
+
+    def when_shown(self, call: Callable[[], object]) -> None:
+        """Have a call made when what processes have printed until now is out; from the loop's thread."""
+        self._console.when_shown(call)
+
+    def show(self, who: str, text: str) -> None:
+        """Print whole lines to stderr in the name of a process, after its own output; from the loop's thread."""
+        self._console.show(who, text, True, lambda: None)
+
+    def take(self, agent: Agent, output: Output, spec: ProcessSpec | None) -> None:
+        """A process has printed something.
+
+        Args:
+            agent: hosts it, and hears when this was shown: it sends only so much ahead.
+            output: what was printed.
+            spec: of the process; None: it is not known here.
+        """
+        who = f"{spec.group} {spec.rank}@{agent.host}" if spec else f"?@{agent.host}"
+        if spec and spec.plain_output and not self._keep_in:
+            who = ""
+
+        def shown() -> None:
+            if agent.link:
+                with contextlib.suppress(LinkClosed):
+                    agent.link.send(OutputSeen(output.size_bytes))
+
+        if self._keep_in and spec:
+            self._console.keep(output.text, self._keep_in / f"{spec.name.replace('/', '_')}.log")
+        self._console.show(who, output.text, output.is_error, shown)

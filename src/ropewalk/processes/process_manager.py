@@ -1,0 +1,456 @@
+"""The processes of a session: started, watched to their ends, and reported to the owners that asked for them.
+
+owner ──start──▶ ProcessManager ──▶ Placement ──▶ agent ──StartProcess──▶ process
+  ▲                    │  ▲                         │                        │
+  └── on_link, on_message, on_exited, ... ◀─────────┴──── Started, Exited, Report; the link of the process
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ropewalk import injection
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import LinkClosed, StartFailed
+from ropewalk.escaping import escaped
+from ropewalk.processes import bootstrap, environment
+from ropewalk.processes.agent_record import Agent, Home
+from ropewalk.processes.code_bundle import Bundle
+from ropewalk.processes.fleet import Fleet, default_resources
+from ropewalk.processes.joined import JoinedAgent
+from ropewalk.processes.managed_process import ManagedProcess
+from ropewalk.processes.messages import (
+    Certificate,
+    Draining,
+    Exited,
+    NotStarted,
+    Peek,
+    PutCode,
+    Recall,
+    Report,
+    Sample,
+    Samples,
+    SignalProcess,
+    Started,
+    StartProcess,
+)
+from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
+from ropewalk.processes.placement import Placement
+from ropewalk.processes.retirements import Retirements
+from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.link import Link
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.main_namespace import is_importing
+
+logger = logging.getLogger(__name__)
+
+#: A process whose link has closed but which does not die is ended after this long; after so long if it has taken leave.
+_SILENT_S, _LEAVING_S = 2.0, 60.0
+#: The last words of a process on another host travel apart from the news of its end, and may come this much later: TCP
+#: sends again what was lost after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of a lost host.
+_LAST_WORDS_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What every process of a session begins with."""
+
+    id_end: str = ""
+    """Of the ids of all processes that a session inside of a process starts; by this the launcher knows their host."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those of the program at its beginning, in a run of several hosts."""
+    code: Bundle | None = None
+    """The project's files, for other hosts."""
+
+
+class ProcessManager:
+    """The processes that the owners of one session have asked for.
+
+    Args:
+        home: of the launcher, or of the process that has joined a session.
+        loop: of the session; owners are called on its thread.
+        members: who may speak in the run.
+        retirements: hears of processes that are gone.
+        beginning: what processes begin with.
+    """
+
+    def __init__(
+        self, home: Home, loop: Loop, members: AllowList, retirements: Retirements, beginning: Beginning
+    ) -> None:
+        self.failure: Exception | None = None
+        """Why there are no processes any more, from the moment in which the owners are told."""
+        self.loop = loop
+        self._home = home
+        self._members = members
+        self._retirements = retirements
+        self._beginning = beginning
+        self._lock = threading.RLock()
+        self._processes: dict[str, ManagedProcess] = {}
+        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+        """All that asked for processes, also those that have none now: they may be about to ask again."""
+        self._fleet: Fleet | JoinedAgent
+        self._placement: Placement
+        self._last_variables: Mapping[str, str] = {}
+
+    def use(self, fleet: Fleet | JoinedAgent) -> None:
+        """Where processes are placed; said once, before any is asked for."""
+        self._fleet = fleet
+        self._placement = Placement(self._processes, fleet, self.loop, self._begin, self._not_started)
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    # The owners' side: any thread
+
+    def add_owner(self, owner: Owner) -> None:
+        """Tell an owner if there can be no processes any more, although it has asked for none yet."""
+        with self._lock:
+            self._owners.add(owner)
+
+    def check(self) -> None:
+        """Raise `StartFailed` if there can be no processes any more."""
+        if self.failure:
+            raise StartFailed(f"this session gives no processes any more: {self.failure}") from self.failure
+
+    def start(self, spec: ProcessSpec, owner: Owner) -> str:
+        """Ask for a process; returns its id at once. The owner hears what becomes of it.
+
+        Raises:
+            StartFailed: the session was closed, or none of its agents stays up.
+            RuntimeError: this process is just importing the script of another one.
+        """
+        if is_importing():
+            raise RuntimeError(
+                f"{spec.name} was to be started while this process imports the script of the one that started it; that "
+                "would begin its work again: put what starts processes and pools under `if __name__ == '__main__':`"
+            )
+        # Unique at the agent: sessions of several processes may share it, and their pools may have the same names.
+        id = f"{spec.name}#{os.getpid()}-{next(_numbers)}{self._beginning.id_end}"
+        credentials = Credentials.create(self._home.run_id, id)
+        certificate = self._home.issue(id) if self._home.issue else None
+        process = ManagedProcess(spec, owner, credentials, {}, certificate)
+        with self._lock:
+            self.check()
+            self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
+            self._owners.add(owner)
+            process.environment = self._variables(spec)
+            self._processes[id] = process
+        self._placement.ask(id, process)
+        return id
+
+    def signal(self, id: str, number: int) -> None:
+        """Send a signal to a process; SIGKILL also ends all that it started, and what has no host yet."""
+        self._tell_agent_of(id, SignalProcess(id, number))
+        if number == signal.SIGKILL:
+            self.withdraw(id)
+
+    def takes_leave(self, id: str) -> None:
+        """A process has said that it ends: its exit handlers and last threads get time. From the loop's thread."""
+        process = self._processes.get(id)
+        if process:
+            process.has_taken_leave = True
+
+    def leaves(self, id: str) -> None:
+        """A process will end when it has done its work: it no longer counts among those that its owner asks for."""
+        process = self._processes.get(id)
+        if process:
+            process.is_leaving = True
+
+    def withdraw(self, id: str) -> None:
+        """Do not start a process that has no host yet; its owner hears of its end. Of others this changes nothing."""
+        self.loop.call_soon(lambda: self._withdraw(id))
+
+    def recall(self, id: str, until: int, *, everything: bool = False) -> None:
+        """Take back tasks before `until` that have not started, half of them or all; see `Owner.on_report`."""
+        self._tell_agent_of(id, Recall(id, until, everything))
+
+    def peek(self, id: str) -> None:
+        """Ask what a process is doing and has finished; see `Owner.on_report`."""
+        self._tell_agent_of(id, Peek(id))
+
+    def retire(self, id: str) -> None:
+        """Refuse a process from now on and end it: nothing it says later is heard."""
+        self._members.retire(id)
+        process = self._processes.get(id)
+        if process:
+            self._retirements.note(id, process.certificate, is_cut=True)
+        self.signal(id, signal.SIGKILL)
+        self.loop.call_soon(lambda: self._unlink(id))
+
+    # What is known of a process: any thread
+
+    def spec_of(self, id: str) -> ProcessSpec | None:
+        """What was asked for; None of a process that is not known."""
+        process = self._processes.get(id)
+        return process.spec if process else None
+
+    def hosted(self, id: str) -> tuple[Agent, Owner] | None:
+        """The agent of a process, and its owner; None before it has one."""
+        process = self._processes.get(id)
+        return (process.agent, process.owner) if process and process.agent else None
+
+    def pid_of(self, id: str) -> int:
+        """The process id of a process on its host; 0 before it is known."""
+        process = self._processes.get(id)
+        return process.pid if process else 0
+
+    def fingerprint_of(self, id: str) -> str:
+        """Of the certificate of a process; empty if it has none."""
+        process = self._processes.get(id)
+        return process.certificate.fingerprint if process and process.certificate else ""
+
+    def host_of(self, id: str) -> str:
+        """The host of a process; empty before it is known."""
+        process = self._processes.get(id)
+        return process.agent.host if process and process.agent else ""
+
+    def round_trip_of(self, id: str) -> float:
+        """Seconds that a message to the host of a process and its answer are under way; 0 on this host."""
+        process = self._processes.get(id)
+        return process.agent.round_trip_s if process and process.agent else 0.0
+
+    def agent_of(self, id: str) -> str:
+        """The agent that hosts a process; empty before there is one."""
+        process = self._processes.get(id)
+        return process.agent.id if process and process.agent else ""
+
+    def sample_of(self, id: str) -> Sample | None:
+        """What a process used when it was last looked at."""
+        process = self._processes.get(id)
+        return process.sample if process else None
+
+    def per_agent(self, resources: Resources) -> int:
+        """How many processes that ask for this come and go together, because they fill a whole agent."""
+        return self._fleet.per_agent(resources)
+
+    # What happens: the loop's thread
+
+    def any_agent(self) -> Agent | None:
+        """An agent that is up, rather the first one; if there is none, one is asked for."""
+        for agent in self._fleet.agents.values():
+            if agent.up:
+                return agent
+        self._fleet.want([default_resources(self._home.settings)])
+        return None
+
+    def look(self, *, has_new_agent: bool = False) -> None:
+        """There may be room for processes that wait."""
+        if has_new_agent:
+            self._placement.look()
+        else:
+            self._placement.look_if_any_waits()
+
+    def linked(self, id: str, link: Link) -> None:
+        """A process has connected."""
+        process = self._processes.get(id)
+        if process is None or self.failure:  # its owner has been told that nothing comes any more
+            link.close()
+            return
+        process.link = link
+        link.relabel(process.spec.codec, link.limits)
+        self.loop.add_link(
+            link,
+            lambda received: process.owner.on_message(id, received),
+            lambda _why: self._link_ended(id, process),
+        )
+        process.owner.on_link(id, link)
+
+    def is_hosted_by(self, agent: Agent, id: str) -> bool | None:
+        """Whether an agent hosts a process; None: the process is not known."""
+        process = self._processes.get(id)
+        return process.agent is agent if process else None
+
+    def sampled(self, samples: Samples) -> None:
+        """An agent says what its processes use."""
+        for sample in samples.samples:
+            if process := self._processes.get(sample.id):
+                process.sample = sample
+
+    def heard(self, message: Started | NotStarted | Exited | Report) -> None:
+        """An agent says something of one of its processes."""
+        process = self._processes.get(message.id)
+        if process is None:
+            return
+        match message:
+            case Started():
+                process.pid = message.pid
+            case NotStarted():
+                self._not_started(message)
+            case Exited():
+                self._exited(message.id, process, message)
+            case Report():
+                process.owner.on_report(message.id, message)
+
+    def drain(self, agent: Agent, notice: Draining) -> None:
+        """A host is about to be taken away: nothing new goes there, and what it does is finished or handed on."""
+        why = agent.draining = escaped(notice.why)
+        self.tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do")
+        for id in list(agent.processes):
+            process = self._processes.get(id)
+            if process:
+                process.owner.on_draining(id, why, notice.left_s)
+
+    def gone_with(self, agent: Agent, why: str) -> None:
+        """An agent is gone, and its processes with it."""
+        for id in (*agent.processes, *agent.services):
+            process = self._processes.get(id)
+            if process:
+                self._gone_with_agent(id, process, why)
+
+    def all_gone(self, why: str) -> None:
+        """All agents are gone, and with them whatever they have not told: nobody shall wait for it."""
+        for id, process in list(self._processes.items()):
+            self._gone_with_agent(id, process, why)
+
+    def tell_owners(self, text: str) -> None:
+        """Something happened that people should know."""
+        text = escaped(text)  # it may quote agents, engines and hosts
+        logger.warning(text)
+        for owner in {id(process.owner): process.owner for process in list(self._processes.values())}.values():
+            owner.on_event(text)
+
+    def fail(self, error: Exception) -> None:
+        """Tell all owners, and those that come later by refusing them: what nobody will place would wait for ever."""
+        with self._lock:
+            self.failure = self.failure or error
+            owners = list(self._owners)
+        for owner in owners:
+            try:
+                owner.on_failed(error)
+            except Exception:  # the others must hear of it as well
+                logger.exception("an owner could not be told that its session has failed")
+
+    # How
+
+    def _begin(self, id: str, process: ManagedProcess) -> None:
+        """Have the agent of a process start it."""
+        spec, agent, code = process.spec, process.agent, self._beginning.code
+        assert agent and agent.link
+        message = StartProcess(
+            id=id,
+            name=spec.name,
+            entry=spec.entry,
+            secret=process.credentials.secret,
+            address=str(self._home.address),
+            environment={**spec.environment, **injection.environment()},
+            changes=self._changes(agent, process.environment),
+            limits_threads=spec.limits_threads,
+            cpus=spec.resources.cpus,
+            preload=spec.preload,
+            folder=working_folder(),
+            path=tuple(path or os.getcwd() for path in sys.path),
+            task_limit_s=spec.task_limit_s,
+            gpus=spec.resources.gpus,
+            certificate=Certificate.of(process.certificate) if process.certificate else None,
+            code=code.id if code else "",
+            code_root=code.root if code else "",
+            bounded=spec.bounded,
+            memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
+        )
+        with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
+            if code and code.id not in agent.codes:
+                agent.codes.add(code.id)
+                agent.link.send(PutCode(code.id), [code.data])
+            agent.link.send(message)
+
+    def _variables(self, spec: ProcessSpec) -> Mapping[str, str]:
+        """The environment of this process now; the same object while nothing in it changes."""
+        now = environment.snapshot()
+        if spec.limits_threads:  # a limit that this process has by itself says nothing of those that it starts
+            defaults = bootstrap.default_threads.items()
+            now = {name: value for name, value in now.items() if (name, value) not in defaults}
+        if now != self._last_variables:
+            self._last_variables = now
+        return self._last_variables
+
+    def _changes(self, agent: Agent, variables: Mapping[str, str]) -> dict[str, environment.Change]:
+        if agent.environment is not None:
+            return environment.changes_here(variables, agent.environment)
+        return environment.changes_elsewhere(variables, self._beginning.variables)
+
+    def _not_started(self, failure: NotStarted) -> None:
+        process = self._processes.get(failure.id)
+        if process:
+            self._forget(failure.id)
+            process.owner.on_not_started(failure.id, failure)
+
+    def _link_ended(self, id: str, process: ManagedProcess) -> None:
+        process.link = None
+        if process.exited:
+            self._gone(id, process, process.exited, host_lost=False)
+        else:
+            left_s = _LEAVING_S if process.has_taken_leave else _SILENT_S
+            self.loop.call_later(left_s, lambda: self.signal(id, signal.SIGKILL))
+
+    def _exited(self, id: str, process: ManagedProcess, exited: Exited) -> None:
+        """A process has ended, which is told after its words; those from another host may come later than this news."""
+        link = process.link
+        if link is None or link.closed or link.stream.carries_fds:
+            self._gone(id, process, exited, host_lost=False)
+            return
+
+        def wait_no_longer() -> None:
+            if id in self._processes:
+                self._gone(id, process, exited, host_lost=False)
+
+        process.exited = exited
+        self.loop.call_later(_LAST_WORDS_S, wait_no_longer)
+
+    def _gone_with_agent(self, id: str, process: ManagedProcess, why: str) -> None:
+        exited = process.exited or gone_with_agent(id, process.pid, why)
+        self._gone(id, process, exited, host_lost=process.exited is None)
+
+    def _gone(self, id: str, process: ManagedProcess, exited: Exited, *, host_lost: bool) -> None:
+        link, process.link, process.exited = process.link, None, None
+        if link:
+            self.loop.drain(link)  # what it sent before it died counts
+            self.loop.remove_link(link)
+        self._forget(id, is_cut=host_lost)
+        process.owner.on_exited(id, exited, host_lost)
+
+    def _withdraw(self, id: str) -> None:
+        process = self._processes.get(id)
+        if process and process.agent is None:
+            gone = gone_with_agent(id, 0, "it was ended before it had a host")
+            self._gone(id, process, gone, host_lost=True)
+
+    def _forget(self, id: str, *, is_cut: bool = False) -> None:
+        self._members.retire(id)
+        with self._lock:
+            process = self._processes.pop(id, None)
+        if process and process.agent:
+            self._fleet.release(process.agent, id)
+            self._retirements.note(id, process.certificate, is_cut=is_cut)
+
+    def _unlink(self, id: str) -> None:
+        process = self._processes.get(id)
+        if process and process.link:
+            self.loop.remove_link(process.link)
+
+    def _tell_agent_of(self, id: str, message: msgspec.Struct) -> None:
+        process = self._processes.get(id)
+        if process and process.agent and process.agent.link:
+            with contextlib.suppress(LinkClosed):
+                process.agent.link.send(message)
+
+
+def working_folder() -> str:
+    """The current folder; the root if it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
+_numbers = itertools.count(1)
