@@ -21,7 +21,7 @@ _NUMBERED = re.compile(rf"({_PAGE})\W{{0,4}}(?:in )?(?:sections?|chapters?|sec\.
 _NUMBER_FIRST = re.compile(rf"(?:sections?|chapters?|§)\s*\d[\d.]* of `?({_PAGE})", re.IGNORECASE)
 #: Where a line of a comment or docstring goes on in the next one.
 _LINE_BREAK = re.compile(r"\s*\n\s*(?:#:?\s*|> *)?")
-_INTERNALS = ["docs/theory.md", "docs/internals/*.md"]
+_INTERNALS = ["ARCHITECTURE.md", "docs/theory.md", "docs/internals/*.md"]
 
 
 def files() -> Iterator[Path]:
@@ -90,8 +90,8 @@ def named(path: Path, text: str) -> set[str]:
 
 
 def is_there(name: str, from_: Path) -> bool:
-    """Whether a page that is named in a file exists: seen from the repository, from docs, or from that file."""
-    return any((folder / name).exists() for folder in (ROOT, ROOT / "docs", from_.parent))
+    """Whether a page exists that a file names: seen from the repository, from a folder of docs, or from that file."""
+    return any((folder / name).exists() for folder in (ROOT, ROOT / "docs", ROOT / "docs" / "internals", from_.parent))
 
 
 TEXTS = texts()
