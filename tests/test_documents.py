@@ -45,22 +45,11 @@ def test_the_page_on_engines_lists_what_is_asked_of_the_kernel() -> None:
         assert f"| `{feature.name}` | {feature.since} | {feature.without or 'nothing runs'} |" in ENGINES_PAGE
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "docs/engines.md",
-        "docs/exchange.md",
-        "docs/training.md",
-        "docs/multiprocessing.md",
-        "docs/pipeline.md",
-        "docs/population.md",
-        "docs/programs.md",
-    ],
-)
+#: Every page of ours.
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
+
+
+@pytest.mark.parametrize("document", PAGES)
 def test_links_lead_to_files_that_are_there(document: str) -> None:
     path = ROOT / document
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text())

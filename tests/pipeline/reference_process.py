@@ -1,8 +1,8 @@
 """What a pipeline must equal: plain PyTorch in one process, written without any of the code that it judges.
 
 `MicroBatched` runs the micro-batches of each step one after the other on the whole model, and updates once.
-`Stale` follows the formulas of the contract (training.md, section 2) for pipelines without a flush: it keeps all
-versions of all weights, and never sees a schedule.
+`Stale` follows the formulas for pipelines without a flush (docs/theory.md, "Weight versions"): it keeps all versions of
+all weights, and never sees a schedule.
 """
 
 from __future__ import annotations

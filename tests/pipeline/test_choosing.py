@@ -1,4 +1,4 @@
-"""The plan that is chosen is near the best of all plans, with the simulator as the judge (training.md, section 5)."""
+"""The plan that is chosen is near the best of all in the simulator (docs/theory.md, "Search and lower bound")."""
 
 from __future__ import annotations
 

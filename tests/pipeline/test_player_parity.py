@@ -1,4 +1,4 @@
-"""A played pipeline equals one process that runs the same micro-batches (training.md, section 4)."""
+"""A played pipeline equals one process that runs the same micro-batches (docs/theory.md, "Parity")."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def compare(
 
 
 def is_in_range(schedule: str, num_workers: int, replicas: int, micro_batches: int) -> bool:
-    """Ranges of training.md, section 5, for each replica."""
+    """Ranges of docs/theory.md, "Schedules and their ranges", for each replica."""
     if schedule == "interleaved":
         return micro_batches % (num_workers * replicas) == 0
     if schedule == "zb_h2":

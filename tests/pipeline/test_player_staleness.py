@@ -1,4 +1,4 @@
-"""Schedules without a flush train as the formulas of training.md, section 2, say, and as nothing else does."""
+"""Schedules without a flush train by the formulas of docs/theory.md, "Weight versions", and by no others."""
 
 from __future__ import annotations
 

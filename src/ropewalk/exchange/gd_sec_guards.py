@@ -5,8 +5,8 @@ silent for T rounds sends `T (g - h)`, and the memory overshoots once `beta T > 
 holds in a smaller region, `c <= sqrt(1 - alpha L) / 2`; there `DescentMonitor` asserts its inequality while debugging.
 
 Y. Chen, R. S. Blum, M. Takac, B. M. Sadler, "Distributed Learning With Sparsified Gradient Differences", IEEE JSTSP
-2022, https://arxiv.org/abs/2202.02491. The constants of the proof here are our own (docs/exchange.md), by the
-descent lemma; the paper's may differ.
+2022, https://arxiv.org/abs/2202.02491. The constants of the proof here are our own, by the descent lemma;
+the paper's may differ (docs/theory.md, "Stability and descent of GD-SEC").
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What stages cost: seconds, bytes and memory, as pure functions (training.md, section 5).
+"""What stages cost: seconds, bytes and memory, as pure functions.
+
+Why these formulas: docs/theory.md, "Objective of the planner", "Cost model" and "Memory model".
 
 `exact` minimises `objective_s`, its tests compare it with brute force over the same
 function, and a plan reports it. For stage s with r_s replicas, c_s = forward + backward
@@ -7,7 +9,7 @@ seconds of one micro-batch (with the forward again if it recomputes), M micro-ba
     no flush:  M max_s max((c_s + Reduce_s) / r_s, link_s)
     flush:     sum_s c_s + max_s max((ceil(M / r_s) - 1) c_s, (M - 1) link_s) + links + exposed
 
-- With a flush training.md has (M - 1) c_s / r_s. Rounded up, and without each replica's first
+- With a flush the literature has (M - 1) c_s / r_s. Rounded up, and without each replica's first
   micro-batch, which the sum has, it is what a clock shows: M micro-batches on r devices take
   exactly ceil(M / r) c.
 - link_s: seconds of the stage's busiest port for one micro-batch. A port out, and one in,
@@ -106,7 +108,7 @@ class StageShare:
 
 @dataclass(frozen=True)
 class PlanCost:
-    """What stages on devices cost by training.md's objective."""
+    """What stages on devices cost by the planner's objective."""
 
     stages: tuple[StageShare, ...]
     #: The slowest device's seconds per micro-batch, and the first stage it runs.

@@ -130,7 +130,7 @@ class Plan:
         return self.stages[self.groups[worker.group][0]].devices[worker.replica]
 
     def workers_after(self, stage: int) -> int:
-        """How many workers run stages after this one (training.md, section 2: W_s = ceil(this / r_s))."""
+        """How many workers run stages after this one (docs/theory.md, "Weight versions": W_s = ceil(this / r_s))."""
         return self._workers_after[stage]
 
     @cached_property

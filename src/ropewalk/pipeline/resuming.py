@@ -14,7 +14,7 @@ graph; those forwards run again, with the versions of the weights they had, for 
 a function of the micro-batch alone. Upstream has forwarded all that downstream has, so
 each finds its inputs. They must not count again in statistics: snapshots say which they are.
 
-The stream of actions from a cut on is `schedule.stream(plan, start=cut)`.
+The stream of actions from a cut on is `schedule.stream(plan, start=cut)`. The argument in full: docs/theory.md, "Cut".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ below. They speak of the lists alone, so they hold whatever the durations are:
     complete       each forward and backward, once for each micro-batch
     ordered        F before C before B, I before W
     transferred    what crosses a cut is received before it is needed, and sent after it is made
-    versioned      versions of the weights are those of training.md, section 2
+    versioned      versions of the weights are those of docs/theory.md, "Weight versions"
     updated        a step comes after the backwards of its round and the reductions of their gradients
     bounded        no more micro-batches and versions are kept than the schedule says
     flowing        nobody waits for ever, with one slot a link (standstill_of in flow.py)

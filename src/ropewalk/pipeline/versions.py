@@ -7,6 +7,8 @@ Version u + 1 of a stage is what its update u makes; version 0 is what it began 
     stashing         v_s(b) = max(0, j - W_s)     W_s = ceil(workers after s / r_s)   PipeDream (SOSP'19), section 3.3
     vertical sync    v(b)   = max(0, j - n + 1)   n stages with equal replicas        the same section
     double buffered  v(b)   = max(0, t - 1)       t = b // m, the mini-batch          PipeDream-2BW (2006.09503), 3.1
+
+Why these formulas: docs/theory.md, "Weight versions".
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 A task is an item of a unit (items that were pickled together). Spans of items move
 between the places above; an item is in exactly one of them, which is why a result
 that comes twice, late, or from a worker that lost the task finds nothing to finish.
-Workers number their items with `seq`, counting up for as long as they live.
+Workers number their items with `seq`, counting up for as long as they live. What that promises: docs/theory.md,
+"Exactly-once accounting" and "Blame".
 
 The table opens no socket and reads no clock. Where a task must end without a
 result, it says so (`Given up`), and the caller makes the error.

@@ -21,7 +21,7 @@ C code. It is an asymmetric Dekker protocol: the worker writes `current` and the
 reads the fence; the agent writes the fence, makes every CPU pass a memory barrier
 (membarrier(2), the expensive half on the rare side), and then reads `current`. At
 least one of them sees the other. A task that both might claim is left to the
-worker, which reports it as skipped if it did not run it.
+worker, which reports it as skipped if it did not run it (docs/theory.md, "Recall fence").
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Trainer:
     is never changed; `to_module` gives a trained copy.
 
     A process that dies is replaced, and training goes on from a snapshot that another process holds, with the weights
-    that it would have had (training.md, section 7). Where a stage has further replicas, it goes on with those.
+    that it would have had (docs/theory.md, "Recovery"). Where a stage has further replicas, it goes on with those.
 
     Args:
         model: in train mode. Or its graph, from `ropewalk.pipeline.trace`. Or a function without arguments that makes

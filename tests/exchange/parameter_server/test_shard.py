@@ -122,7 +122,7 @@ def test_every_member_has_to_enrol_again_at_a_shard_that_came_back_with_nothing(
 @settings(max_examples=10, deadline=None)
 @given(data=st.data(), what=st.sampled_from(sorted(ALL)))
 def test_a_death_in_the_middle_of_a_step_takes_the_step_back_for_all(data: st.DataObject, what: str) -> None:
-    """As in training.md, section 6: the next epoch begins with the same step, and sums are those of the survivors."""
+    """The next epoch begins with the same step, with sums of the survivors (docs/theory.md, "Exchange semantics")."""
     shard, workers = formed(ALL[what], 3)
     play(shard, list(workers), 2)
     # Some pieces of step 2 arrive, from some; one may even be complete and pulled.

@@ -79,7 +79,7 @@ SHORT_FORWARD = Times(0.5, 1.3, 1.7)
 
 
 def cases(name: str, *, most: int = 4) -> Iterator[Case]:
-    """The cases of one schedule within its range (training.md, section 5), up to `most` groups of devices."""
+    """The cases of one schedule for up to `most` groups of devices (docs/theory.md, "Schedules and their ranges")."""
     for p in range(1, most + 1):
         options = [{"chunks": 2}, {"chunks": 3}] if name == "interleaved" else [{}]
         for schedule in (make_schedule(name, **option) for option in options):

@@ -21,7 +21,7 @@ from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.testing.schedule_conformance import Lists, joined
 from tests.pipeline.simulation.equal_stages import EQUAL, Case, Times, cases
 
-#: training.md, section 5, and the papers that the schedules name.
+#: docs/theory.md, "Schedules and their ranges", and the papers that the schedules name.
 BUBBLES: dict[str, Callable[[int, int, Times], float]] = {
     "gpipe": lambda p, v, t: (p - 1) * t.sum,
     "one_f_one_b": lambda p, v, t: (p - 1) * t.sum,

@@ -1,4 +1,4 @@
-"""Running statistics see a mini-batch as one (training.md, section 4)."""
+"""Running statistics see a mini-batch as one (docs/theory.md, "Batch normalisation")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every live version of the weights is a set of leaves of its own (training.md, section 3)."""
+"""Every live version of weights is a set of leaves of its own (docs/theory.md, "Weight versions under autograd")."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ the last round there, `theta^k - theta^{k-1}` in the paper's form.
 
 One path for the whole family: the test by component, layer or bucket (as CGD has it) or by rank (top-j), with or
 without memory, with or without error correction, exact or quantized values. `ropewalk.exchange.presets` names them.
+Why all of this holds: docs/theory.md, "GD-SEC".
 """
 
 from __future__ import annotations

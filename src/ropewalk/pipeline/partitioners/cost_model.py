@@ -1,4 +1,4 @@
-"""Another cost of a stage for `exact` to minimise the maximum of, in place of training.md's objective."""
+"""Another cost of a stage for `exact` to minimise the maximum of, in place of the planner's objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`exact`: the best stages by training.md's objective, over all cuts, replications and recomputations; the default.
+"""`exact`: the best stages over all cuts, replications and recomputations; the default.
+
+What it minimises, and why the search is right: docs/theory.md, "Objective of the planner" and "Search and lower bound".
 
 Cuts are down-closed sets I ⊂ J ⊂ ... of the graph, and the devices are dealt from the last
 stage backwards, so that a stage knows how many workers come after it and with that how many
@@ -17,7 +19,7 @@ the best plan. If they refuse that, the best is taken of equal replicas (see `sh
 equally many of the stages that share parameters: that is what schedules demand.
 
 Where the graph has too many sets, `contraction` chooses a family of them, and the search
-goes on around the cuts it finds, until they stay (training.md, section 5). The program over
+goes on around the cuts it finds, until they stay. The program over
 all sets is that of Tarnawski et al. (2020); enumerating the maximum is Alpa's (2022).
 """
 
@@ -66,10 +68,10 @@ _MAX_PARTS = 200_000
 
 
 class Exact:
-    """The best plan by training.md's objective, or by another cost model's slowest stage.
+    """The best plan by the planner's objective (`cost.objective_s`), or by another cost model's slowest stage.
 
     Args:
-        cost_model: what to minimise the maximum of, in place of training.md's objective; for one level of devices.
+        cost_model: what to minimise the maximum of, in place of the planner's objective; for one level of devices.
         max_sets: how many down-closed sets are searched at once; graphs with more are searched piece by piece.
     """
 

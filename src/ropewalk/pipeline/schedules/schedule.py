@@ -55,7 +55,7 @@ class Schedule(ABC):
     splits_backward: bool = False
     #: Whether all stages need equally many replicas.
     uniform_replicas: bool = False
-    #: Whether a barrier before the step would undo what the schedule is for (training.md, section 2).
+    #: Whether a barrier before the step would undo the schedule (docs/theory.md, "Barriers before an update").
     refuses_norm: bool = False
 
     def __init__(self, *, norm: bool = False, accumulate: int = 1) -> None:

@@ -156,7 +156,7 @@ class Timeline:
     def bubble_s(self) -> float:
         """How much longer the step takes than its busiest worker computes: `range_s` less the most any computes.
 
-        With equal stages that is training.md's bubble, m (t_F + t_B + t_W) being what each computes.
+        With equal stages each computes m (t_F + t_B + t_W), and this is the bubble of docs/theory.md, "Bubble".
         """
         return self.range_s - max(self.compute_s.values())
 

@@ -45,7 +45,7 @@ def search(
         request: what to plan for.
         graph: of its profile.
         sets: in the order of `down_sets`.
-        cost_model: in place of training.md's objective.
+        cost_model: in place of the planner's objective.
         along: the moves of its stages, if they are given.
         equal: only equally many replicas of all stages.
         tie_replicas: if given, the replicas of stages that share a parameter with others; 0: there are none.

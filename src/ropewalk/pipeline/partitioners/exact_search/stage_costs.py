@@ -70,7 +70,10 @@ class _OnDevices:
 
 @dataclass(frozen=True)
 class ObjectiveCosts(_OnDevices):
-    """training.md's objective: seconds. Without a flush the sum is of what its maximum hides: Reduce and transfers."""
+    """The planner's objective, in seconds (docs/theory.md, "Objective of the planner").
+
+    Without a flush the sum is of what its maximum hides: Reduce and transfers.
+    """
 
     #: For bounds: no stage counts as quicker than this.
     least_slowest: float = 0.0
