@@ -49,7 +49,8 @@ def test_what_was_struck_off_holds_no_lock_and_calls_no_manager(
         process.start()
         wait_until(lambda: "heard" in words(path))
         with monkeypatch.context() as patch:
-            patch.setattr(session.processes, "signal", lambda *_: None)  # it lives on, as on a host that is out of reach
+            # It lives on, as on a host that is out of reach.
+            patch.setattr(session.processes, "signal", lambda *_: None)
             session.processes.retire(cast("Any", process)._popen._id)
         wait_until(lambda: words(path)[-3:] == ["PeerLost"] * 3)
         assert lock.acquire(timeout=20)
