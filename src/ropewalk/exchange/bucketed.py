@@ -7,9 +7,9 @@
                         └ an error, or abort() ───▶ abort_bucket of all: the step did not happen
 
 What a subclass adds is how one bucket becomes the mean over members (`reduce_bucket`), and the state that it keeps
-for that. State is written down by parameter name, so that other buckets (`rebucket`) carry it on (`bucket_store.py`);
-the two threads are `step_flow.py`. Memories that are
-sums over members, and members without state, are put right at the head of the first step after a change.
+for that. State is written down by parameter name, so that other buckets (`rebucket`) carry it on: see `BucketStore`.
+The two threads are `StepFlow`. Memories that are sums over members, and members without state, are put right at the
+head of the first step after a change.
 """
 
 from __future__ import annotations
