@@ -15,7 +15,7 @@ class SweepCounter:
 
     num_sweeps = 0
 
-    def sweep_soon(self) -> None:
+    def _sweep_soon(self) -> None:
         self.num_sweeps += 1
 
 

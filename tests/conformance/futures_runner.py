@@ -110,7 +110,7 @@ def turn_futures(modules: list[types.ModuleType]) -> None:
 class NoPool:
     """What a future tells its pool goes nowhere."""
 
-    def sweep_soon(self) -> None:
+    def _sweep_soon(self) -> None:
         pass
 
 

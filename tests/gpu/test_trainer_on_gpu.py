@@ -17,6 +17,7 @@ from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.stage_device import stage_device
 from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions
 from tests.pipeline.played_plans import even_cut, plan_of
 from tests.training.faulty_training import (
     SEED,
@@ -175,7 +176,7 @@ def test_a_checkpoint_of_the_gpu_goes_on_on_the_cpu(tmp_path: Path) -> None:
 
 def test_a_process_that_was_given_a_gpu_takes_it() -> None:
     job = Job(num_groups=1)
-    with on_gpu(job, resources=Resources(gpus=1), snapshot_every=None) as trainer:
+    with on_gpu(job, processes=ProcessOptions(resources=Resources(gpus=1)), snapshots=None) as trainer:
         trainer.step(*batch(0)).metrics()
         assert counted(trainer)[0].peak_device_bytes
 

@@ -32,9 +32,7 @@ from ropewalk.population import (
     PBT,
     SNES,
     Algorithm,
-    Carry,
     Checkpoint,
-    Drop,
     Follow,
     Genetic,
     NoiseTable,
@@ -42,10 +40,10 @@ from ropewalk.population import (
     OpenAIES,
     Outcome,
     Run,
+    StragglerPolicy,
     Test,
     Trial,
     Uniform,
-    Wait,
     evaluate,
     read_decisions,
 )
@@ -156,7 +154,7 @@ def killing(pool: rw.Pool, most: int) -> Generator[list[int]]:
 # --- logs and their repetition ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stragglers", [Drop(share=0.5, patience=0.0), Carry(share=0.5, patience=0.0)])
+@pytest.mark.parametrize("stragglers", [StragglerPolicy.drop(0.5, 0.0), StragglerPolicy.carry(0.5, 0.0)])
 def test_a_run_that_left_stragglers_is_repeated_from_its_log(pool: rw.Pool, stragglers: Any, tmp_path: Path) -> None:
     log = tmp_path / "decisions.jsonl"
     run = evaluate(algorithm(max_age=3), fitnesses.uneven, pool, generations=5, stragglers=stragglers, log=log, test=2)
@@ -192,7 +190,8 @@ def late_and_wrong(x: Any, trial: Trial) -> float:
 
 def test_a_straggler_that_was_dropped_may_fail_unheard() -> None:
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # room for all, so that stragglers are the last ones
-        run = evaluate(algorithm(), late_and_wrong, pool, generations=4, stragglers=Drop(0.5, patience=0.0), test=1)
+        drop = StragglerPolicy.drop(after=0.5, grace=0.0)
+        run = evaluate(algorithm(), late_and_wrong, pool, generations=4, stragglers=drop, test=1)
     assert sum(row["dropped"] for row in run.table) > 0 == sum(row["failed"] for row in run.table)
 
 
@@ -291,7 +290,7 @@ def test_a_launcher_that_was_killed_goes_on_from_its_last_checkpoint(mode: Any, 
 
 def test_a_run_that_carries_stragglers_is_saved_with_them(pool: rw.Pool, tmp_path: Path) -> None:
     """What is under way at a checkpoint is evaluated again by who goes on, under its old parameters."""
-    options: dict[str, Any] = {"stragglers": Carry(share=0.5, patience=0.0), "checkpoint": tmp_path}
+    options: dict[str, Any] = {"stragglers": StragglerPolicy.carry(after=0.5, grace=0.0), "checkpoint": tmp_path}
     first = evaluate(algorithm(max_age=9), fitnesses.uneven, pool, generations=3, **options)
     assert first.table[-1]["generation"] == 3
     log = tmp_path / "log"
@@ -360,7 +359,7 @@ def test_checkpoints_are_ours_alone_and_hold_no_pickle_where_none_is_needed(tmp_
 def test_a_run_that_begins_anew_replaces_the_checkpoints_of_a_longer_one(tmp_path: Path) -> None:
     evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5, checkpoint=tmp_path)
     anew = algorithm(seed=6)
-    evaluate(anew, fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path, resume=False)
+    evaluate(anew, fitnesses.noisy_sphere, None, generations=2, checkpoint=Checkpoint(tmp_path, resume=False))
     assert sorted(os.listdir(tmp_path)) == ["generation-000000001.state", "generation-000000002.state"]
     again = evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
     assert same_state(anew.state_dict(), again.algorithm.state_dict())
@@ -496,7 +495,7 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
         ({}, "nothing ends this run: OpenAIES goes on for ever"),
         ({"generations": 0}, "generations must be at least 1, not 0"),
         ({"mode": "async", "generations": 1}, 'mode must be "generation" or "steady", not \'async\''),
-        ({"mode": "steady", "generations": 1, "stragglers": Wait()}, "steady state has none"),
+        ({"mode": "steady", "generations": 1, "stragglers": StragglerPolicy.wait()}, "steady state has none"),
         ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
         ({"generations": 1, "workers": Follow(1, 2)}, "workers= sizes a ropewalk.Pool"),
     ],
@@ -511,7 +510,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stragglers": "drop", "generations": 1}, r"stragglers must be Wait\(\), .*, not 'drop'"),
+        ({"stragglers": "drop", "generations": 1}, r"must be a StragglerPolicy, .*drop\(after=0.9\), not 'drop'"),
         ({"until": 3}, "until must be a function of a row, .*, not 3"),
         ({"generations": 2.5}, "generations must be a whole number, not 2.5"),
     ],

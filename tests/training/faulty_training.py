@@ -33,6 +33,7 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.patience import Patience
 from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import even_cut, plan_of
 
 SEED = 5
@@ -122,8 +123,13 @@ class Job:
     def trainer(self, session: rw.Session | None, **options: Any) -> Trainer:
         """On processes."""
         graph = self.graph
-        options = {"snapshot_every": 2, "patience": PATIENCE, "clip_norm": self.clip_norm, **options}
-        return Trainer(graph, self.loss_fn, self.optimizer, self.plan_of(graph), seed=SEED, session=session, **options)
+        defaults: dict[str, Any] = {
+            "processes": ProcessOptions(session=session),
+            "snapshots": Snapshots(every=2),
+            "patience": PATIENCE,
+            "clip_norm": self.clip_norm,
+        }
+        return Trainer(graph, self.loss_fn, self.optimizer, self.plan_of(graph), seed=SEED, **{**defaults, **options})
 
 
 # --- what it must come to ---------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def main() -> None:
     limit = private_bytes() + 4 * size_bytes // 5
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # processes that start from here have it too
     losses: list[float] = []
-    trainer = ropewalk.Trainer(factory, functional.mse_loss, sgd, plan, snapshot_every=None)
+    trainer = ropewalk.Trainer(factory, functional.mse_loss, sgd, plan, snapshots=None)
     with trainer:
         for step in range(STEPS):
             losses.append(float(trainer.step(*batch(step)).metrics().loss))

@@ -19,6 +19,7 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.trainer_options import ProcessOptions
 from tests.pipeline.played_plans import even_cut, plan_of
 from tests.training import corpus, digits
 
@@ -59,7 +60,7 @@ def accuracies(names: Sequence[str], workers: int, graph: ModelGraph) -> dict[st
                 digits.adam,
                 plan_on(workers, graph, name, micro_batches),
                 lr_schedule=digits.OneCycle(num_updates),
-                session=session,
+                processes=ProcessOptions(session=session),
             ) as trainer:
                 for x, y in digits.batches(data):
                     trainer.step(x, y)
@@ -99,7 +100,7 @@ def test_a_language_model_learns_as_much_from_weights_that_lag_behind() -> None:
             corpus.adamw,
             plan_on(STAGES, graph, name, STAGES),
             lr_schedule=digits.OneCycle(num_updates),
-            session=session,
+            processes=ProcessOptions(session=session),
             seed=seed,
         ) as trainer:
             for x, y in corpus.batches(text.train, seed=seed):

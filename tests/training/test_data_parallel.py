@@ -12,6 +12,7 @@ import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions
 from tests.exchange.torch_members import TorchMembers
 from tests.pipeline.played_plans import plan_of
 from tests.training.ddp_training import MICRO_BATCHES, SEED, STEPS, batches, network, sgd, trained
@@ -34,7 +35,13 @@ def test_one_stage_with_replicas_equals_distributed_data_parallel(members: Torch
             wanted = members.run(trained, replicas)[0]
             plan = plan_of(graph, [stage], schedule="one_f_one_b", micro_batches=MICRO_BATCHES, replicas=replicas)
             with Trainer(
-                graph, functional.cross_entropy, sgd, plan, seed=SEED, session=session, snapshot_every=None
+                graph,
+                functional.cross_entropy,
+                sgd,
+                plan,
+                seed=SEED,
+                processes=ProcessOptions(session=session),
+                snapshots=None,
             ) as trainer:
                 for x, y in batches():
                     trainer.step(x, y)

@@ -14,6 +14,7 @@ import ropewalk as rw
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange import GDSEC, AllGather, AllReduce, Exchange, ParameterServer
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import plan_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,8 +52,8 @@ def _compare(session: rw.Session, make: Callable[[], Exchange], schedule: str, n
             plan,
             exchange=make,
             inline=inline,
-            session=None if inline else session,
-            snapshot_every=2,
+            processes=ProcessOptions(session=None if inline else session),
+            snapshots=Snapshots(every=2),
         )
 
     with trainer(inline=True) as alone, trainer(inline=False) as spread:

@@ -35,6 +35,7 @@ from ropewalk.testing import faults
 from ropewalk.training.checkpoint import read_manifest
 from ropewalk.training.patience import Patience
 from ropewalk.training.step_handle import StepHandle
+from ropewalk.training.trainer_options import Snapshots
 from tests import conftest
 from tests.left_behind import Snapshot
 from tests.scenarios.launchers import launcher, wait_until_gone
@@ -214,7 +215,7 @@ def test_a_stage_that_is_slow_is_waited_for_when_another_one_dies(session: rw.Se
 
 def test_a_worker_and_its_keeper_who_die_at_once_are_lost_and_the_training_says_so(session: rw.Session) -> None:
     job = Job(num_steps=6)
-    with job.trainer(session, snapshot_copy=None) as trainer:
+    with job.trainer(session, snapshots=Snapshots(2, copy=None)) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
         for pid in pids(trainer):
@@ -246,7 +247,7 @@ def end_at(trainer: rw.Trainer, seat: int) -> None:
 @pytest.mark.parametrize("where", ["launcher", "folder"])
 def test_with_a_further_copy_all_may_die_at_once(session: rw.Session, tmp_path: Path, where: str) -> None:
     job = Job("pipedream", num_steps=10)
-    with job.trainer(session, snapshot_copy=tmp_path if where == "folder" else where) as trainer:
+    with job.trainer(session, snapshots=Snapshots(2, copy=tmp_path if where == "folder" else where)) as trainer:
         handles = [trainer.step(*batch(step)) for step in range(5)]
         handles[2].metrics()
         for step in range(5, job.num_steps):
@@ -269,7 +270,7 @@ def test_a_second_death_finds_what_the_first_one_had_kept(session: rw.Session) -
         faults.at("stage.before_keeping", faults.delay(3.0), times=0, detail="1"),
         at_action("F0:2v5") as first,
         at_action("F1:1v[45]", after=2, process="*.1") as second,
-        job.trainer(session, snapshot_copy=None) as trainer,
+        job.trainer(session, snapshots=Snapshots(2, copy=None)) as trainer,
     ):
         found = go_through(trainer, job)
         assert len(trainer.events) == 2
@@ -297,7 +298,7 @@ def test_any_deaths_one_after_the_other_change_nothing(session: rw.Session, sche
 def killed_one_by_one(session: rw.Session, job: Job, order: list[int]) -> None:
     """Kill at one seat after the other, as soon as the one before has been replaced, however old the last cut is."""
     patience = replace(PATIENCE, max_restarts=len(order))
-    with job.trainer(session, snapshot_copy=None, snapshot_every=3, patience=patience) as trainer:
+    with job.trainer(session, snapshots=Snapshots(3, copy=None), patience=patience) as trainer:
         handles: list[StepHandle] = []
 
         def step() -> None:
@@ -354,7 +355,7 @@ def test_after_a_death_that_nobody_came_for_there_may_be_another_one(session: rw
     # Three stages became two, and a snapshot that only one of them had was never copied before the next whole cut.
     job = Job(num_groups=3)
     patience = replace(PATIENCE, replace_s=0.3, max_restarts=0)
-    with job.trainer(session, snapshot_copy=None, snapshot_every=4, patience=patience) as trainer:
+    with job.trainer(session, snapshots=Snapshots(4, copy=None), patience=patience) as trainer:
         for step in range(6):
             trainer.step(*batch(step)).metrics()
         end_at(trainer, 1)
@@ -371,7 +372,7 @@ def test_what_was_lost_is_named_by_the_plan_that_it_was_lost_from(session: rw.Se
     # The plan without it was in force already when it turned out that nobody has its snapshot: an IndexError.
     job = Job(num_groups=3)
     patience = replace(PATIENCE, replace_s=0.3, max_restarts=0)
-    with job.trainer(session, snapshot_copy=None, patience=patience) as trainer:
+    with job.trainer(session, snapshots=Snapshots(2, copy=None), patience=patience) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
         for seat in (1, 2):
@@ -386,7 +387,7 @@ def test_what_was_lost_is_named_by_the_plan_that_it_was_lost_from(session: rw.Se
 def test_a_process_that_only_keeps_snapshots_may_die_before_the_one_that_trains(session: rw.Session) -> None:
     # Nobody waits for it, so nobody heard of it, and the snapshots that it had kept were not brought to the next one.
     job = Job(num_groups=1)
-    with job.trainer(session, snapshot_copy=None, snapshot_every=4) as trainer:
+    with job.trainer(session, snapshots=Snapshots(4, copy=None)) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
         trainer._pace._fixed = 1 << 30  # pyright: ignore  # this was the last one
@@ -605,7 +606,7 @@ def test_after_an_interrupt_training_goes_on_as_if_there_had_been_none(session: 
 def test_a_mini_batch_that_is_refilled_while_it_is_retained_is_done_again_as_it_was(session: rw.Session) -> None:
     job = Job(num_steps=8)
     x, y = (one.clone() for one in batch(0))
-    with at_action("U1v6"), job.trainer(session, snapshot_every=100) as trainer:
+    with at_action("U1v6"), job.trainer(session, snapshots=Snapshots(100)) as trainer:
         handles: list[StepHandle] = []
         for step in range(job.num_steps):
             for own, new in zip((x, y), batch(step), strict=True):
@@ -618,7 +619,7 @@ def test_a_mini_batch_that_is_refilled_while_it_is_retained_is_done_again_as_it_
 
 def test_snapshots_go_on_after_a_drain(session: rw.Session) -> None:
     job = Job("pipedream")
-    with job.trainer(session, snapshot_every=2) as trainer:
+    with job.trainer(session, snapshots=Snapshots(2)) as trainer:
         for step in itertools.count():  # a snapshot is left out while the one before is being kept
             trainer.step(*batch(step))
             if step % 3 == 0:
@@ -629,7 +630,7 @@ def test_snapshots_go_on_after_a_drain(session: rw.Session) -> None:
 
 def test_without_snapshots_nothing_is_retained_and_a_death_is_the_end(session: rw.Session) -> None:
     job = Job(num_steps=6)
-    with at_action("U1v4"), job.trainer(session, snapshot_every=None) as trainer:
+    with at_action("U1v4"), job.trainer(session, snapshots=None) as trainer:
         with pytest.raises(StageLost, match="no snapshots are taken"):
             go_through(trainer, job)
         with pytest.raises(TrainerFailed, match="StageLost"):

@@ -25,6 +25,7 @@ from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, adam, falling, graph_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -69,7 +70,8 @@ def compare(case: Case, session: rw.Session) -> None:
     options: Any = {"clip_norm": case.clip_norm, "nan": "skip" if case.skips_nan else "pass"}
     player = Player(graph, subject.loss_fn, optimizer, plan, options=TrainingOptions(**options), **alike)
     steps, expected = trained(player, case)
-    own: Any = {"snapshot_every": case.snapshot_every, "session": session}
+    snapshots = None if case.snapshot_every is None else Snapshots(case.snapshot_every)
+    own: Any = {"snapshots": snapshots, "processes": ProcessOptions(session=session)}
     with Trainer(graph, subject.loss_fn, optimizer, plan, **options, **own, **alike) as trainer:
         handles, found = trained(trainer, case)
         assert all(handle.done for handle in handles)
@@ -178,7 +180,8 @@ def test_states_checkpoints_and_new_widths_go_on_as_in_the_player(tmp_path: Path
 
         def both(plan: Plan) -> tuple[Player, Trainer]:
             player = Player(graph, subject.loss_fn, adam, plan, options=TrainingOptions(**options), **alike)
-            return player, Trainer(graph, subject.loss_fn, adam, plan, session=session, **options, **alike)
+            own = ProcessOptions(session=session)
+            return player, Trainer(graph, subject.loss_fn, adam, plan, processes=own, **options, **alike)
 
         player, trainer = both(first.plan)
         with trainer:

@@ -14,6 +14,7 @@ import ropewalk as rw
 from ropewalk.errors import NoPlanFits, PlanInvalid, PlayerFailed, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.training.trainer_options import ProcessOptions
 from tests.pipeline.played_plans import even_cut, plan_of
 
 
@@ -146,10 +147,11 @@ def test_who_names_a_schedule_gets_as_many_stages_as_it_has(schedule: str, num_s
 def test_what_does_not_fit_into_memory_as_copies_is_cut_into_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(network())
     num_bytes = sum(parameter.nbytes for parameter in graph.parameters.values())
-    with trainer_of(graph, 2, micro_batches=2, resources=rw.Resources(memory=3 * num_bytes)) as trainer:
+    memory = ProcessOptions(resources=rw.Resources(memory=3 * num_bytes))
+    with trainer_of(graph, 2, micro_batches=2, processes=memory) as trainer:
         with pytest.raises(NoPlanFits, match=r"every plan needs at least .* on some device"):
             trainer.step(*batch())
-    monkeypatch.setattr("ropewalk.training.trainer.usable_memory", lambda: 6 * num_bytes)
+    monkeypatch.setattr("ropewalk.training.preparing.usable_memory", lambda: 6 * num_bytes)
     with trainer_of(graph, 2, micro_batches=2) as trainer:
         trainer.step(*batch())
         assert len(trainer.plan.stages) == 2
@@ -194,7 +196,8 @@ def test_an_exchange_without_replicas_is_told() -> None:
         ({"plan": "two"}, TypeError, r"plan is of type str; give a number of devices, or a Plan"),
         ({"plan": 2.0}, TypeError, r"plan is of type float"),
         ({"patience": 10}, TypeError, r"patience is of type int; give .*Patience\(silent_s=10.0\)"),
-        ({"resources": {"cpus": 1}}, TypeError, r"resources is of type dict; give ropewalk.Resources\(cpus=2\)"),
+        ({"processes": {"name": "a"}}, TypeError, r"processes is of type dict; give .*ProcessOptions\("),
+        ({"snapshots": 3}, TypeError, r"snapshots is of type int; give .*Snapshots\(every=100\), or None"),
         ({"weights": "model.pt"}, ValueError, "safetensors"),
         ({"weights": "pytorch_model.bin"}, ValueError, "safetensors"),
         ({"loss_fn": nn.MSELoss(reduction="sum")}, ValueError, "say loss='sum'"),
@@ -269,11 +272,12 @@ def test_an_input_that_is_not_by_sample_is_never_cut_even_with_as_many_samples(n
 def test_on_processes_leaving_the_block_finishes_too_and_a_closed_trainer_says_so() -> None:
     graph = graph_of(network())
     with rw.Session() as session:
-        with trainer_of(graph, cut(graph, schedule="pipedream"), inline=False, session=session) as trainer:
+        own = ProcessOptions(session=session)
+        with trainer_of(graph, cut(graph, schedule="pipedream"), inline=False, processes=own) as trainer:
             step = trainer.step(*batch())
         assert step.done
         with pytest.raises(RuntimeError, match="was closed"):
             trainer.to_module()
-        late = trainer_of(graph, loss_fn=detached, inline=False, session=session)
+        late = trainer_of(graph, loss_fn=detached, inline=False, processes=own)
         with pytest.raises(StageFailed, match="has no gradient"), late:
             late.step(*batch())

@@ -303,8 +303,8 @@ def _open(make_pool: Callable[[], Pool]) -> Pool:
         _hooked = True
     pool = make_pool()
     # The thread of callbacks begins here: at the interpreter's exit, where results come too, Python 3.12 starts none.
-    pool.call_back(_nothing)
-    pool.limit_ahead(_MOST_AHEAD)
+    pool._call_back(_nothing)  # pyright: ignore[reportPrivateUsage]
+    pool._limit_ahead(_MOST_AHEAD)  # pyright: ignore[reportPrivateUsage]
     _pools[pool] = threading.Lock()
     return pool
 

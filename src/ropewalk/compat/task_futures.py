@@ -8,6 +8,9 @@ Both are jobs of the pool themselves, so that an executor needs no thread of its
 but the one in which the pool runs callbacks.
 """
 
+# These jobs are the pool's own; they are in another package for their interface only.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import contextlib
@@ -43,7 +46,7 @@ class TaskFuture(Future[T], Job):
             first, self.withdrawn = not self.withdrawn, True
         if first:
             self.set_running_or_notify_cancel()  # `wait` and `as_completed` hear of it
-            self._pool.sweep_soon()
+            self._pool._sweep_soon()
         return True
 
     def result(self, timeout: float | None = None) -> T:
@@ -67,10 +70,10 @@ class TaskFuture(Future[T], Job):
             return self.running()
 
     def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
-        self._pool.call_back(partial(self._unpickle, batch, offset))
+        self._pool._call_back(partial(self._unpickle, batch, offset))
 
     def abandon(self, error: BaseException) -> None:
-        self._pool.call_back(partial(self.end, Raised(error)))
+        self._pool._call_back(partial(self.end, Raised(error)))
 
     def _unpickle(self, batch: Batch, offset: int) -> None:
         try:

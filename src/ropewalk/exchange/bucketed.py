@@ -7,43 +7,39 @@
                         └ an error, or abort() ───▶ abort_bucket of all: the step did not happen
 
 What a subclass adds is how one bucket becomes the mean over members (`reduce_bucket`), and the state that it keeps
-for that. State is written down by parameter name, so that other buckets (`rebucket`) carry it on. Memories that are
-sums over members, and members without state, are put right at the head of the first step after a change.
+for that. State is written down by parameter name, so that other buckets (`rebucket`) carry it on: see `BucketStore`.
+The two threads are `StepFlow`. Memories that are sums over members, and members without state, are put right at the
+head of the first step after a change.
 """
 
 from __future__ import annotations
 
 import abc
-import contextlib
-import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, GradientNotFinite
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange import not_finite
 from ropewalk.exchange.backward_order import BackwardOrder
+from ropewalk.exchange.bucket_store import BucketStore, State
 from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Entry, Layout, plan_buckets
-from ropewalk.exchange.communication_thread import CommunicationThread
 from ropewalk.exchange.exchange import Exchange, Report, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.not_finite import NanPolicy
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
+from ropewalk.exchange.observers import Observers
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, findings, pack_facts
 from ropewalk.exchange.reporting import Ledger
 from ropewalk.exchange.stalls import Stalls
+from ropewalk.exchange.step_flow import Done, StepFlow
 from ropewalk.exchange.timeline import Timeline
-
-log = logging.getLogger(__name__)
-
-#: State by its kind and then by parameter; a kind that is no mapping is the same for all parameters.
-State = dict[str, Any]
 
 
 class BucketOptions(TypedDict, total=False):
@@ -91,18 +87,16 @@ class BucketedExchange(Exchange):
         self._first_bucket_bytes = first_bucket_bytes
         self._nan: NanPolicy = not_finite.check_policy(nan)
         self._ledger = Ledger()
-        self._observers: list[Observer] = [self._ledger, *observers]
+        told: list[Observer] = [self._ledger, *observers]
         if timeline is not None:
-            self._observers.append(timeline if isinstance(timeline, Timeline) else Timeline(timeline))
+            told.append(timeline if isinstance(timeline, Timeline) else Timeline(timeline))
         if stall_warning_s is not None:
-            self._observers.append(Stalls(stall_warning_s))
+            told.append(Stalls(stall_warning_s))
+        self._observers = Observers(told)
         self._entries: tuple[Entry, ...] = ()
-        self._layouts: tuple[Layout, ...] = ()
-        self._buckets: list[Bucket] = []
-        self._carried: State = {}
-        self._bucket_of: dict[str, Bucket] = {}
+        self._buckets = BucketStore(self)
         self._group: Group | None = None
-        self._thread: CommunicationThread | None = None
+        self._flow: StepFlow | None = None
         self._order: BackwardOrder | None = None
         self._step: OpenStep | None = None
         self._aborting = threading.RLock()
@@ -196,15 +190,15 @@ class BucketedExchange(Exchange):
     @property
     def layouts(self) -> tuple[Layout, ...]:
         """The buckets, in the order of sending."""
-        return tuple(bucket.layout for bucket in self._buckets) or self._layouts
+        return self._buckets.layouts
 
     def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
         if self._group is not None:
             raise RuntimeError("this exchange is bound already; close() it first, or use regroup() for other members")
         self._entries = tuple(Entry.of(name, parameter) for name, parameter in named_parameters)
-        self._layouts = plan_buckets(self._entries, self._bucket_bytes, self._first_bucket_bytes)
+        self._buckets.planned = plan_buckets(self._entries, self._bucket_bytes, self._first_bucket_bytes)
         self._group = group
-        self._thread = CommunicationThread(f"rank {group.rank} exchange")
+        self._flow = StepFlow(self, self._buckets, self._observers, self._nan, f"rank {group.rank} exchange")
         self._tell_bound()
 
     def regroup(self, group: Group) -> None:
@@ -218,8 +212,7 @@ class BucketedExchange(Exchange):
         self._refuse_open_step("rebucket")
         if sorted(name for layout in layouts for name in layout.names) != sorted(entry.name for entry in self._entries):
             raise ExchangeInvalid("other buckets must hold the same parameters, each once")
-        self._drop_buckets()
-        self._layouts = tuple(layouts)
+        self._buckets.plan(layouts)
         self._tell_bound()
 
     def set_bucket_bytes(self, bucket_bytes: int, first_bucket_bytes: int = FIRST_BUCKET_BYTES) -> None:
@@ -234,36 +227,32 @@ class BucketedExchange(Exchange):
 
     def gradient_views(self) -> dict[str, Tensor]:
         """Memory of the buckets, by parameter: gradients made there are not copied. Until the next `rebucket`."""
-        self._make_buckets()
+        self._buckets.make()
         return {name: view for bucket in self._buckets for name, view in bucket.views.items()}
 
     def close(self) -> None:
-        if self._thread is None:
+        if self._flow is None:
             return
         if self._step is not None:
             self.abort(self._step.epoch)
-        self._thread.close()
+        self._flow.close()
         # What is kept goes by name to the buckets of the next `bind`, which may have further parameters.
-        self._drop_buckets()
-        self._bucket_of.clear()
-        self._thread = self._group = None
-        for observer in self._observers:
-            observer.close()
+        self._buckets.clear()
+        self._flow = self._group = None
+        self._observers.close()
 
     # A step.
 
     def begin(self, record: StepRecord) -> None:
         self._refuse_open_step("begin a step")
-        self._make_buckets()
-        self._order = BackwardOrder(self._layouts)
+        self._buckets.make()
+        self._order = BackwardOrder(self._buckets.planned)
         self._open(record)
 
     def ready(self, name: str, grad: Tensor) -> Work:
         step, order = self._open_step("ready"), self._order
-        if name not in self._bucket_of:
-            raise KeyError(f"no parameter {name!r} is bound; bound are {', '.join(sorted(self._bucket_of)[:5])}, ...")
+        bucket = self._buckets.of(name)
         assert order is not None, "buckets of a hook are not filled one by one"
-        bucket = self._bucket_of[name]
         view = bucket.views[name]
         if grad.is_sparse:
             raise ExchangeInvalid(f"the gradient of {name!r} is a sparse tensor; make its layer with sparse=False")
@@ -272,8 +261,7 @@ class BucketedExchange(Exchange):
             with torch.no_grad():
                 view.copy_(grad)
             step.grads[name] = grad
-        for observer in self._observers:
-            observer.ready(name)
+        self._observers.ready(name)
         self._send(step, going)
         return step.arrival(bucket.index)
 
@@ -287,11 +275,10 @@ class BucketedExchange(Exchange):
         began = time.perf_counter()
         while not step.settled.wait(1.0):
             try:
-                for observer in self._observers:
-                    observer.waiting(time.perf_counter() - began)
+                self._observers.waiting(time.perf_counter() - began)
             except Exception as error:
-                self._fail(step, error)
-        self._phase("wait", WHOLE_STEP, began)
+                self._bound_flow.fail(step, error)
+        self._observers.phase("wait", WHOLE_STEP, began)
         if step.error is not None:
             raise step.error
 
@@ -301,25 +288,23 @@ class BucketedExchange(Exchange):
 
     def abort(self, epoch: int) -> None:
         with self._aborting:
-            step = self._step
-            if step is None or self._thread is None or epoch < step.epoch:
+            step, flow = self._step, self._flow
+            if step is None or flow is None or epoch < step.epoch:
                 return
             # Where all members went through the whole step, also one that they refused, the group is as good as
             # before. Where this one stopped in the middle, its next call would meet another call of the others.
             went_through = isinstance(step.error, GradientNotFinite) or (step.complete and step.error is None)
-            self._fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
+            flow.fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
             if step.num_sent and not went_through and self.group.size > 1:
                 self.interrupt()
-            self._thread.drain()
+            flow.drain()
             for bucket in self._buckets:
                 self.abort_bucket(bucket)
                 # What was begun may still write to the old memory, when a slow member comes after all.
                 bucket.replace_flat(torch.zeros_like(bucket.flat))
             self._step = self._order = None
 
-    def carry(
-        self, index: int, layout: Layout, flat: Tensor, *, last: bool, done: Callable[[BaseException | None], None]
-    ) -> None:
+    def carry(self, index: int, layout: Layout, flat: Tensor, *, last: bool, done: Done) -> None:
         """Exchange a bucket that somebody else filled, in place, as part of the open step; in the order of indices.
 
         Where buckets differ from those of the last step, state is carried over by name. The exchange's state moves on
@@ -335,19 +320,18 @@ class BucketedExchange(Exchange):
         step = self._open_step("carry")
         if index < len(self._buckets) and self._buckets[index].layout != layout:
             # Those before it, which are on their way, stay: a parameter is in one bucket only.
-            self._drop_buckets(index)
+            self._buckets.drop(index)
         if index == len(self._buckets):
-            self._make_bucket(index, layout, flat)
+            self._buckets.add(index, layout, flat)
             self._tell_bound()
         bucket = self._buckets[index]
         bucket.replace_flat(flat)
         step.arrivals[index] = threading.Event()
-        for observer in self._observers:
-            for name in layout.names:
-                observer.ready(name)
-            if last:
-                observer.waiting(0.0)
-        self._enqueue(step, bucket, last, done)
+        for name in layout.names:
+            self._observers.ready(name)
+        if last:
+            self._observers.waiting(0.0)
+        self._bound_flow.send(step, bucket, is_last=last, done=done)
 
     def open_carried(self, record: StepRecord) -> None:
         """Begin a step whose buckets come by `carry`; one before it that failed is taken back."""
@@ -364,154 +348,34 @@ class BucketedExchange(Exchange):
 
     def state_dict(self) -> dict[str, Any]:
         self._refuse_open_step("take its state")
-        return {"step": self._next_step, "size": self.group.size, "state": self._merged_state()}
+        return {"step": self._next_step, "size": self.group.size, "state": self._buckets.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._refuse_open_step("load a state")
         self._next_step = int(state["step"])
-        self._carried = dict(state["state"])
-        for bucket in self._buckets:
-            self.load_bucket_state(bucket, self._carried)
+        self._buckets.load(state["state"])
         self._fresh = False
         # Summed anew only where members changed, because a sum in another order has other bits.
         self._syncs = int(state["size"]) != self.group.size
 
-    def _merged_state(self, first: int = 0) -> State:
-        merged: State = {}
-        for state in (self._carried, *(self.bucket_state(bucket) for bucket in self._buckets[first:])):
-            for kind, part in state.items():
-                if isinstance(part, Mapping):
-                    merged.setdefault(kind, {}).update(cast(Mapping[str, Any], part))
-                else:
-                    merged[kind] = part
-        return merged
-
-    def _make_buckets(self) -> None:
-        if not self._buckets:
-            for index, layout in enumerate(self._layouts):
-                flat = torch.zeros(layout.numel, dtype=layout.dtype, device=layout.device)
-                self._make_bucket(index, layout, flat)
-            self._carried = {}
-
-    def _make_bucket(self, index: int, layout: Layout, flat: Tensor) -> None:
-        bucket = Bucket(index, layout, flat)
-        self._buckets.append(bucket)
-        self._bucket_of.update(dict.fromkeys(layout.names, bucket))
-        self.prepare(bucket)
-        if self._carried:
-            self.load_bucket_state(bucket, self._carried)
-
-    def _drop_buckets(self, first: int = 0) -> None:
-        self._carried = self._merged_state(first)
-        for bucket in self._buckets[first:]:
-            self.discard(bucket)
-        del self._buckets[first:]
-
     # How a step goes.
 
     def _open(self, record: StepRecord) -> None:
-        assert self._thread is not None
         self._next_step = record.step
         self.skipped = False
         step = OpenStep(record, self.group.epoch, screens=self._nan != "pass" or self.keeps_state)
         step.arrivals = {bucket.index: threading.Event() for bucket in self._buckets}
         self._step = step
-        for observer in self._observers:
-            observer.begin(record)
+        self._observers.begin(record)
 
     def _send(self, step: OpenStep, indices: Iterable[int]) -> None:
         for index in indices:
-            self._enqueue(step, self._buckets[index], index == len(self._buckets) - 1, None)
+            self._bound_flow.send(step, self._buckets[index], is_last=index == len(self._buckets) - 1)
 
-    def _enqueue(
-        self, step: OpenStep, bucket: Bucket, last: bool, done: Callable[[BaseException | None], None] | None
-    ) -> None:
-        assert self._thread is not None
-        for observer in self._observers:
-            observer.enqueued(bucket.index, bucket.layout.names)
-        queued = time.perf_counter()
-        step.num_sent += 1
-        self._thread.submit(partial(self._begin_bucket, step, bucket, last, done, queued))
-
-    def _begin_bucket(
-        self,
-        step: OpenStep,
-        bucket: Bucket,
-        last: bool,
-        done: Callable[[BaseException | None], None] | None,
-        queued: float,
-    ) -> Callable[[], None]:
-        rest = None
-        with self._failing(step):
-            self._phase("queue", bucket.index, queued)
-            if step.error is None:
-                rest = self._reduce(step, bucket, last)
-        return partial(self._complete_bucket, step, bucket, last, done, rest)
-
-    def _reduce(self, step: OpenStep, bucket: Bucket, last: bool) -> Callable[[], None] | None:
-        if step.agreement is None:
-            with self.timed("agree", WHOLE_STEP):
-                step.agreement = self.agree(step.record)
-        if step.agreement.syncs:
-            self.sync_bucket(bucket, step.agreement)
-        if step.screens:
-            names = not_finite.screen(self._nan, bucket.layout, bucket.flat)
-            step.found += names
-            if names and self._nan != "zero":
-                # All gradients of this step are overwritten below; no encoder shall see what is not finite.
-                bucket.flat.zero_()
-        rest = self.reduce_bucket(bucket, step)
-        if last and step.screens:
-            found = self.tell_findings(step.found)
-            record = step.record
-            step.verdict = not_finite.verdict(self._nan, record.step, found, scaled=record.scaled)
-        return rest
-
-    def _complete_bucket(
-        self,
-        step: OpenStep,
-        bucket: Bucket,
-        last: bool,
-        done: Callable[[BaseException | None], None] | None,
-        rest: Callable[[], None] | None,
-    ) -> None:
-        with self._failing(step):
-            if step.error is None:
-                if rest is not None:
-                    rest()
-                self._copy_back(step, bucket)
-        step.arrivals[bucket.index].set()
-        if done is not None:
-            step.held.append(done)
-            # What was found in a later bucket may change the gradients of this one.
-            if not last and not step.screens:
-                step.release()
-        if last:
-            step.complete = True
-            with self._failing(step):
-                self._settle(step)
-            step.settled.set()
-            step.release()
-
-    def _copy_back(self, step: OpenStep, bucket: Bucket) -> None:
-        if step.grads:
-            with torch.no_grad():
-                for name, view in bucket.views.items():
-                    if name in step.grads:
-                        step.grads[name].copy_(view)
-
-    def _settle(self, step: OpenStep) -> None:
-        """Everything has come back: carry out the verdict, and move the state on where nobody calls `finish`."""
-        verdict = step.verdict
-        if step.error is None and verdict is not None:
-            for observer in self._observers:
-                observer.note(verdict.note)
-            if not verdict.goes_on:
-                self.skipped = verdict.skips
-                for bucket in self._buckets:
-                    bucket.flat.fill_(verdict.fill)
-                    self._copy_back(step, bucket)
-        if step.held and step.error is None:
+    def settled(self, step: OpenStep, *, skipped: bool) -> None:
+        """All buckets of a step that has not failed have come back, and members leave it out or not."""
+        self.skipped = skipped
+        if step.held and step.error is None:  # nobody calls `finish`
             self._close_step(step)
 
     def _close_step(self, step: OpenStep) -> Report:
@@ -521,35 +385,20 @@ class BucketedExchange(Exchange):
                 (self.commit_bucket if step.counts else self.abort_bucket)(bucket)
         self._step = self._order = None
         self._syncs = self._fresh = False
-        self._carried = {}
+        self._buckets.forget_carried()
         self._next_step = step.record.step + 1
-        for observer in self._observers:
-            observer.ended(step.record.step)
+        self._observers.ended(step.record.step)
         agreed = step.agreed
         return self._ledger.finish(samples=agreed.total_samples, skipped=self.skipped, all_joined=agreed.all_joined)
 
     def tell_sent(self, bucket: Bucket, mode: str, num_values: int) -> None:
-        for observer in self._observers:
-            observer.sent(bucket.index, str(mode), num_values)
+        """Tell observers how a bucket travels: "dense", "sparse" or "bypass", with so many components of its own."""
+        self._observers.sent(bucket.index, str(mode), num_values)
 
-    @contextlib.contextmanager
-    def _failing(self, step: OpenStep) -> Generator[None]:
-        """What is raised here fails the step, and is raised again by `wait` in the thread of the caller."""
-        try:
-            yield
-        except BaseException as error:
-            self._fail(step, error)
-
-    def _fail(self, step: OpenStep, error: BaseException) -> None:
-        for observer in self._observers:
-            # Whatever becomes of an observer, those who wait for the step must hear that it failed.
-            try:
-                if isinstance(error, ExchangeStalled):
-                    error = observer.explained(error)
-                observer.failed(error)
-            except Exception:
-                log.exception("%s could not be told that step %d failed", type(observer).__name__, step.record.step)
-        step.fail(error)
+    @property
+    def _bound_flow(self) -> StepFlow:
+        assert self._flow is not None, "a step is open between bind and close"
+        return self._flow
 
     def _open_step(self, what: str) -> OpenStep:
         if self._step is None:
@@ -562,17 +411,8 @@ class BucketedExchange(Exchange):
             raise RuntimeError(f"cannot {what} while step {self._step.record.step} is open; call finish() or abort()")
 
     def _tell_bound(self) -> None:
-        for observer in self._observers:
-            observer.bind(self.layouts, self.group)
+        self._observers.bind(self.layouts, self.group)
 
-    @contextlib.contextmanager
-    def timed(self, phase: str, bucket: int) -> Generator[None]:
+    def timed(self, phase: str, bucket: int) -> AbstractContextManager[None]:
         """Tell observers how long a phase of a bucket takes."""
-        began = time.perf_counter()
-        yield
-        self._phase(phase, bucket, began)
-
-    def _phase(self, name: str, bucket: int, began: float) -> None:
-        ended = time.perf_counter()
-        for observer in self._observers:
-            observer.phase(name, bucket, began, ended)
+        return self._observers.timed(phase, bucket)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.bucketed import BucketedExchange, BucketOptions, State
+from ropewalk.exchange.bucket_store import State
+from ropewalk.exchange.bucketed import BucketedExchange, BucketOptions
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
 from ropewalk.exchange.exchange import Report
@@ -208,7 +209,7 @@ class LanedExchange(BucketedExchange):
 
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:
         self._refuse_open_step("take errors")
-        self._make_buckets()
+        self._buckets.make()
         for lane in self._lanes.values():
             if lane.encoder.error is not None and any(name in errors for name in lane.layout.names):
                 flat = torch.zeros_like(lane.encoder.error)

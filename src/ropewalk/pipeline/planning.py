@@ -90,12 +90,7 @@ def plan(
     if cuts is not None and chosen.name != "fixed":
         raise PlanInvalid(f"cuts are for the partitioner 'fixed', not for {chosen.name!r}; leave out one of the two")
     order = make_schedule(schedule or _SUITING.get(chosen.name, "one_f_one_b"))
-    if not isinstance(model, Profile):
-        profile = _measured(model, example_inputs, leaf_modules, repeats)
-    elif example_inputs is None and not leaf_modules:
-        profile = model
-    else:
-        raise PlanInvalid("example_inputs and leaf_modules are for a model; a profile has been measured already")
+    profile = _profile_of(model, example_inputs, leaf_modules, repeats)
     if micro_batches is None:
         micro_batches = 1 if order.name == "pipedream" else 4 * topology.num_devices
     request = Request(
@@ -109,13 +104,17 @@ def plan(
         recompute=recompute,
         fixed_cuts=() if cuts is None else cuts if isinstance(cuts, Mapping) else tuple(cuts),
     )
+    return _planned(request, chosen, order)
+
+
+def _planned(request: Request, partitioner: Partitioner, schedule: Schedule) -> Plan:
     begun = time.perf_counter()
-    partition = choose(request, chosen, order)
+    partition = choose(request, partitioner, schedule)
     planning_s = time.perf_counter() - begun
-    made = assemble(profile, partition.stages, schedule=order.name, micro_batches=request.micro_batches)
+    made = assemble(request.profile, partition.stages, schedule=schedule.name, micro_batches=request.micro_batches)
     # Ours are proved by their tests; one that somebody brings is not, and this takes milliseconds.
-    verify(made, order.actions(made), order)
-    return replace(made, prediction=predict(request, chosen, partition, made, order, planning_s))
+    verify(made, schedule.actions(made), schedule)
+    return replace(made, prediction=predict(request, partitioner, partition, made, schedule, planning_s))
 
 
 @runtime_checkable
@@ -183,7 +182,12 @@ def as_topology(
     return replace(topology, levels=levels)
 
 
-def _measured(model: Any, example_inputs: Any, leaf_modules: Sequence[Any], repeats: int) -> Profile:
+def _profile_of(model: Any, example_inputs: Any, leaf_modules: Sequence[Any], repeats: int) -> Profile:
+    """The profile that was given, or that of a model, measured here."""
+    if isinstance(model, Profile):
+        if example_inputs is not None or leaf_modules:
+            raise PlanInvalid("example_inputs and leaf_modules are for a model; a profile has been measured already")
+        return model
     if example_inputs is None:
         raise PlanInvalid(
             f"to plan a {type(model).__name__}, give example_inputs of one micro-batch, or its Profile instead"

@@ -142,13 +142,7 @@ class Player:
         #: Those of stages with replicas.
         self.exchanges: Mapping[Member, ReplicaExchange] = {}
         self._end_exchanges: Callable[[], object] = lambda: None
-        sums: Sums = InMemorySums()
-        if exchange is not None:
-            self.exchanges = exchanges_in_one_process(
-                self.plan, [one for own in stages.values() for one in own.values()], exchange
-            )
-            sums = ExchangeSums(sums, self.exchanges)
-            self._end_exchanges = weakref.finalize(self, sums.close)
+        sums = self._sums([one for own in stages.values() for one in own.values()], exchange)
         for worker, own in stages.items():
             self.workers[worker] = StageWorker(worker, self.plan, own, self.links, sums)
         self._rates = maker.rates
@@ -162,6 +156,16 @@ class Player:
         self._failure: tuple[str, BaseException] | None = None
         self._queues: dict[Worker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
+
+    def _sums(self, stages: list[RunningStage], exchange: Callable[[], Exchange] | str | None) -> Sums:
+        """How gradients of replicas are summed: in memory, or by exchanges, which end with this player."""
+        sums = InMemorySums()
+        if exchange is None:
+            return sums
+        self.exchanges = exchanges_in_one_process(self.plan, stages, exchange)
+        exchanged = ExchangeSums(sums, self.exchanges)
+        self._end_exchanges = weakref.finalize(self, exchanged.close)
+        return exchanged
 
     # --- training -----------------------------------------------------------------------------------------------------
 

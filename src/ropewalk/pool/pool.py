@@ -457,20 +457,20 @@ class Pool:
         """All jobs that still wait for results."""
         return self._dispatcher.jobs()
 
-    def limit_ahead(self, num_units: int) -> None:
+    def _limit_ahead(self, num_units: int) -> None:
         """Give a worker no more than so many units at a time; by default as many as are expected to be short."""
         with self._dispatcher.lock:
             self._dispatcher.table.most_ahead = num_units
 
-    def sweep_soon(self) -> None:
+    def _sweep_soon(self) -> None:
         """Forget what has not begun of jobs that were withdrawn; from anywhere, also the garbage collector."""
         self._session.loop.call_soon(self._dispatcher.sweep)
 
     def cancel_soon(self, job: Job, error: BaseException | None = None) -> None:
-        """Recall what has not begun of a job, and tell it `error` if there is one; from anywhere, as `sweep_soon`."""
+        """Recall what has not begun of a job, and tell it `error` if there is one; from anywhere, as `_sweep_soon`."""
         self._session.loop.call_soon(lambda: self._dispatcher.cancel(job, error))
 
-    def call_back(self, call: Callable[[], None]) -> None:
+    def _call_back(self, call: Callable[[], None]) -> None:
         """Run the user's code, such as a callback, in the thread that the pool has for that; from any thread."""
         self._callbacks.put(call)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ropewalk.population.open_ended.niche import Learning
     from ropewalk.population.open_ended.reproduction import Reproduction
     from ropewalk.population.outcome import Outcome
-    from ropewalk.population.pacing.stragglers import Carry, Drop, Wait
+    from ropewalk.population.pacing.stragglers import StragglerPolicy
     from ropewalk.population.rows import Test
     from ropewalk.population.trial import Trial
     from ropewalk.population.workers import Follow
@@ -52,11 +52,9 @@ _HOMES = {
     "Algorithm": "algorithm",
     "CMAES": "algorithms.cma_es",
     "CVTArchive": "archives.cvt_archive",
-    "Carry": "pacing.stragglers",
     "Checkpoint": "checkpoint",
     "Choice": "hyperparameters",
     "Decisions": "decisions",
-    "Drop": "pacing.stragglers",
     "EnvironmentSpace": "open_ended.environment_space",
     "Evaluator": "algorithm",
     "Follow": "workers",
@@ -83,10 +81,10 @@ _HOMES = {
     "Run": "evaluating",
     "SNES": "algorithms.snes",
     "Schedule": "algorithms.pbt_history",
+    "StragglerPolicy": "pacing.stragglers",
     "Test": "rows",
     "Trial": "trial",
     "Uniform": "hyperparameters",
-    "Wait": "pacing.stragglers",
     "adapt": "algorithms.outside",
     "evaluate": "evaluating",
     "hold": "held",
@@ -100,11 +98,9 @@ __all__ = [
     "SNES",
     "Algorithm",
     "CVTArchive",
-    "Carry",
     "Checkpoint",
     "Choice",
     "Decisions",
-    "Drop",
     "EnvironmentSpace",
     "Evaluator",
     "Follow",
@@ -128,10 +124,10 @@ __all__ = [
     "Reproduction",
     "Run",
     "Schedule",
+    "StragglerPolicy",
     "Test",
     "Trial",
     "Uniform",
-    "Wait",
     "adapt",
     "evaluate",
     "hold",

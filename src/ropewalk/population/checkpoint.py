@@ -27,11 +27,14 @@ class Checkpoint:
         folder: made if it is not there, for this user alone; others must not be able to change what lies in it.
         every: generations between two; each is written whole before the older one goes.
         keep: how many; older ones serve when the newest is damaged.
+        resume: whether to go on from the newest checkpoint in there; else those of the earlier run are removed when the
+            first new one is whole.
     """
 
     folder: str | Path
     every: int = 1
     keep: int = 2
+    resume: bool = True
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.keep < 1:
@@ -42,14 +45,13 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        options: where and how often.
-        resume: whether to go on from what lies there; else that is removed when the first new one is whole.
+        options: where, how often, and whether to go on from what lies there.
         on_failure: told why one could not be written; the run goes on, and tries again at the next.
     """
 
-    def __init__(self, options: Checkpoint, on_failure: Callable[[str], None], *, resume: bool) -> None:
+    def __init__(self, options: Checkpoint, on_failure: Callable[[str], None]) -> None:
         self._options = options
-        self._resume = resume
+        self._resume = options.resume
         self._folder = Path(options.folder)
         self._on_failure = on_failure
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
@@ -21,7 +21,7 @@ from ropewalk.population.pacing.generational import Generational
 from ropewalk.population.pacing.pacing import Pacing
 from ropewalk.population.pacing.replay import Replay
 from ropewalk.population.pacing.steady import Steady
-from ropewalk.population.pacing.stragglers import Stragglers, Wait
+from ropewalk.population.pacing.stragglers import StragglerPolicy
 from ropewalk.population.progress import Progress
 from ropewalk.population.rows import Row, Test
 from ropewalk.population.run import Loop
@@ -78,13 +78,12 @@ def evaluate(
     generations: int | None = None,
     until: Until | None = None,
     mode: Mode = "generation",
-    stragglers: Stragglers | None = None,
+    stragglers: StragglerPolicy | None = None,
     ahead: float = 1.0,
     failures: Policy = "raise",
     nan: Policy = "raise",
     test: Test | int | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
-    resume: bool = True,
     log: str | Path | None = None,
     replay: Decisions | str | Path | Iterable[str] | None = None,
     report: Callable[..., object] | None = None,
@@ -108,17 +107,17 @@ def evaluate(
         until: stop when a row has at least these values, such as {"test": 475}, or when a function of the row is true.
         mode: "generation" waits for all candidates of a generation; "steady" tells of each as it ends, and asks for
             another one.
-        stragglers: `Wait()`, `Drop(share, patience)` or `Carry(share, patience)`: what happens to the last evaluations
-            of a generation.
+        stragglers: what happens to the last evaluations of a generation: `StragglerPolicy.wait()` (the default),
+            `StragglerPolicy.drop(after, grace)` or `StragglerPolicy.carry(after, grace)`.
         ahead: candidates under way for each worker in steady state.
         failures: of evaluations that raised, or that the pool gave up (`TaskPoisoned`, `TaskTimeout`): "raise", tell
             the "worst" fitness, or "drop" them.
         nan: the same of those that returned NaN.
         test: episodes of what was learnt, beside those that it is learnt from: `Test(episodes, every)` or a number of
             episodes. Column "test"; the best one is `Run.best`.
-        checkpoint: a folder, or a `Checkpoint`: the run is saved there after each generation. What it goes on from may
-            hold pickles, which run code: files that another user could have written are not used.
-        resume: whether to go on from the newest checkpoint in there; else those of the earlier run are removed.
+        checkpoint: a folder, or a `Checkpoint(folder, every, keep, resume)`: the run is saved there after each
+            generation, and goes on from the newest checkpoint in there. That may hold pickles, which run code: files
+            that another user could have written are not used.
         log: a file for the decisions, one JSON a line.
         replay: the log of an earlier run of an algorithm with the same arguments: its decisions are carried out again.
         report: called as `report(generation, **row)` after each generation.
@@ -134,47 +133,19 @@ def evaluate(
         CheckpointCorrupt: there are checkpoints, and none of them is whole.
         ValueError: arguments that do not fit each other, or a checkpoint of another algorithm or problem.
     """
-    if isinstance(algorithm, type):
-        raise TypeError(
-            f"algorithm must be an object, not the class {algorithm.__name__}; write {algorithm.__name__}(...)"
-        )
-    method = cast("Algorithm[Any]", algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm))
+    method = _method_of(algorithm)
     _check(method, mode, stragglers, generations, until, replay, workers, has_tests=test is not None)
-    if isinstance(test, int):
-        test = Test(test)
-    if isinstance(checkpoint, str | Path):
-        checkpoint = Checkpoint(checkpoint)
-    if checkpoint is not None:  # a disk that fills up later does not end a run, but a place that cannot be is a mistake
-        make_private_folder(checkpoint.folder)
     if workers is not None and not isinstance(pool, Pool):
         raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
+    stragglers = stragglers or StragglerPolicy.wait()
     run_seed = seed if seed is not None else method.seed
     earlier = read_decisions(replay) if replay is not None else None
-    pacing: Pacing
-    if earlier is not None:
-        pacing = Replay(earlier.instructions)
-    elif mode == "generation":
-        pacing = Generational(lambda: method.population, stragglers or Wait())
-    else:
-        pacing = Steady(ahead)
-    checkpoint_failures: list[str] = []
-
-    def failed_checkpoint(why: str) -> None:
-        logger.warning("%s; the run goes on", why)
-        checkpoint_failures.append(why)
-
-    checkpoints = Checkpoints(checkpoint, failed_checkpoint, resume=resume) if checkpoint else None
-    found = checkpoints.newest() if checkpoints is not None else None
-    if found is not None:
-        _check_resumed(*found, save_kind=(type(method).__name__, run_seed, type(pacing).__name__))
-    begun_at: int = found[1]["begun_at"] if found is not None else method.generation
-    about = {"algorithm": type(method).__name__, "population": method.population, "seed": run_seed, "after": begun_at}
-    if earlier is not None and earlier.about and earlier.about != about:
-        raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
-    decisions = earlier or Decisions(Path(log) if log is not None else None, about)
-    # Who goes on with an algorithm in another run gets other evaluations than those it has learnt from already.
-    evaluation_seed = derive(run_seed, begun_at) if begun_at else run_seed
-    in_bulk = isinstance(pacing, Generational) and isinstance(stragglers or Wait(), Wait)
+    pacing = _pacing_of(method, mode, stragglers, ahead, earlier)
+    saved = _SavedRun(checkpoint, _Kind(type(method).__name__, run_seed, type(pacing).__name__), method.generation)
+    decisions = _decisions_of(method, run_seed, saved.begun_at, earlier, log)
+    # An algorithm that goes on in another run gets other evaluations than those it has learnt from already.
+    evaluation_seed = derive(run_seed, saved.begun_at) if saved.begun_at else run_seed
+    in_bulk = isinstance(pacing, Generational) and stragglers.action == "wait"
     num_arguments = method.evaluator().num_arguments
     ground = ground_of(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
     display = Progress(type(method).__name__, generations, shown=progress)
@@ -184,8 +155,7 @@ def evaluate(
         display.row(row)
         if report is not None:
             report(int(row["generation"]), **{name: value for name, value in row.items() if name != "generation"})
-        if checkpoints is not None:
-            checkpoints.save(method.generation, save)
+        saved.save(loop, method.generation)
         return is_enough(row)
 
     def is_enough(row: Row) -> bool:
@@ -197,24 +167,13 @@ def evaluate(
         pacing,
         decisions,
         FailurePolicy(failures, nan),
-        test=test,
+        test=Test(test) if isinstance(test, int) else test,
         workers=workers,
         end_row=end_row,
     )
-
-    def save() -> dict[str, Any]:
-        return {
-            "kind": type(method).__name__,
-            "seed": run_seed,
-            "mode": type(pacing).__name__,
-            "begun_at": begun_at,
-            "run": loop.state_dict(),
-        }
-
     is_over = False
-    if found is not None:
-        loop.load_state_dict(found[1]["run"])
-        display.note(f"going on after generation {method.generation}, from {found[0]}")
+    if saved.restore(loop):
+        display.note(f"going on after generation {method.generation}, from {saved.path}")
         is_over = bool(loop.rows) and is_enough(loop.rows[-1])
     try:
         with display:
@@ -225,20 +184,7 @@ def evaluate(
         method.map = serial_map
         ground.close()
         decisions.close()
-    tested = loop.best_tested is not None
-    return Run(
-        algorithm=method,
-        table=loop.rows,
-        best=own(loop.best_tested if tested else method.incumbent()),
-        best_test=loop.best_test if tested else float("nan"),
-        best_fitness=loop.best_fitness,
-        decisions=decisions,
-        evaluations=loop.num_evaluations,
-        steps=loop.num_steps,
-        seconds=loop.seconds,
-        launcher_ms=float("nan") if ground.shares_process else 1e3 * loop.cpu_s / max(1, loop.num_evaluations),
-        checkpoint_failures=checkpoint_failures,
-    )
+    return _run_of(method, loop, decisions, saved.failures, shares_process=ground.shares_process)
 
 
 def reached(until: Until | None, row: Row) -> bool:
@@ -261,7 +207,7 @@ def reached(until: Until | None, row: Row) -> bool:
 def _check(
     algorithm: Algorithm[Any],
     mode: str,
-    stragglers: Stragglers | None,
+    stragglers: StragglerPolicy | None,
     generations: int | None,
     until: Until | None,
     replay: object,
@@ -271,9 +217,9 @@ def _check(
 ) -> None:
     if mode not in get_args(Mode):
         raise ValueError(f'mode must be "generation" or "steady", not {mode!r}')
-    if stragglers is not None and not isinstance(stragglers, Stragglers):
+    if stragglers is not None and not isinstance(stragglers, StragglerPolicy):
         raise TypeError(
-            f"stragglers must be Wait(), Drop(share, patience) or Carry(share, patience), not {stragglers!r}"
+            f"stragglers must be a StragglerPolicy, such as StragglerPolicy.drop(after=0.9), not {stragglers!r}"
         )
     if until is not None and not callable(until) and not isinstance(until, Mapping):
         raise TypeError(f"until must be a function of a row, or columns with their least values, not {until!r}")
@@ -293,11 +239,132 @@ def _check(
         )
 
 
-def _check_resumed(path: Path, state: dict[str, Any], save_kind: tuple[str, int, str]) -> None:
-    found = (state["kind"], state["seed"], state["mode"])
-    if found != save_kind:
-        raise ValueError(
-            f"{path} is a checkpoint of {found[0]} with seed {found[1]} ({found[2]}), and this run is of "
-            f"{save_kind[0]} with seed {save_kind[1]} ({save_kind[2]}); give another folder, or resume=False to begin "
-            "anew there"
+def _method_of(algorithm: Algorithm[Any] | Any) -> Algorithm[Any]:
+    if isinstance(algorithm, type):
+        raise TypeError(
+            f"algorithm must be an object, not the class {algorithm.__name__}; write {algorithm.__name__}(...)"
         )
+    return cast("Algorithm[Any]", algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm))
+
+
+def _pacing_of(
+    method: Algorithm[Any], mode: Mode, stragglers: StragglerPolicy, ahead: float, earlier: Decisions | None
+) -> Pacing:
+    if earlier is not None:
+        return Replay(earlier.instructions)
+    if mode == "generation":
+        return Generational(lambda: method.population, stragglers)
+    return Steady(ahead)
+
+
+def _decisions_of(
+    method: Algorithm[Any], seed: int, begun_at: int, earlier: Decisions | None, log: str | Path | None
+) -> Decisions:
+    """The decisions to replay, which must be those of this run; or an empty log."""
+    about = {"algorithm": type(method).__name__, "population": method.population, "seed": seed, "after": begun_at}
+    if earlier is not None and earlier.about and earlier.about != about:
+        raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
+    return earlier or Decisions(Path(log) if log is not None else None, about)
+
+
+def _run_of(
+    method: Algorithm[Any],
+    loop: Loop,
+    decisions: Decisions,
+    checkpoint_failures: list[str],
+    *,
+    shares_process: bool,
+) -> Run:
+    tested = loop.best_tested is not None
+    return Run(
+        algorithm=method,
+        table=loop.rows,
+        best=own(loop.best_tested if tested else method.incumbent()),
+        best_test=loop.best_test if tested else float("nan"),
+        best_fitness=loop.best_fitness,
+        decisions=decisions,
+        evaluations=loop.num_evaluations,
+        steps=loop.num_steps,
+        seconds=loop.seconds,
+        launcher_ms=float("nan") if shares_process else 1e3 * loop.cpu_s / max(1, loop.num_evaluations),
+        checkpoint_failures=checkpoint_failures,
+    )
+
+
+class _Kind(NamedTuple):
+    """What a run must share with a checkpoint that it goes on from."""
+
+    algorithm: str
+    seed: int
+    mode: str
+    """The class of the pacing."""
+
+
+class _SavedRun:
+    """The checkpoints of one run: the one that it goes on from, and those that it writes.
+
+    Args:
+        checkpoint: where, if anywhere.
+        kind: of this run.
+        generation: of the algorithm now, which a run begins at unless it goes on from a checkpoint.
+
+    Attributes:
+        path: of the checkpoint that it goes on from; None: it begins anew.
+        begun_at: the algorithm's generation when the run began.
+        failures: why checkpoints could not be written.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | str | Path | None, kind: _Kind, generation: int) -> None:
+        self._kind = kind
+        self.failures: list[str] = []
+        self._checkpoints: Checkpoints | None = None
+        self.path: Path | None = None
+        self._state: dict[str, Any] | None = None
+        self.begun_at = generation
+        if checkpoint is None:
+            return
+        options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        # A disk that fills up later does not end a run, but a place that cannot be is a mistake.
+        make_private_folder(options.folder)
+        self._checkpoints = Checkpoints(options, self._failed)
+        found = self._checkpoints.newest()
+        if found is None:
+            return
+        self.path, self._state = found
+        saved = _Kind(found[1]["kind"], found[1]["seed"], found[1]["mode"])
+        if saved != kind:
+            raise ValueError(
+                f"{self.path} is a checkpoint of {saved.algorithm} with seed {saved.seed} ({saved.mode}), and this "
+                f"run is of {kind.algorithm} with seed {kind.seed} ({kind.mode}); give another folder, or "
+                f"Checkpoint(folder, resume=False) to begin anew there"
+            )
+        self.begun_at = found[1]["begun_at"]
+
+    def restore(self, loop: Loop) -> bool:
+        """Bring a loop to where the checkpoint was written; False if the run begins anew."""
+        if self._state is None:
+            return False
+        loop.load_state_dict(self._state["run"])
+        self._state = None
+        return True
+
+    def save(self, loop: Loop, generation: int) -> None:
+        """Write a checkpoint if one is wanted and due after this generation."""
+        if self._checkpoints is None:
+            return
+
+        def state() -> dict[str, Any]:
+            kind = self._kind
+            return {
+                "kind": kind.algorithm,
+                "seed": kind.seed,
+                "mode": kind.mode,
+                "begun_at": self.begun_at,
+                "run": loop.state_dict(),
+            }
+
+        self._checkpoints.save(generation, state)
+
+    def _failed(self, why: str) -> None:
+        logger.warning("%s; the run goes on", why)
+        self.failures.append(why)

@@ -138,12 +138,7 @@ class Program:
             TypeError: `node` is no node, or an argument is of the wrong kind.
             ValueError: the name has characters that it cannot have, or `restart` is no policy.
         """
-        if not isinstance(node, Node):
-            raise TypeError(f"a program consists of nodes, such as Service(Learner) or Worker(main), not {node!r}")
-        if isinstance(replicas, bool) or not isinstance(replicas, int):
-            raise TypeError(f"replicas must be a whole number, not {replicas!r}")
-        if resources is not None and not isinstance(resources, Resources):
-            raise TypeError(f"resources must be Resources(cpus=..., gpus=..., memory=...), not {resources!r}")
+        _check_kinds(node, replicas, resources)
         name = self._free_name(node) if name is None else _checked_name("a node", name)
         self._unlaunched.num_nodes += 1
         group = self._group
@@ -163,20 +158,25 @@ class Program:
         )
         if node.num_replicas is not None:
             spec = dataclasses.replace(spec, restart=dataclasses.replace(spec.restart, strategy="together"))
-            if replicas != 1:
-                self._mistake(spec, f"has {node.num_replicas} ranks by its size; leave out replicas={replicas}")
-        if group.gang and spec.gang == name and spec.restart.strategy == "together":
-            self._mistake(
-                spec,
-                f"would be in two gangs: its own rule restarts its replicas together, and so does that of its group "
-                f"{group.gang!r}; leave out restart= at one of them",
-            )
+        self._note_mistakes(spec, replicas)
         if not node.parts():
             self._specs.append(spec)
             return self._connect(spec)
         for problem in node.problems():  # those of its nodes come with the nodes
             self._mistake(spec, problem)
         return {part: self._connect(inside) for part, inside in self._parts_of(spec)}
+
+    def _note_mistakes(self, spec: NodeSpec, replicas: int) -> None:
+        """What of a node contradicts itself, or its group."""
+        if spec.node.num_replicas is not None and replicas != 1:
+            self._mistake(spec, f"has {spec.node.num_replicas} ranks by its size; leave out replicas={replicas}")
+        gang = self._group.gang
+        if gang and spec.gang == spec.name and spec.restart.strategy == "together":
+            self._mistake(
+                spec,
+                f"would be in two gangs: its own rule restarts its replicas together, and so does that of its group "
+                f"{gang!r}; leave out restart= at one of them",
+            )
 
     def declare(self, name: str) -> Handle[Any]:
         """A handle to a node that is added later under this name, for graphs with circles.
@@ -360,6 +360,15 @@ class Program:
             number += 1
             name = f"{wanted}-{number}"
         return name
+
+
+def _check_kinds(node: object, replicas: object, resources: object) -> None:
+    if not isinstance(node, Node):
+        raise TypeError(f"a program consists of nodes, such as Service(Learner) or Worker(main), not {node!r}")
+    if isinstance(replicas, bool) or not isinstance(replicas, int):
+        raise TypeError(f"replicas must be a whole number, not {replicas!r}")
+    if resources is not None and not isinstance(resources, Resources):
+        raise TypeError(f"resources must be Resources(cpus=..., gpus=..., memory=...), not {resources!r}")
 
 
 def _checked_name(what: str, name: object) -> str:

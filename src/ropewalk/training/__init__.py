@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.training.saving import Saving
     from ropewalk.training.step_handle import StepHandle
     from ropewalk.training.trainer import Trainer
+    from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 
 _HOMES = {
     "Checkpoint": "checkpoint",
@@ -27,8 +28,10 @@ _HOMES = {
     "read_manifest": "checkpoint",
     "MeasuredTimeline": "measured",
     "Patience": "patience",
+    "ProcessOptions": "trainer_options",
     "TrainingReport": "report",
     "Saving": "saving",
+    "Snapshots": "trainer_options",
     "StepHandle": "step_handle",
     "Trainer": "trainer",
 }
@@ -37,7 +40,9 @@ __all__ = [
     "Checkpoint",
     "MeasuredTimeline",
     "Patience",
+    "ProcessOptions",
     "Saving",
+    "Snapshots",
     "StepHandle",
     "Trainer",
     "TrainingReport",

@@ -487,7 +487,7 @@ class Controller:
         if self._num_deaths > self._patience.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
         if self._pace is None:
-            self._end(lost, "no snapshots are taken (snapshot_every=None); a checkpoint is what it can go on from")
+            self._end(lost, "no snapshots are taken (snapshots=None); a checkpoint is what it can go on from")
         self._fleet.abort(self._seats.values(), self.epoch)
         if self._cut is not None:
             self._secure(self._cut, 0.0)  # while others come in the places of the lost
@@ -511,7 +511,7 @@ class Controller:
             self._end(
                 lost,
                 f"the snapshot of stage {stages} was kept by processes that are gone as well; load the last "
-                f"checkpoint, and see snapshot_copy= for a copy that outlives all processes",
+                f"checkpoint, and see Snapshots(copy=) for a copy that outlives all processes",
             )
         return found if same_plan else {worker: found[worker] for worker in one_per_group(found)}
 

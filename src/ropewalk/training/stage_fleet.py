@@ -18,11 +18,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ropewalk.calls.client import Client
-from ropewalk.engines.resources import Resources
 from ropewalk.errors import ExchangeAborted, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
 from ropewalk.processes.bell import Bell
-from ropewalk.processes.session import Session
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart
@@ -30,6 +28,7 @@ from ropewalk.program.running import RunningProgram
 from ropewalk.training.assignment import Presence, Training
 from ropewalk.training.patience import Patience
 from ropewalk.training.stage_process import StageProcess
+from ropewalk.training.trainer_options import ProcessOptions
 
 K = TypeVar("K")
 
@@ -57,26 +56,18 @@ class StageFleet:
     """The processes.
 
     Args:
-        name: of the program they are.
+        processes: where they run, with what, and the name of the program they are.
         training: what all are told when they start.
         num: how many.
-        engine: where they run; None: the setting.
-        session: whose processes; None: that of this process.
-        resources: what each asks for.
-        environment: variables for them.
         patience: how long what is waited for.
     """
 
     def __init__(
         self,
-        name: str,
+        processes: ProcessOptions,
         training: Training,
         num: int,
         *,
-        engine: str | None = None,
-        session: Session | None = None,
-        resources: Resources | None = None,
-        environment: Mapping[str, str] | None = None,
         patience: Patience,
     ) -> None:
         self.num = num
@@ -84,16 +75,16 @@ class StageFleet:
         #: Whether micro-batches must be shared out evenly among replicas.
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
         self._patience = patience
-        self._program = Program(name)
-        self._engine, self._session = engine, session
+        self._processes = processes
+        self._program = Program(processes.name)
         # One failure must not end all: the trainer decides what a death means, and how many are too many.
         rule = Restart("on_failure", max_restarts=patience.max_restarts, window_s=60.0)
         self._program.add(
             Service(StageProcess, training, self._program.declare(STAGES)),
             name=STAGES,
             replicas=num,
-            resources=resources,
-            environment=environment,
+            resources=processes.resources,
+            environment=processes.environment,
             restart=rule,
             essential=False,
             preload=PRELOADED,
@@ -111,7 +102,7 @@ class StageFleet:
         """Start all processes; returns before they are up."""
         # Never threads, whatever the mode of programs is: torch has one random generator for all threads of a process,
         # and one number of threads. For a debugger there is `inline`.
-        self._running = self._program.launch("processes", self._engine, session=self._session)
+        self._running = self._program.launch("processes", self._processes.engine, session=self._processes.session)
         self._clients = self._running.client(STAGES)
 
     def close(self, grace_s: float | None = None) -> None:

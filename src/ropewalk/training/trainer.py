@@ -12,44 +12,31 @@ hands it to a run: on processes (`process_run`), or in this thread (`inline_run`
 
 from __future__ import annotations
 
-import copy
-import functools
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import TracebackType
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ropewalk import settings
-from ropewalk.engines.resources import Resources, usable_memory
-from ropewalk.errors import NoPlanFits, PlanInvalid, PlayerFailed, TrainerFailed
-from ropewalk.pipeline.planning import plan as make_plan
+from ropewalk.errors import PlanInvalid, PlayerFailed, TrainerFailed
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.player import Player, check_plan
-from ropewalk.pipeline.profiler import profile as make_profile
-from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
-from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
-from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
+from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
-from ropewalk.pipeline.tracing.tracer import trace
-from ropewalk.processes.fleet import default_resources
-from ropewalk.processes.session import Session
 from ropewalk.training.assignment import FromSource, FromTensors, Origin, Training
 from ropewalk.training.blueprint import Blueprint
-from ropewalk.training.building import build
 from ropewalk.training.controller import Controller
-from ropewalk.training.further_copies import FurtherCopies, Where
+from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.own_data import MakesData
@@ -59,6 +46,7 @@ from ropewalk.training.planned_and_measured import (
     planned_and_measured_svg,
     planned_and_measured_trace,
 )
+from ropewalk.training.preparing import Model, beside, plan_for, see
 from ropewalk.training.process_run import ProcessRun
 from ropewalk.training.progress import ProgressLine
 from ropewalk.training.recorder import WorkerRecord
@@ -66,11 +54,12 @@ from ropewalk.training.replica_groups import MakesExchange, check_exchange
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import Run
 from ropewalk.training.saving import Saving
-from ropewalk.training.snapshot_pace import SnapshotPace
-from ropewalk.training.sources import Initialised, SafetensorsFiles
-from ropewalk.training.stage_device import is_here, kind_of_device, on_cpu, share_of_memory
+from ropewalk.training.stage_device import kind_of_device, on_cpu
 from ropewalk.training.stage_fleet import StageFleet
 from ropewalk.training.step_handle import StepHandle
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots, check_kind
+
+_DEFAULT_SNAPSHOTS = Snapshots()
 
 
 class Trainer:
@@ -113,26 +102,18 @@ class Trainer:
             an argument `shard` only the samples of that replica. `step` is then called with nothing, and
             `example_inputs` must be given.
         weights: a safetensors file, or a folder or index of such files, with the first parameters and buffers.
-        snapshot_every: steps between snapshots for recovery; "auto": so many that they cost 3 % of the time at most;
-            None: none are taken, and a death is the end of the training.
-        snapshot_copy: where a copy of the newest snapshots is, beside those that each process and its keeper have, so
-            that training survives any deaths at once: "launcher", in the memory of this process; or a folder that all
-            processes reach. "auto": with the launcher, if they take 32 MiB or less, or if there is one process only.
-            None: nowhere.
         device: what stages compute on: "cpu", "cuda" (the GPUs that each process sees, one for each worker as far as
             there are any), or one GPU for all such as "cuda:1". None: "cuda" for a model that is on a GPU, else "cpu".
-        engine: where processes run; None: the setting.
-        session: whose processes; None: one that all programs and pools of this process share.
-        resources: what each process asks for.
-        environment: variables for the processes.
+        processes: where the processes run, with what resources, and what they are called; see `ProcessOptions`.
+        snapshots: how often snapshots for recovery are taken, and where a further copy of them is; see `Snapshots`.
+            None: none are taken, and a death is the end of the training.
         patience: how long what is waited for, and how many deaths are too many.
-        name: of the program that the processes are; shown in `ropewalk ps`.
         progress: print a line each second: step, loss, rates.
     """
 
     def __init__(
         self,
-        model: nn.Module | ModelGraph | Callable[[], nn.Module],
+        model: Model,
         loss_fn: Callable[[Any, Any], Any],
         optimizer: StageOptimizer,
         plan: Plan | int | None = None,
@@ -152,24 +133,20 @@ class Trainer:
         accumulate: int = 1,
         data: MakesData | None = None,
         weights: str | Path | None = None,
-        snapshot_every: int | Literal["auto"] | None = "auto",
-        snapshot_copy: Literal["auto", "launcher"] | str | Path | None = "auto",
         device: str | torch.device | None = None,
-        engine: str | None = None,
-        session: Session | None = None,
-        resources: Resources | None = None,
-        environment: Mapping[str, str] | None = None,
+        processes: ProcessOptions | None = None,
+        snapshots: Snapshots | None = _DEFAULT_SNAPSHOTS,
         patience: Patience | None = None,
-        name: str = "trainer",
         progress: bool = False,
     ) -> None:
         if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
             raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
         if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
             raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
-        _check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
-        _check_kind("patience", patience, Patience, "ropewalk.training.Patience(silent_s=10.0)")
-        _check_kind("resources", resources, Resources, "ropewalk.Resources(cpus=2)")
+        check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
+        check_kind("patience", patience, Patience, "ropewalk.training.Patience(silent_s=10.0)")
+        check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
+        check_kind("snapshots", snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
         if weights is not None and Path(weights).suffix in (".pt", ".pth", ".bin"):
             raise ValueError(
                 f"weights are read from safetensors files, and {weights} is none by its name; convert it with "
@@ -193,17 +170,10 @@ class Trainer:
             )
         self._data = data
         self._weights = weights
-        self._pace = None if snapshot_every is None else SnapshotPace(snapshot_every)
-        self._snapshot_copy: Where = _copy_of(snapshot_copy)
+        self._snapshots = snapshots
         self._patience = patience or Patience()
         self._device = "" if device is None else kind_of_device(device)
-        self._where: dict[str, Any] = {
-            "engine": engine,
-            "session": session,
-            "resources": resources,
-            "environment": environment,
-        }
-        self._name = name
+        self._processes = processes or ProcessOptions()
         self._run: Run | None = None
         self._graph: ModelGraph | None = None
         #: Of the steps that were counted.
@@ -237,7 +207,8 @@ class Trainer:
             self.close()
 
     def __repr__(self) -> str:
-        return f"<Trainer {self._name!r} {'before its first step' if self._run is None else f'{self.num_steps} steps'}>"
+        state = "before its first step" if self._run is None else f"{self.num_steps} steps"
+        return f"<Trainer {self._processes.name!r} {state}>"
 
     def close(self, grace_s: float | None = None) -> None:
         """End all processes, and with them what is still under way; may be called twice.
@@ -444,7 +415,8 @@ class Trainer:
         return self._example is not None or (isinstance(self._model, ModelGraph) and isinstance(self._plan, Plan))
 
     def _begin(self, x: Any) -> Run:
-        graph, source = self._seen(x)
+        place = self._device if self._inline else ""
+        graph, source = see(self._model, x, seed=self._seed, device=place, weights=self._weights)
         self._graph = graph
         own = {**graph.buffers, **graph.parameters}
         self._device = self._device or kind_of_device(None, own.values())
@@ -469,8 +441,9 @@ class Trainer:
             blueprint, self._loss, self._optimizers, self._options, self._exchange, self._data, source, self._device
         )
         origin: Origin = FromTensors(on_cpu(own)) if source is None else FromSource()
-        num = len(plan.workers) if self._pace is None else max(2, len(plan.workers))
-        fleet = StageFleet(self._name, training, num, patience=self._patience, **self._where)
+        snapshots = self._snapshots
+        num = len(plan.workers) if snapshots is None else max(2, len(plan.workers))
+        fleet = StageFleet(self._processes, training, num, patience=self._patience)
         controller = Controller(
             fleet,
             graph,
@@ -479,8 +452,8 @@ class Trainer:
             origin,
             seed=self._seed,
             patience=self._patience,
-            pace=self._pace,
-            copies=FurtherCopies(None if self._pace is None else self._snapshot_copy),
+            pace=None if snapshots is None else snapshots.pace(),
+            copies=FurtherCopies(None if snapshots is None else snapshots.where),
         )
         try:
             self._run = ProcessRun(controller, graph, self._loss)
@@ -489,60 +462,20 @@ class Trainer:
             raise
         return self._run
 
-    def _seen(self, x: Any) -> tuple[ModelGraph, TensorSource | None]:
-        """The model's graph, and where its first numbers come from; None: from the model."""
-        model = self._model
-        source: TensorSource | None = None
-        if isinstance(model, ModelGraph):
-            graph = model
-        elif isinstance(model, nn.Module):
-            if self._inline and self._device:
-                model = copy.deepcopy(model).to(self._device)
-            graph = trace(model, _beside(model, x))
-        else:
-            built = build(model, self._seed)
-            if self._inline and self._device:
-                built.model.to(self._device)
-            graph = trace(built.model, _beside(built.model, x))
-            source = Initialised(model, self._seed, built.numbers)
-        if self._weights is not None:
-            source = SafetensorsFiles(self._weights, otherwise=Given(graph.buffers))
-        if not graph.model.training:
-            raise ValueError(
-                f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
-                f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
-            )
-        if not any(parameter.requires_grad for parameter in graph.parameters.values()):
-            raise ValueError(
-                f"{type(graph.model).__name__} has no parameter that can be trained: {len(graph.parameters)} "
-                f"parameters, and none of them requires a gradient; call requires_grad_() on those that shall learn"
-            )
-        return graph, source
-
     def _planned(self, graph: ModelGraph, x: Any) -> Plan:
-        plan = self._plan
-        if isinstance(plan, int):
-            num = self._micro_batches or 4 * plan
-            with _as_many_threads(self._where["resources"]):
-                example = _micro_batch(x, num)
-                if isinstance(self._model, nn.Module) and is_here(self._device):
-                    profile = make_profile(self._model, example, device=self._device)
-                else:
-                    profile = make_profile(graph, _beside(graph.model, example))
-            resources: Resources | None = self._where["resources"]
-            memory = None if resources is None else resources.memory_bytes
-            planned = functools.partial(make_plan, profile, devices=plan, schedule=self._schedule, micro_batches=num)
-            if self._schedule is not None:  # who names one wants a pipeline
-                return planned(num_stages=make_schedule(self._schedule).stages_per_worker * plan)
-            try:
-                share = share_of_memory(self._device, plan) or usable_memory() // plan
-                return planned(memory=memory or share)
-            except NoPlanFits:
-                if memory is not None:
-                    raise
-            # Where processes will run there may be more memory than here; as many stages as can be need least of it.
-            return planned(num_stages=plan)
-        return plan if self._micro_batches is None else replace(plan, micro_batches=self._micro_batches)
+        plan, num = self._plan, self._micro_batches
+        if isinstance(plan, Plan):
+            return plan if num is None else replace(plan, micro_batches=num)
+        return plan_for(
+            plan,
+            self._model,
+            graph,
+            x,
+            schedule=self._schedule,
+            micro_batches=num,
+            device=self._device,
+            resources=self._processes.resources,
+        )
 
     def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
         player = Player(
@@ -558,46 +491,4 @@ class Trainer:
             options=self._options,
             exchange=self._exchange,
         )
-        return InlineRun(player, self._data, lambda batch: _beside(graph.model, batch))
-
-
-def _copy_of(given: str | Path | None) -> Where:
-    if given is None or given == "auto" or given == "launcher":
-        return given
-    _check_kind("snapshot_copy", given, str | Path, '"auto", "launcher", a folder, or None')
-    return Path(given)
-
-
-def _check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
-    if given is not None and not isinstance(given, kind):
-        raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")
-
-
-@contextmanager
-def _as_many_threads(resources: Resources | None) -> Generator[None]:
-    """Let torch compute with as many threads as a stage process will."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(
-        max(1, int(default_resources(settings.current()).cpus if resources is None else resources.cpus))
-    )
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _beside(model: nn.Module, batch: Any) -> Any:
-    """Inputs or labels on the device that a model is on."""
-    device = next((one.device for one in model.parameters() if not one.is_meta), None)
-    return batch if device is None else map_tensors(lambda tensor: tensor.to(device), batch)
-
-
-def _micro_batch(x: Any, num: int) -> Any:
-    """Inputs of the first of so many micro-batches."""
-    lengths = [tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()]
-    size = max(1, lengths[0] // num) if lengths else 1
-
-    def cut(tensor: Tensor) -> Tensor:
-        return tensor[:size] if tensor.dim() and tensor.shape[0] == lengths[0] else tensor
-
-    return map_tensors(cut, x)
+        return InlineRun(player, self._data, lambda batch: beside(graph.model, batch))

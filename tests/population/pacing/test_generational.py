@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ropewalk.population.pacing.generational import Generational
 from ropewalk.population.pacing.pacing import Ask, Drop, Tell, Ticket
-from ropewalk.population.pacing.stragglers import Carry, Stragglers, Wait
-from ropewalk.population.pacing.stragglers import Drop as DropStragglers
+from ropewalk.population.pacing.stragglers import StragglerPolicy
 
 
-def asked(rule: Stragglers, num: int, ask: int = 0, now: float = 0.0) -> tuple[Generational, list[Ticket]]:
+def asked(rule: StragglerPolicy, num: int, ask: int = 0, now: float = 0.0) -> tuple[Generational, list[Ticket]]:
     pacing = Generational(lambda: num, rule)
     assert pacing.next(now, 4) == Ask(num)
     tickets = [Ticket(ask, position) for position in range(num)]
@@ -17,7 +16,7 @@ def asked(rule: Stragglers, num: int, ask: int = 0, now: float = 0.0) -> tuple[G
 
 
 def test_all_are_told_in_their_own_order_however_they_arrive() -> None:
-    pacing, tickets = asked(Wait(), 4)
+    pacing, tickets = asked(StragglerPolicy.wait(), 4)
     for ticket in (tickets[2], tickets[0], tickets[3]):
         pacing.ended(ticket, 1.0)
         assert pacing.next(1e9, 4) is None and pacing.due is None
@@ -26,8 +25,8 @@ def test_all_are_told_in_their_own_order_however_they_arrive() -> None:
     assert pacing.next(2.0, 4) == Ask(4)
 
 
-def test_the_last_ones_are_dropped_when_patience_is_over() -> None:
-    pacing, tickets = asked(DropStragglers(share=0.5, patience=2.0), 4)
+def test_the_last_ones_are_dropped_when_their_grace_is_over() -> None:
+    pacing, tickets = asked(StragglerPolicy.drop(after=0.5, grace=2.0), 4)
     pacing.ended(tickets[3], 1.0)
     assert pacing.due is None
     pacing.ended(tickets[1], 3.0)
@@ -40,14 +39,14 @@ def test_the_last_ones_are_dropped_when_patience_is_over() -> None:
 
 
 def test_nobody_is_dropped_when_all_are_there_in_time() -> None:
-    pacing, tickets = asked(DropStragglers(share=0.5, patience=2.0), 2)
+    pacing, tickets = asked(StragglerPolicy.drop(after=0.5, grace=2.0), 2)
     for ticket in tickets:
         pacing.ended(ticket, 1.0)
     assert pacing.next(1.0, 4) == Tell(tuple(tickets))
 
 
 def test_the_last_ones_are_carried_into_the_next_generation() -> None:
-    pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
+    pacing, first = asked(StragglerPolicy.carry(after=0.5, grace=0.0), 2)
     pacing.ended(first[1], 1.0)
     assert pacing.next(1.0, 4) == Tell((first[1],))
     assert pacing.next(1.0, 4) == Ask(2)
@@ -61,7 +60,7 @@ def test_the_last_ones_are_carried_into_the_next_generation() -> None:
 
 
 def test_an_algorithm_that_has_nothing_to_ask_waits_for_what_is_carried() -> None:
-    pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
+    pacing, first = asked(StragglerPolicy.carry(after=0.5, grace=0.0), 2)
     pacing.ended(first[1], 1.0)
     assert pacing.next(1.0, 4) == Tell((first[1],))
     assert pacing.next(1.0, 4) == Ask(2)
@@ -71,9 +70,9 @@ def test_an_algorithm_that_has_nothing_to_ask_waits_for_what_is_carried() -> Non
     assert pacing.next(2.0, 4) == Tell((first[0],))
 
 
-def test_a_generation_that_is_resumed_in_its_middle_has_its_patience_anew() -> None:
+def test_a_generation_that_is_resumed_in_its_middle_has_its_grace_anew() -> None:
     """Saved right after an ask: it took the time since the machine was booted for that of the generation."""
-    rule = DropStragglers(share=0.5, patience=1.0)
+    rule = StragglerPolicy.drop(after=0.5, grace=1.0)
     pacing, tickets = asked(rule, 4, now=1000.0)
     again = Generational(lambda: 4, rule)
     again.load_state_dict(pacing.state_dict())
@@ -86,9 +85,9 @@ def test_a_generation_that_is_resumed_in_its_middle_has_its_patience_anew() -> N
 
 
 def test_what_was_under_way_is_evaluated_again_after_a_resumption() -> None:
-    pacing, first = asked(Carry(share=0.5, patience=0.0), 2)
+    pacing, first = asked(StragglerPolicy.carry(after=0.5, grace=0.0), 2)
     pacing.ended(first[1], 1.0)
     pacing.next(1.0, 4)
-    again = Generational(lambda: 2, Carry(share=0.5, patience=0.0))
+    again = Generational(lambda: 2, StragglerPolicy.carry(after=0.5, grace=0.0))
     again.load_state_dict(pacing.state_dict())
     assert again.under_way == [first[0]] and again.next(0.0, 4) == Ask(2)

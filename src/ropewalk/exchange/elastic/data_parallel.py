@@ -92,19 +92,7 @@ def data_parallel(
     Raises:
         ExchangeInvalid: there are no workers, less than no servers, or `exchange` or `redo` is no such thing.
     """
-    if isinstance(workers, bool) or workers < 1:
-        raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
-    if isinstance(servers, bool) or servers < 0:
-        raise ExchangeInvalid(f"there are 0 servers or more, not {servers}")
-    if isinstance(exchange, Exchange):
-        raise ExchangeInvalid(
-            f"every worker makes an exchange of its own, so give a function that does, such as "
-            f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
-        )
-    if isinstance(exchange, str):
-        make_compressor(exchange)  # a name that means nothing is told here, and not by each worker
-    if redo not in get_args(Redo):
-        raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")
+    _check(workers, servers, exchange, redo)
     program = program or Program(name)
     rule = restart_rule(restart)
     patience = patience or Patience()
@@ -127,3 +115,19 @@ def data_parallel(
         essential=rule.policy != "never",
     )
     return program
+
+
+def _check(workers: int, servers: int, exchange: Any, redo: Redo) -> None:
+    if isinstance(workers, bool) or workers < 1:
+        raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
+    if isinstance(servers, bool) or servers < 0:
+        raise ExchangeInvalid(f"there are 0 servers or more, not {servers}")
+    if isinstance(exchange, Exchange):
+        raise ExchangeInvalid(
+            f"every worker makes an exchange of its own, so give a function that does, such as "
+            f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
+        )
+    if isinstance(exchange, str):
+        make_compressor(exchange)  # a name that means nothing is told here, and not by each worker
+    if redo not in get_args(Redo):
+        raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")

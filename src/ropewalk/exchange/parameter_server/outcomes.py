@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 
 Mode = Literal["synchronous", "bounded", "asynchronous"]
+
+
+def staleness_bound(mode: str, staleness: int | None) -> int | None:
+    """For how many steps a mode lets the fastest worker be ahead; None: for any number.
+
+    Raises:
+        ExchangeInvalid: there is no such mode, or it does not go with this staleness.
+    """
+    if mode not in get_args(Mode):
+        raise ExchangeInvalid(f'mode is "synchronous", "bounded" or "asynchronous", not {mode!r}')
+    if mode == "synchronous" and staleness:
+        raise ExchangeInvalid(f'a synchronous server has no staleness={staleness}; use mode="bounded"')
+    if mode == "bounded" and staleness is None:
+        raise ExchangeInvalid('mode="bounded" needs a bound, such as staleness=2')
+    return 0 if mode == "synchronous" else staleness
 
 
 @dataclass(frozen=True)
@@ -161,4 +176,5 @@ __all__ = [
     "Pulled",
     "ServerSettings",
     "Standing",
+    "staleness_bound",
 ]

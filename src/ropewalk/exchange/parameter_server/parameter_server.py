@@ -34,9 +34,10 @@ from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.groups.shaping import Shaping
 from ropewalk.exchange.not_finite import NanPolicy, check_policy, is_finite
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
+from ropewalk.exchange.observers import Observers
 from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter, SharedPort
 from ropewalk.exchange.parameter_server.enrolment import Enrolment
-from ropewalk.exchange.parameter_server.outcomes import Answer, Mode, ServerSettings
+from ropewalk.exchange.parameter_server.outcomes import Answer, Mode, ServerSettings, staleness_bound
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
@@ -105,7 +106,7 @@ class ParameterServer(Exchange):
         observers: Sequence[Observer] = (),
     ) -> None:
         chosen = make_compressor(compressor)
-        bound = _staleness(mode, staleness)
+        bound = staleness_bound(mode, staleness)
         if sparse_answers is None:
             sparse_answers = chosen.name == "gd_sec" and bound == 0
         self.settings = ServerSettings(chosen, bound, optimizer, sparse_answers)
@@ -157,7 +158,7 @@ class ParameterServer(Exchange):
         self._held: list[int] = []
         self._not_finite: list[str] = []
         self._ledger = Ledger()
-        self._told: tuple[Observer, ...] = (self._ledger, *self._observers)
+        self._told = Observers((self._ledger, *self._observers))
         self._tell_bound(group)
         port = SharedPort(self._shaping) if self._shaping else None
         self._couriers = [
@@ -232,8 +233,7 @@ class ParameterServer(Exchange):
         self._model.begin()
         for courier in self._couriers:
             courier.begin(self._attempt)
-        for observer in self._told:
-            observer.begin(record)
+        self._told.begin(record)
 
     def ready(self, name: str, grad: Tensor) -> Work:
         self._bound()
@@ -244,8 +244,7 @@ class ParameterServer(Exchange):
         if name in self._model.gradients:
             raise RuntimeError(f"{name!r} was ready already in step {self._attempt.step}")
         self._model.gradients[name] = grad
-        for observer in self._told:
-            observer.ready(name)
+        self._told.ready(name)
         self._fill(name, grad)
         return _Ready(self, self._attempt, frozenset(key for key, _, _ in places))
 
@@ -263,8 +262,7 @@ class ParameterServer(Exchange):
     def _post(self, keys: Iterable[int]) -> None:
         for key in keys:
             piece = self._model.pieces[key].piece
-            for observer in self._told:
-                observer.enqueued(key, piece.layout.names)
+            self._told.enqueued(key, piece.layout.names)
             self._couriers[piece.shard].post(key, key if self._priority else 0)
 
     def _require_travel(self, keys: frozenset[int]) -> None:
@@ -296,8 +294,7 @@ class ParameterServer(Exchange):
         with self._progress:
             self._attempt.over, self._attempt.failure = True, error
             self._record = None
-        for observer in self._told:
-            observer.failed(error)
+        self._told.failed(record.step, error)
         raise error
 
     def wait(self) -> None:
@@ -308,8 +305,7 @@ class ParameterServer(Exchange):
         self._refuse_not_finite()
         began = time.perf_counter()
         self._wait_for(self._attempt, frozenset(self._model.pieces))
-        for observer in self._told:
-            observer.phase("wait", WHOLE_STEP, began, time.perf_counter())
+        self._told.phase("wait", WHOLE_STEP, began)
 
     def _wait_for(self, attempt: Attempt, keys: frozenset[int]) -> None:
         """Wait until these pieces have come back."""
@@ -326,8 +322,7 @@ class ParameterServer(Exchange):
                 if waited_s > self._timeout_s:
                     raise self._stalled(waited_s)
                 self._progress.wait(min(1.0, self._timeout_s))
-                for observer in self._told:
-                    observer.waiting(time.monotonic() - since)
+                self._told.waiting(time.monotonic() - since)
 
     def _stalled(self, waited_s: float) -> ExchangeStalled:
         group = self._bound().group
@@ -358,8 +353,7 @@ class ParameterServer(Exchange):
         self._record = None
         self._model.gradients.clear()
         self._bound().next_step = record.step + 1
-        for observer in self._told:
-            observer.ended(record.step)
+        self._told.ended(record.step)
         return self._ledger.finish(samples=samples, error_norm=self._model.error_norm)
 
     def abort(self, epoch: int) -> None:
@@ -382,8 +376,7 @@ class ParameterServer(Exchange):
             with self._codec[at]:  # what is being encoded or decoded comes to its end
                 for key in keys:
                     self._model.pieces[key].abort()
-        for observer in self._told:
-            observer.failed(aborted)
+        self._told.failed(self._attempt.step, aborted)
 
     # From the couriers' threads
 
@@ -401,9 +394,8 @@ class ParameterServer(Exchange):
         for cut_name, size in message.layers.items():
             group.traffic.add_layers({names[cut_name]: size})
         whole = message.num_values == piece.piece.layout.numel
-        for observer in self._told:
-            observer.phase("encode", key, began, time.perf_counter())
-            observer.sent(key, "dense" if whole else "sparse", message.num_values)
+        self._told.phase("encode", key, began)
+        self._told.sent(key, "dense" if whole else "sparse", message.num_values)
         return Letter(attempt.step, data, self._weight)
 
     def deliver(self, answer: Answer, attempt: Attempt) -> None:
@@ -420,8 +412,7 @@ class ParameterServer(Exchange):
         if not self.settings.synchronous:
             self._size = answer.size
         self._bound().group.traffic.add("pull", received=len(answer.data))
-        for observer in self._told:
-            observer.phase("decode", answer.key, began, time.perf_counter())
+        self._told.phase("decode", answer.key, began)
         with self._progress:
             self._done.add(answer.key)
             self._progress.notify_all()
@@ -471,8 +462,7 @@ class ParameterServer(Exchange):
         self._attempt.over = True
         for courier in self._couriers:
             courier.close()
-        for observer in self._told:
-            observer.close()
+        self._told.close()
 
     # Smaller steps
 
@@ -489,8 +479,7 @@ class ParameterServer(Exchange):
 
     def _tell_bound(self, group: Group) -> None:
         layouts = [piece.piece.layout for piece in self._model.pieces.values()]
-        for observer in self._told:
-            observer.bind(layouts, group)
+        self._told.bind(layouts, group)
 
 
 class _Ready(Work):
@@ -509,13 +498,3 @@ class _Ready(Work):
     def done(self) -> bool:
         exchange = self._exchange
         return exchange._attempt is not self._attempt or self._keys <= exchange._done  # pyright: ignore[reportPrivateUsage]
-
-
-def _staleness(mode: str, staleness: int | None) -> int | None:
-    if mode not in ("synchronous", "bounded", "asynchronous"):
-        raise ExchangeInvalid(f'mode is "synchronous", "bounded" or "asynchronous", not {mode!r}')
-    if mode == "synchronous" and staleness:
-        raise ExchangeInvalid(f'a synchronous server has no staleness={staleness}; use mode="bounded"')
-    if mode == "bounded" and staleness is None:
-        raise ExchangeInvalid('mode="bounded" needs a bound, such as staleness=2')
-    return 0 if mode == "synchronous" else staleness

@@ -36,6 +36,9 @@ from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology import Topology
 
 _NEVER = -1.0
+_NOBODY = -1
+#: When an action starts and ends, in seconds.
+_Span = tuple[float, float]
 
 
 def simulate(
@@ -106,147 +109,167 @@ class _Run:
     """One run over a program: where each worker stands, and when each message passed."""
 
     def __init__(self, program: StreamProgram, slots: int, overlap: bool) -> None:
-        num_workers, num_messages, num_links = len(program.workers), len(program.link_of), len(program.links)
+        num_workers, num_messages, links = len(program.workers), len(program.link_of), program.links
         self.program, self.slots, self.overlap = program, slots, overlap
         self.place = [0] * num_workers
+        self.clock = [0.0] * num_workers
         self.starts: list[list[float]] = [[] for _ in program.workers]
         self.ends: list[list[float]] = [[] for _ in program.workers]
+        #: Workers that may be able to go on; the last one is taken first.
+        self.ready = list(range(num_workers))[::-1]
+
+        #: By message: when its sender asked for the port, and when it began to pass each of the two ports and arrived.
         self.asked = [_NEVER] * num_messages
         self.out_start = [_NEVER] * num_messages
         self.in_start = [_NEVER] * num_messages
         self.arrival = [_NEVER] * num_messages
-        self.num_sent = [0] * num_links
+        #: By message: the worker that waits for it to arrive, and the one that waits for it to be sent off.
+        self.reader = [_NOBODY] * num_messages
+        self.sender = [_NOBODY] * num_messages
+
+        levels = program.topology.levels
+        self.link_seconds = [link.seconds for link in links]
+        self.link_latency = [link.latency_s for link in links]
+        self.is_free = [link.level == SAME_DEVICE or levels[link.level].bandwidth == float("inf") for link in links]
+        self.is_inside = [link.sender == link.receiver for link in links]
+        self.num_sent = [0] * len(links)
         #: When each receive on a link happened; the k-th frees a slot for the (k + slots)-th send.
-        self.received: list[list[float]] = [[] for _ in program.links]
-        #: Who has come to each reduction, when the last came, and when it was done.
+        self.received: list[list[float]] = [[] for _ in links]
+        #: By link: the worker that waits for a slot of it.
+        self.slot_waiter = [_NOBODY] * len(links)
+
+        #: By link its two ports; by port, until when it is busy.
+        self.out_port = [link.sender * len(levels) + link.level for link in links]
+        self.in_port = [link.receiver * len(levels) + link.level for link in links]
+        self.out_until = [0.0] * (num_workers * len(levels))
+        self.in_until = [0.0] * (num_workers * len(levels))
+        #: Messages on their way to a port in, as a heap: (when, sender, message).
+        self.entries: list[tuple[float, int, int]] = []
+
+        #: By reduction: the workers that have come to it, when the last came, and when it was done.
         self.present: list[list[int]] = [[] for _ in program.reductions]
         self.sum_start = [_NEVER] * len(program.reductions)
         self.sum_end = [_NEVER] * len(program.reductions)
 
     def play(self) -> None:
         """Carry out all lists."""
-        program, slots, overlap = self.program, self.slots, self.overlap
-        links, link_of = program.links, program.link_of
-        asked, out_start, in_start, arrival = self.asked, self.out_start, self.in_start, self.arrival
-        num_sent, received, place = self.num_sent, self.received, self.place
-        link_seconds = [link.seconds for link in links]
-        link_latency = [link.latency_s for link in links]
-        num_levels = len(program.topology.levels)
-        out_port = [link.sender * num_levels + link.level for link in links]
-        in_port = [link.receiver * num_levels + link.level for link in links]
-        is_free = [
-            link.level == SAME_DEVICE or program.topology.levels[link.level].bandwidth == float("inf") for link in links
-        ]
-        is_inside = [link.sender == link.receiver for link in links]
-        out_until = [0.0] * (len(program.workers) * num_levels)
-        in_until = [0.0] * (len(program.workers) * num_levels)
-        clock = [0.0] * len(program.workers)
-        #: Who waits for a message to arrive, for one to be sent off, for a slot of a link.
-        reader = [-1] * len(link_of)
-        sender_of = [-1] * len(link_of)
-        slot_waiter = [-1] * len(links)
-        entries: list[tuple[float, int, int]] = []  # to ports in: (when, sender, message)
-        ready = list(range(len(program.workers)))[::-1]
-        while True:
-            while ready:
-                worker = ready.pop()
-                codes, durations = program.codes[worker], program.durations[worker]
-                starts, ends = self.starts[worker], self.ends[worker]
-                now, at, num = clock[worker], place[worker], len(codes)
-                while at < num:
-                    code = codes[at]
-                    if code == COMPUTE:
-                        starts.append(now)
-                        now += durations[at]
-                        ends.append(now)
-                    elif code < 0:
-                        done = self._take_part(-2 - code, worker, now, ready)
-                        if done < 0:
-                            break
-                        starts.append(self.sum_start[-2 - code] if done > now else now)
-                        now = done if done > now else now
-                        ends.append(now)
-                    elif code & 1:  # receive
-                        message = code >> 1
-                        when = arrival[message]
-                        if when < 0:
-                            reader[message] = worker
-                            break
-                        if when > now:
-                            now = when
-                        starts.append(now)
-                        ends.append(now)
-                        link = link_of[message]
-                        received[link].append(now)
-                        if slot_waiter[link] >= 0:
-                            ready.append(slot_waiter[link])
-                            slot_waiter[link] = -1
-                    else:  # send
-                        message = code >> 1
-                        link = link_of[message]
-                        if asked[message] < 0:
-                            owed = num_sent[link] - slots  # the receive that frees our slot
-                            if owed >= 0 and not is_inside[link]:
-                                if owed >= len(received[link]):
-                                    slot_waiter[link] = worker
-                                    break
-                                if received[link][owed] > now:
-                                    now = received[link][owed]
-                            num_sent[link] += 1
-                            asked[message] = now
-                            if is_free[link]:
-                                out_start[message] = in_start[message] = now
-                                arrival[message] = now + link_latency[link]
-                                if reader[message] >= 0:
-                                    ready.append(reader[message])
-                            else:
-                                port = out_port[link]
-                                begin = out_until[port]
-                                if begin < now:
-                                    begin = now
-                                out_start[message] = begin
-                                out_until[port] = begin + link_seconds[link]
-                                heapq.heappush(entries, (begin, worker, message))
-                        if overlap:
-                            starts.append(now)
-                        elif in_start[message] < 0:
-                            sender_of[message] = worker
-                            break
-                        else:
-                            starts.append(asked[message])
-                            now = in_start[message] + link_seconds[link]
-                        ends.append(now)
-                    at += 1
-                clock[worker], place[worker] = now, at
-            if not entries:
-                break
-            begin, _, message = heapq.heappop(entries)
-            link = link_of[message]
-            port = in_port[link]
-            if begin < in_until[port]:
-                begin = in_until[port]
-            in_start[message] = begin
-            in_until[port] = begin = begin + link_seconds[link]
-            arrival[message] = begin + link_latency[link]
-            if reader[message] >= 0:
-                ready.append(reader[message])
-            if sender_of[message] >= 0:
-                ready.append(sender_of[message])
-        if any(at < len(codes) for at, codes in zip(place, program.codes, strict=True)):
-            raise standstill(program, place, slots)
+        ready, entries = self.ready, self.entries
+        while ready or entries:
+            if ready:
+                self._run_ahead(ready.pop())
+            else:
+                self._enter_port()
+        if any(at < len(codes) for at, codes in zip(self.place, self.program.codes, strict=True)):
+            raise standstill(self.program, self.place, self.slots)
 
-    def _take_part(self, number: int, worker: int, now: float, ready: list[int]) -> float:
-        """When the reduction is done; below 0 while others are missing."""
-        if self.sum_end[number] >= 0:
-            return self.sum_end[number]
-        reduction, present = self.program.reductions[number], self.present[number]
-        present.append(worker)
-        self.sum_start[number] = max(self.sum_start[number], now)
-        if len(present) < len(reduction.members):
-            return _NEVER
-        self.sum_end[number] = self.sum_start[number] + reduction.seconds
-        ready.extend(present[:-1])
-        return self.sum_end[number]
+    def _run_ahead(self, worker: int) -> None:
+        """Carry out a worker's list until it ends, or the worker must wait."""
+        codes, durations = self.program.codes[worker], self.program.durations[worker]
+        starts, ends = self.starts[worker], self.ends[worker]
+        now, at, num = self.clock[worker], self.place[worker], len(codes)
+        while at < num:
+            code = codes[at]
+            if code == COMPUTE:
+                starts.append(now)
+                now += durations[at]
+            else:
+                if code < 0:
+                    span = self._take_part(-2 - code, worker, now)
+                elif code & 1:
+                    span = self._receive(code >> 1, worker, now)
+                else:
+                    span = self._send(code >> 1, worker, now)
+                if span is None:
+                    break
+                start, now = span
+                starts.append(start)
+            ends.append(now)
+            at += 1
+        self.clock[worker], self.place[worker] = now, at
+
+    # What a worker does at `now`: when it starts and ends, or None if the worker must wait. Whatever it waits for puts
+    # it back among the ready ones, and it tries again.
+
+    def _receive(self, message: int, worker: int, now: float) -> _Span | None:
+        when = self.arrival[message]
+        if when < 0:
+            self.reader[message] = worker
+            return None
+        if when > now:
+            now = when
+        link = self.program.link_of[message]
+        self.received[link].append(now)
+        if self.slot_waiter[link] >= 0:
+            self.ready.append(self.slot_waiter[link])
+            self.slot_waiter[link] = _NOBODY
+        return now, now
+
+    def _send(self, message: int, worker: int, now: float) -> _Span | None:
+        link = self.program.link_of[message]
+        if self.asked[message] < 0:
+            received = self.received[link]
+            owed = self.num_sent[link] - self.slots  # the receive that frees our slot
+            if owed >= 0 and not self.is_inside[link]:
+                if owed >= len(received):
+                    self.slot_waiter[link] = worker
+                    return None
+                if received[owed] > now:
+                    now = received[owed]
+            self.num_sent[link] += 1
+            self._ask_for_port(message, link, worker, now)
+        if self.overlap:
+            return now, now
+        if self.in_start[message] < 0:
+            self.sender[message] = worker
+            return None
+        return self.asked[message], self.in_start[message] + self.link_seconds[link]
+
+    def _take_part(self, number: int, worker: int, now: float) -> _Span | None:
+        """Take part in a reduction, which begins when the last of its members has come."""
+        if self.sum_end[number] < 0:
+            reduction, present = self.program.reductions[number], self.present[number]
+            present.append(worker)
+            self.sum_start[number] = max(self.sum_start[number], now)
+            if len(present) < len(reduction.members):
+                return None
+            self.sum_end[number] = self.sum_start[number] + reduction.seconds
+            self.ready.extend(present[:-1])
+        done = self.sum_end[number]
+        return (self.sum_start[number], done) if done > now else (now, now)
+
+    # What a message does.
+
+    def _ask_for_port(self, message: int, link: int, worker: int, now: float) -> None:
+        self.asked[message] = now
+        if self.is_free[link]:
+            self.out_start[message] = self.in_start[message] = now
+            self._arrive(message, now + self.link_latency[link])
+            return
+        port = self.out_port[link]
+        begin = self.out_until[port]
+        if begin < now:
+            begin = now
+        self.out_start[message] = begin
+        self.out_until[port] = begin + self.link_seconds[link]
+        heapq.heappush(self.entries, (begin, worker, message))
+
+    def _enter_port(self) -> None:
+        """Have the message that comes first pass the port in of its receiver."""
+        begin, _, message = heapq.heappop(self.entries)
+        link = self.program.link_of[message]
+        port = self.in_port[link]
+        if begin < self.in_until[port]:
+            begin = self.in_until[port]
+        self.in_start[message] = begin
+        self.in_until[port] = end = begin + self.link_seconds[link]
+        self._arrive(message, end + self.link_latency[link])
+        if self.sender[message] >= 0:
+            self.ready.append(self.sender[message])
+
+    def _arrive(self, message: int, when: float) -> None:
+        self.arrival[message] = when
+        if self.reader[message] >= 0:
+            self.ready.append(self.reader[message])
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ropewalk.population.pacing import stragglers as rules
 from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket, UnderWay, rows
+from ropewalk.population.pacing.stragglers import StragglerPolicy
 
 
 class Generational(UnderWay):
@@ -20,10 +20,10 @@ class Generational(UnderWay):
         stragglers: what happens to the last ones.
     """
 
-    def __init__(self, population: Callable[[], int], stragglers: rules.Stragglers) -> None:
+    def __init__(self, population: Callable[[], int], stragglers: StragglerPolicy) -> None:
         super().__init__()
         self._population = population
-        self._rule = stragglers
+        self._stragglers = stragglers
         self._wait_for = 0
         """Of the generation: how many evaluations have to end before the rest may be left."""
         self._began: float | None = 0.0
@@ -36,9 +36,9 @@ class Generational(UnderWay):
 
     @property
     def due(self) -> float | None:
-        if self._enough_at is None or self._began is None or isinstance(self._rule, rules.Wait):
+        if self._enough_at is None or self._began is None or self._stragglers.action == "wait":
             return None
-        return self._enough_at + self._rule.patience * (self._enough_at - self._began)
+        return self._enough_at + self._stragglers.grace * (self._enough_at - self._began)
 
     def next(self, now: float, num_workers: int) -> Instruction | None:
         if self._began is None:
@@ -49,7 +49,7 @@ class Generational(UnderWay):
             due = self.due
             if due is None or now < due:
                 return None
-            if isinstance(self._rule, rules.Drop):
+            if self._stragglers.action == "drop":
                 dropped = tuple(sorted(self._running))
                 self._running.clear()
                 return Drop(dropped)
@@ -62,11 +62,10 @@ class Generational(UnderWay):
     def asked(self, tickets: Sequence[Ticket], now: float) -> None:
         self._asked = True
         self._began = now
-        share = 1.0 if isinstance(self._rule, rules.Wait) else self._rule.share
         super().asked(tickets, now)
         self._newest = tickets[0].ask if tickets else -1
         self._num_of_newest = 0
-        self._wait_for = -(-len(tickets) * share // 1)  # rounded up
+        self._wait_for = -(-len(tickets) * self._stragglers.after // 1)  # rounded up
         self._look(now)
 
     def ended(self, ticket: Ticket, now: float) -> None:

@@ -3,54 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+StragglerAction = Literal["wait", "drop", "carry"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait for every evaluation. Then a run is the same, bit for bit, on any workers."""
+class StragglerPolicy:
+    """What becomes of the last evaluations of a generation; made by `wait`, `drop` or `carry`.
 
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Do without the last ones: they are not told, and what of them has not begun never runs.
-
-    One that runs goes on until it ends or the pool's `task_timeout_s` ends it; nobody hears of it.
+    Example:
+        >>> StragglerPolicy.drop(after=0.9)
+        StragglerPolicy(action='drop', after=0.9, grace=0.25)
 
     Args:
-        share: of the generation that has to be there, from 0 to 1.
-        patience: from then on, wait so many times as long as the generation took until then.
+        action: "wait" for every evaluation; "drop" the last ones; "carry" them over to a later generation.
+        after: share of the generation that must have ended before the rest may be left, above 0 and at most 1.
+        grace: how much longer the rest may take, as a multiple of the time that the generation took until then; 0 or
+            more.
+
+    Raises:
+        ValueError: a value is outside of its range.
     """
 
-    share: float = 0.9
-    patience: float = 0.25
+    action: StragglerAction = "wait"
+    after: float = 1.0
+    grace: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        if self.action not in get_args(StragglerAction):
+            raise ValueError(f"action is one of {', '.join(get_args(StragglerAction))}, not {self.action!r}")
+        if not 0 < self.after <= 1:
+            raise ValueError(f"after is a share of a generation, above 0 and at most 1, not {self.after}")
+        if not self.grace >= 0:
+            raise ValueError(f"grace is 0 or more times the time of a generation so far, not {self.grace}")
 
+    @classmethod
+    def wait(cls) -> StragglerPolicy:
+        """Wait for every evaluation. Then a run is the same, bit for bit, on any workers."""
+        return cls("wait")
 
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """Go on without the last ones, and tell them with a later generation, when they are there.
+    @classmethod
+    def drop(cls, after: float = 0.9, grace: float = 0.25) -> StragglerPolicy:
+        """Leave the last ones out: they are not told, and an evaluation of them that has not begun never runs.
 
-    The algorithm decides what such a stale result is worth to it (`OpenAIES(max_age=...)`).
+        One that runs goes on until it ends or the pool's `task_timeout_s` ends it; its outcome is ignored.
+        """
+        return cls("drop", after, grace)
 
-    Args:
-        share: as of `Drop`.
-        patience: as of `Drop`.
-    """
+    @classmethod
+    def carry(cls, after: float = 0.9, grace: float = 0.25) -> StragglerPolicy:
+        """Go on without the last ones, and tell them with a later generation, when they are there.
 
-    share: float = 0.9
-    patience: float = 0.25
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-
-Stragglers = Wait | Drop | Carry
-
-
-def _check(rule: Drop | Carry) -> None:
-    if not 0 < rule.share <= 1:
-        raise ValueError(f"share of a generation to wait for must be above 0 and at most 1, not {rule.share}")
-    if rule.patience < 0:
-        raise ValueError(f"patience must be 0 or more times the time of a generation so far, not {rule.patience}")
+        The algorithm decides what such a stale result is worth to it (`OpenAIES(max_age=...)`).
+        """
+        return cls("carry", after, grace)

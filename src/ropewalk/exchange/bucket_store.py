@@ -1,0 +1,137 @@
+"""`BucketStore`: the buckets of an exchange, and their state, which goes by parameter name to the buckets after them.
+
+layouts ── make ──▶ buckets ◀── add (a bucket that was filled elsewhere)
+                       │ drop: their state, by name
+                       ▼
+                    carried ── make, add ──▶ other buckets of the same parameters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.open_step import Bucket
+
+#: State by its kind and then by parameter; a kind that is no mapping is the same for all parameters.
+State = dict[str, Any]
+
+
+class BucketKeeper(Protocol):
+    """Has what belongs to a bucket beside its memory, such as what a compressor kept back."""
+
+    def prepare(self, bucket: Bucket) -> None:
+        """A bucket is new: make what belongs to it."""
+        ...
+
+    def discard(self, bucket: Bucket) -> None:
+        """A bucket is no more; its state was taken by `bucket_state`."""
+        ...
+
+    def bucket_state(self, bucket: Bucket) -> State:
+        """The committed state of a bucket, as copies."""
+        ...
+
+    def load_bucket_state(self, bucket: Bucket, state: State) -> None:
+        """Take over state; what concerns other parameters is ignored."""
+        ...
+
+
+class BucketStore:
+    """The buckets of one exchange, in the order of sending.
+
+    Args:
+        keeper: has what belongs to each bucket.
+
+    Attributes:
+        planned: the layouts that `make` makes buckets of.
+    """
+
+    def __init__(self, keeper: BucketKeeper) -> None:
+        self._keeper = keeper
+        self.planned: tuple[Layout, ...] = ()
+        self._buckets: list[Bucket] = []
+        self._by_name: dict[str, Bucket] = {}
+        self._carried: State = {}
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(self._buckets)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def __getitem__(self, index: int) -> Bucket:
+        return self._buckets[index]
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Of the buckets, or before they are made of those that are planned."""
+        return tuple(bucket.layout for bucket in self._buckets) or self.planned
+
+    def of(self, name: str) -> Bucket:
+        """The bucket of a parameter.
+
+        Raises:
+            KeyError: there is no such parameter.
+        """
+        if name not in self._by_name:
+            raise KeyError(f"no parameter {name!r} is bound; bound are {', '.join(sorted(self._by_name)[:5])}, ...")
+        return self._by_name[name]
+
+    def plan(self, layouts: Sequence[Layout]) -> None:
+        """Go on with other buckets, which the next `make` makes; state is carried over by name."""
+        self.drop()
+        self.planned = tuple(layouts)
+
+    def make(self) -> None:
+        """Make the planned buckets, unless they are there."""
+        if not self._buckets:
+            for index, layout in enumerate(self.planned):
+                self.add(index, layout, torch.zeros(layout.numel, dtype=layout.dtype, device=layout.device))
+            self._carried = {}
+
+    def add(self, index: int, layout: Layout, flat: Tensor) -> None:
+        """One more bucket, in this memory, with the state that was carried for its parameters."""
+        bucket = Bucket(index, layout, flat)
+        self._buckets.append(bucket)
+        self._by_name.update(dict.fromkeys(layout.names, bucket))
+        self._keeper.prepare(bucket)
+        if self._carried:
+            self._keeper.load_bucket_state(bucket, self._carried)
+
+    def drop(self, first: int = 0) -> None:
+        """Give up this bucket and those after it; their state is carried."""
+        self._carried = self.state(first)
+        for bucket in self._buckets[first:]:
+            self._keeper.discard(bucket)
+        del self._buckets[first:]
+
+    def clear(self) -> None:
+        """Drop all, and forget their parameters; state goes by name to the buckets of the next plan."""
+        self.drop()
+        self._by_name.clear()
+
+    def forget_carried(self) -> None:
+        """A step is done: all buckets have taken what was carried for them."""
+        self._carried = {}
+
+    def state(self, first: int = 0) -> State:
+        """What is carried, and the committed state of buckets from this one on."""
+        merged: State = {}
+        for state in (self._carried, *(self._keeper.bucket_state(bucket) for bucket in self._buckets[first:])):
+            for kind, part in state.items():
+                if isinstance(part, Mapping):
+                    merged.setdefault(kind, {}).update(cast(Mapping[str, Any], part))
+                else:
+                    merged[kind] = part
+        return merged
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over state, for the buckets that are there and for those that are still to be made."""
+        self._carried = dict(state)
+        for bucket in self._buckets:
+            self._keeper.load_bucket_state(bucket, self._carried)

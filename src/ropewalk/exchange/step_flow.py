@@ -1,0 +1,172 @@
+"""`StepFlow`: takes the buckets of a step through two threads, one bucket after the other.
+
+    send ─▶ communication thread: agree, before the first one; reduce_bucket ─▶ completion thread: its rest, copied back
+                                                                                        └ after the last one: settled
+
+What is raised on either thread fails the step: nothing more of it is computed, and who waits for it is woken up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from ropewalk.exchange import not_finite
+from ropewalk.exchange.bucket_store import BucketStore
+from ropewalk.exchange.communication_thread import CommunicationThread
+from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.not_finite import NanPolicy
+from ropewalk.exchange.observer import WHOLE_STEP
+from ropewalk.exchange.observers import Observers
+from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
+
+#: Called when a bucket is done, with what its step failed with.
+Done = Callable[[BaseException | None], None]
+
+
+class BucketReducer(Protocol):
+    """Makes the mean of a bucket over members; see `BucketedExchange` for each method."""
+
+    def agree(self, record: StepRecord) -> Agreement: ...
+    def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None: ...
+    def reduce_bucket(self, bucket: Bucket, step: OpenStep) -> Callable[[], None] | None: ...
+    def tell_findings(self, names: Sequence[str]) -> Mapping[int, Sequence[str]]: ...
+    def settled(self, step: OpenStep, *, skipped: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Passage:
+    """One bucket on its way."""
+
+    step: OpenStep
+    bucket: Bucket
+    is_last: bool
+    done: Done | None
+
+
+class StepFlow:
+    """The two threads of one exchange, between `bind` and `close`.
+
+    Args:
+        reducer: makes the mean of a bucket.
+        buckets: of the exchange.
+        observers: are told.
+        nan: what happens to NaN and infinity.
+        name: of the threads.
+    """
+
+    def __init__(
+        self, reducer: BucketReducer, buckets: BucketStore, observers: Observers, nan: NanPolicy, name: str
+    ) -> None:
+        self._reducer = reducer
+        self._buckets = buckets
+        self._observers = observers
+        self._nan: NanPolicy = nan
+        self._thread = CommunicationThread(name)
+
+    def send(self, step: OpenStep, bucket: Bucket, *, is_last: bool, done: Done | None = None) -> None:
+        """Have a full bucket exchanged, after those sent before it; `done` is called on the completion thread."""
+        self._observers.enqueued(bucket.index, bucket.layout.names)
+        queued = time.perf_counter()
+        step.num_sent += 1
+        self._thread.submit(partial(self._begin, _Passage(step, bucket, is_last, done), queued))
+
+    def fail(self, step: OpenStep, error: BaseException) -> None:
+        """Note why a step failed, and wake up everyone who waits for it; from any thread."""
+        step.fail(self._observers.failed(step.record.step, error))
+
+    def drain(self) -> None:
+        """Wait until nothing is under way."""
+        self._thread.drain()
+
+    def close(self) -> None:
+        """End both threads."""
+        self._thread.close()
+
+    # On the communication thread.
+
+    def _begin(self, passage: _Passage, queued: float) -> Callable[[], None]:
+        rest = None
+        with self._failing(passage.step):
+            self._observers.phase("queue", passage.bucket.index, queued)
+            if passage.step.error is None:
+                rest = self._reduce(passage)
+        return partial(self._complete, passage, rest)
+
+    def _reduce(self, passage: _Passage) -> Callable[[], None] | None:
+        step, bucket = passage.step, passage.bucket
+        if step.agreement is None:
+            with self._observers.timed("agree", WHOLE_STEP):
+                step.agreement = self._reducer.agree(step.record)
+        if step.agreement.syncs:
+            self._reducer.sync_bucket(bucket, step.agreement)
+        if step.screens:
+            names = not_finite.screen(self._nan, bucket.layout, bucket.flat)
+            step.found += names
+            if names and self._nan != "zero":
+                # All gradients of this step are overwritten below; no encoder shall see what is not finite.
+                bucket.flat.zero_()
+        rest = self._reducer.reduce_bucket(bucket, step)
+        if passage.is_last and step.screens:
+            found = self._reducer.tell_findings(step.found)
+            record = step.record
+            step.verdict = not_finite.verdict(self._nan, record.step, found, scaled=record.scaled)
+        return rest
+
+    # On the completion thread.
+
+    def _complete(self, passage: _Passage, rest: Callable[[], None] | None) -> None:
+        step, bucket = passage.step, passage.bucket
+        with self._failing(step):
+            if step.error is None:
+                if rest is not None:
+                    rest()
+                _copy_back(step, bucket)
+        step.arrivals[bucket.index].set()
+        if passage.done is not None:
+            step.held.append(passage.done)
+            # What was found in a later bucket may change the gradients of this one.
+            if not passage.is_last and not step.screens:
+                step.release()
+        if passage.is_last:
+            step.complete = True
+            with self._failing(step):
+                self._settle(step)
+            step.settled.set()
+            step.release()
+
+    def _settle(self, step: OpenStep) -> None:
+        """Everything has come back: carry out the verdict."""
+        verdict, skipped = step.verdict, False
+        if step.error is not None:
+            return
+        if verdict is not None:
+            self._observers.note(verdict.note)
+            if not verdict.goes_on:
+                skipped = verdict.skips
+                for bucket in self._buckets:
+                    bucket.flat.fill_(verdict.fill)
+                    _copy_back(step, bucket)
+        self._reducer.settled(step, skipped=skipped)
+
+    @contextlib.contextmanager
+    def _failing(self, step: OpenStep) -> Generator[None]:
+        """What is raised here fails the step, and is raised again by `wait` in the thread of the caller."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(step, error)
+
+
+def _copy_back(step: OpenStep, bucket: Bucket) -> None:
+    if step.grads:
+        with torch.no_grad():
+            for name, view in bucket.views.items():
+                if name in step.grads:
+                    step.grads[name].copy_(view)

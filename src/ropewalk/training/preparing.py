@@ -1,0 +1,143 @@
+"""What a trainer must know before it begins: the model's graph, where its first numbers come from, and a plan."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk import settings
+from ropewalk.engines.resources import Resources, usable_memory
+from ropewalk.errors import NoPlanFits
+from ropewalk.pipeline.planning import plan as make_plan
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.profiler import profile as make_profile
+from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
+from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.processes.fleet import default_resources
+from ropewalk.training.building import build
+from ropewalk.training.sources import Initialised, SafetensorsFiles
+from ropewalk.training.stage_device import is_here, share_of_memory
+
+#: A module in train mode, its graph, or a function without arguments that makes it.
+Model = nn.Module | ModelGraph | Callable[[], nn.Module]
+
+
+def see(
+    model: Model, x: Any, *, seed: int, device: str, weights: str | Path | None
+) -> tuple[ModelGraph, TensorSource | None]:
+    """The model's graph, and where its first numbers come from; None: from the model.
+
+    Args:
+        model: what is trained.
+        x: inputs to trace it with.
+        seed: of the numbers that a function which makes it draws.
+        device: where this process trains it itself; "": elsewhere, and then it stays where it is.
+        weights: files with its first parameters and buffers, if there are any.
+
+    Raises:
+        ValueError: it cannot be trained.
+    """
+    source: TensorSource | None = None
+    if isinstance(model, ModelGraph):
+        graph = model
+    elif isinstance(model, nn.Module):
+        if device:
+            model = copy.deepcopy(model).to(device)
+        graph = trace(model, beside(model, x))
+    else:
+        built = build(model, seed)
+        if device:
+            built.model.to(device)
+        graph = trace(built.model, beside(built.model, x))
+        source = Initialised(model, seed, built.numbers)
+    if weights is not None:
+        source = SafetensorsFiles(weights, otherwise=Given(graph.buffers))
+    if not graph.model.training:
+        raise ValueError(
+            f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
+            f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+        )
+    if not any(parameter.requires_grad for parameter in graph.parameters.values()):
+        raise ValueError(
+            f"{type(graph.model).__name__} has no parameter that can be trained: {len(graph.parameters)} "
+            f"parameters, and none of them requires a gradient; call requires_grad_() on those that shall learn"
+        )
+    return graph, source
+
+
+def plan_for(
+    num_devices: int,
+    model: Model,
+    graph: ModelGraph,
+    x: Any,
+    *,
+    schedule: str | Schedule | None,
+    micro_batches: int | None,
+    device: str,
+    resources: Resources | None,
+) -> Plan:
+    """Profile a model with the first micro-batch of `x`, and plan it for a number of processes of this kind.
+
+    Raises:
+        NoPlanFits: none fits into the memory that `resources` say.
+    """
+    num = micro_batches or 4 * num_devices
+    with _as_many_threads(resources):
+        example = _micro_batch(x, num)
+        if isinstance(model, nn.Module) and is_here(device):
+            profile = make_profile(model, example, device=device)
+        else:
+            profile = make_profile(graph, beside(graph.model, example))
+    memory = None if resources is None else resources.memory_bytes
+    planned = functools.partial(make_plan, profile, devices=num_devices, schedule=schedule, micro_batches=num)
+    if schedule is not None:  # a named schedule asks for a pipeline
+        return planned(num_stages=make_schedule(schedule).stages_per_worker * num_devices)
+    try:
+        share = share_of_memory(device, num_devices) or usable_memory() // num_devices
+        return planned(memory=memory or share)
+    except NoPlanFits:
+        if memory is not None:
+            raise
+    # Where processes will run there may be more memory than here; as many stages as can be need least of it.
+    return planned(num_stages=num_devices)
+
+
+def beside(model: nn.Module, batch: Any) -> Any:
+    """Inputs or labels on the device that a model is on."""
+    device = next((one.device for one in model.parameters() if not one.is_meta), None)
+    return batch if device is None else map_tensors(lambda tensor: tensor.to(device), batch)
+
+
+@contextmanager
+def _as_many_threads(resources: Resources | None) -> Generator[None]:
+    """Let torch compute with as many threads as a stage process will."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(
+        max(1, int(default_resources(settings.current()).cpus if resources is None else resources.cpus))
+    )
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _micro_batch(x: Any, num: int) -> Any:
+    """Inputs of the first of `num` micro-batches."""
+    lengths = [tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()]
+    size = max(1, lengths[0] // num) if lengths else 1
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor[:size] if tensor.dim() and tensor.shape[0] == lengths[0] else tensor
+
+    return map_tensors(cut, x)

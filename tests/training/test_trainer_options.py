@@ -1,0 +1,40 @@
+"""What `Snapshots` and `ProcessOptions` take, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.training import ProcessOptions, Snapshots
+
+
+def test_a_folder_for_copies_is_a_path_and_words_stay_words() -> None:
+    assert [Snapshots(copy=copy).where for copy in ("auto", "launcher", None)] == ["auto", "launcher", None]
+    assert Snapshots(copy="copies").where == Snapshots(copy=Path("copies")).where == Path("copies")
+
+
+def test_each_training_counts_its_own_steps() -> None:
+    snapshots = Snapshots(every=3)
+    assert snapshots.pace() is not snapshots.pace()
+    assert snapshots.pace().every == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "message"),
+    [
+        (Snapshots, {"every": 0}, ValueError, "every 1 or more steps, or 'auto', not every 0"),
+        (Snapshots, {"copy": 3}, TypeError, "copy of snapshots is of type int; give .*launcher"),
+        (ProcessOptions, {"engine": 3}, TypeError, "engine is of type int; give its name"),
+        (ProcessOptions, {"session": rw.Session}, TypeError, r"session is of type type; give ropewalk.Session\(\)"),
+        (ProcessOptions, {"resources": {"cpus": 1}}, TypeError, r"is of type dict; give ropewalk.Resources\(cpus=2\)"),
+        (ProcessOptions, {"environment": ["A=1"]}, TypeError, "environment is of type list; give variables by name"),
+    ],
+)
+def test_options_that_cannot_be_are_told_at_once(
+    make: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(**options)
