@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import stat
 import struct
@@ -162,3 +163,22 @@ def test_a_full_disk_leaves_the_file_from_before_and_nothing_beside_it(tmp_path:
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert "File too large" in done.stdout
     assert read_state(path) == "old" and os.listdir(tmp_path) == ["a.state"]
+
+
+def test_a_state_that_was_written_long_ago_is_read(tmp_path: Path) -> None:
+    """Nothing in this folder may ever be written anew: others have such files."""
+    path = tmp_path / "a.state"  # a copy, because a checkout may let others write to its files
+    path.write_bytes((Path(__file__).parent / "state_of_format_1" / "generation-000000007.state").read_bytes())
+    path.chmod(0o600)
+    tree = read_state(path)
+    centre, order = tree.pop("centre"), tree.pop("order")
+    assert centre.dtype == np.float32 and centre.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert order.dtype == np.int64 and order.tolist() == [[0, 1], [2, 3]]
+    assert tree == {
+        "generation": 7,
+        "fitness": [0.5, -math.inf, None, True],
+        "name": "\N{GREEK SMALL LETTER PI}",
+        "pair": (1, "two"),
+        "log": b"\x00\xff",
+        "empty": {},
+    }

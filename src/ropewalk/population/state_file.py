@@ -20,8 +20,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.atomic_files import replace_file
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.trusted_files import open_own, write_private
+from ropewalk.trusted_files import open_own
 
 _MAGIC = b"ropewalk state 1\n"
 _LENGTH = struct.Struct("<Q")
@@ -41,7 +42,7 @@ def write_state(path: Path, tree: Any) -> int:
         OSError: it cannot be written; what was there before is still there.
         TypeError: something in the tree cannot be saved; says where.
     """
-    return write_private(path, [pack_state(tree)])
+    return replace_file(path, [pack_state(tree)])
 
 
 def read_state(path: Path) -> Any:

@@ -1,6 +1,6 @@
 """The saved state of a service: one file per replica, whole or not there, checked before it is used.
 
-    save:  write NAME.0.writing ─▶ fsync ─▶ NAME.0.checkpoint becomes NAME.0.previous ─▶ NAME.0.writing becomes it
+    save:  a staged file ─▶ fsync ─▶ NAME.0.checkpoint becomes NAME.0.previous ─▶ the new one becomes NAME.0.checkpoint
     load:  NAME.0.checkpoint, or if it is damaged or missing NAME.0.previous, with a note
 
 A process may be killed, and the disk may fill up, at any moment: one whole
@@ -26,10 +26,11 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from ropewalk.atomic_files import StagedFile
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
-from ropewalk.trusted_files import create_private, make_private_folder, open_own, sync_folder
+from ropewalk.trusted_files import make_private_folder, open_own
 
 _MAGIC = b"RWCHKPT\n"
 _FORMAT = 1
@@ -119,7 +120,8 @@ class FolderFiles:
     """The checkpoints of a replica in a folder of this host."""
 
     def __init__(self, folder: Path, name: str, replica: int) -> None:
-        self.current, self.previous, self.writing = _paths(folder, name, replica)
+        stem = f"{urllib.parse.quote(name, safe='')}.{replica}"
+        self.current, self.previous = folder / f"{stem}.checkpoint", folder / f"{stem}.previous"
 
     def kept(self) -> list[Kept]:
         """See `Files`."""
@@ -159,43 +161,34 @@ class NewFile:
         self._folder = folder
         make_private_folder(folder)
         self._files = FolderFiles(folder, name, replica)
-        writing = self._files.writing
         with self._explained():
-            writing.unlink(missing_ok=True)  # of a process that was killed while it wrote
-            self.file: BinaryIO = create_private(writing)
+            self._staged = StagedFile(self._files.current)
+        self.file: BinaryIO = self._staged.file
+        """Where it is written, by this process or by a child of it."""
 
     def write(self, header: Header, payload: Payload) -> None:
-        """Write the checkpoint, to the disk itself.
+        """Write the checkpoint.
 
         Raises:
             OSError: the disk is full, ...
         """
         with self._explained():
             write(self.file, header, payload)
-            sync(self.file)
 
     def keep(self) -> Path:
-        """It is written, and becomes the newest one; returns the file.
+        """It is written; it is brought to the disk and becomes the newest one. Returns the file.
 
         Raises:
             OSError: it does not; those from before are still good.
         """
-        files = self._files
         with self._explained():
-            self.file.close()
-            if files.current.exists():
-                files.current.replace(files.previous)
-            files.writing.replace(files.current)
-            sync_folder(self._folder)
-        return files.current
+            self._staged.commit(previous=self._files.previous)
+        self._staged.close()
+        return self._files.current
 
     def discard(self) -> None:
         """It will not be one; may be called twice, and after `keep`."""
-        if not self.file.closed:
-            with contextlib.suppress(OSError):  # what is wrong was said by the first error
-                self._files.writing.unlink(missing_ok=True)  # a full disk needs the room
-            with contextlib.suppress(OSError):
-                self.file.close()
+        self._staged.close()
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
@@ -316,16 +309,6 @@ def write(file: Writable, header: Header, payload: Payload, unless: bytes = b"")
             file.write(part)
         file.flush()
     return digest
-
-
-def sync(file: BinaryIO) -> None:
-    """Have what was written last through a loss of power."""
-    os.fsync(file.fileno())
-
-
-def _paths(folder: Path, name: str, replica: int) -> tuple[Path, Path, Path]:
-    stem = f"{urllib.parse.quote(name, safe='')}.{replica}"
-    return folder / f"{stem}.checkpoint", folder / f"{stem}.previous", folder / f"{stem}.writing"
 
 
 def _read(file: BinaryIO, kept: Kept, name: str, replica: int) -> tuple[Header, list[bytearray]]:
