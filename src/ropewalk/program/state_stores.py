@@ -24,9 +24,10 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bell import Bell
-from ropewalk.program.checkpoints import Files, FolderFiles, Kept, NewFile, Saved, Writable, find
+from ropewalk.program.checkpoints import Files, FolderFiles, Kept, NewFile, Saved, find
 from ropewalk.program.messages import FindState, ReadState, SaveState, SetStateAside, StateAnswer
 from ropewalk.program.node_context import NodeContext
+from ropewalk.state_container import Writable
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
 
