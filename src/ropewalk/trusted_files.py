@@ -10,7 +10,7 @@ can replace what lies in it, so a check does not become stale before the next on
 their owner is trusted. `open_own` looks at the file and its folder alone: enough for data that this user has written
 earlier, in a folder that may lie in the shared folder of a project.
 
-What is written here only this user can read, whatever the umask is.
+Folders that are made here only this user can enter, whatever the umask is; `atomic_files` writes what lies in them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable
-from io import BufferedReader, BufferedWriter
+from io import BufferedReader
 from pathlib import Path
 
 from ropewalk.errors import FileNotTrusted
@@ -226,7 +225,7 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- places to write to -----------------------------------------------------------------------------------------------
 
 
 def make_private_folder(folder: Path | str) -> None:
@@ -280,65 +279,3 @@ def open_to_append(path: Path | str) -> int:
         return descriptor
     os.close(descriptor)
     raise _belongs_to_another(path, str(path), facts)
-
-
-def create_private(path: Path | str, mode: int = 0o600) -> BufferedWriter:
-    """Open a new file for writing that only this user can read, whatever the umask is.
-
-    Args:
-        path: of the file.
-        mode: for files that others may read, too, unless the umask says otherwise.
-
-    Raises:
-        FileExistsError: something of that name is there already, be it a dangling link.
-        OSError: it cannot be made.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    try:  # an umask may have taken our own rights away; it can never have added any
-        os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | 0o600)
-    except BaseException:
-        os.close(descriptor)
-        os.unlink(path)
-        raise
-    return open(descriptor, "wb")
-
-
-def write_private(path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> int:
-    """Write a file for this user alone, so that `path` holds the old or the new one whole, whenever the machine stops.
-
-    A link in its place is replaced, and not followed.
-
-    Args:
-        path: of the file; its folder exists.
-        parts: its content, one after the other.
-
-    Returns:
-        The size of the file in bytes.
-
-    Raises:
-        OSError: it cannot be written; what was there before is still there.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
-    size_bytes = 0
-    try:
-        with create_private(beside) as file:
-            for part in parts:
-                size_bytes += file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()  # a full disk needs the room
-        raise
-    sync_folder(path.parent)
-    return size_bytes
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last through a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

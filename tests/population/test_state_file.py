@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import stat
 import struct
@@ -75,12 +76,26 @@ def test_a_file_that_was_cut_short_is_noticed(tmp_path: Path) -> None:
         read_state(path)
 
 
-@settings(max_examples=150, deadline=None)
+WRITTEN_LONG_AGO = Path(__file__).parent / "state_of_format_1" / "generation-000000007.state"
+
+
+def written_long_ago(body: bytes | bytearray) -> bytes:
+    """A file of the format before, with a digest that fits."""
+    return b"ropewalk state 1\n" + hashlib.sha256(body).digest() + body
+
+
+def container(body: bytes | bytearray, manifest_bytes: int) -> bytes:
+    """A file of today's format, with a digest that fits."""
+    return struct.pack(">8sHI32s", b"RWCHKPT\n", 1, manifest_bytes, hashlib.sha256(body).digest()) + body
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_forged_file_is_a_damaged_one_whatever_is_in_it(data: st.DataObject) -> None:
     """The digest fits, so that all that stands behind it is read. Nothing is unpickled, and nothing hangs."""
     good = pack_state({"a": [1, 2.5, None, float("inf")], "b": (np.arange(6).reshape(2, 3), b"xy"), "c": "text"})
-    body = bytearray(good[49:])
+    is_old = data.draw(st.booleans())
+    body = bytearray(WRITTEN_LONG_AGO.read_bytes()[49:] if is_old else good[46:])
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(body) - 1))
         match data.draw(st.sampled_from(["flip", "cut", "repeat", "digit"])):
@@ -93,7 +108,8 @@ def test_a_forged_file_is_a_damaged_one_whatever_is_in_it(data: st.DataObject) -
                 body[at:at] = body[at : at + 20]
             case _:
                 body[at] = ord(data.draw(st.sampled_from('0123456789-{}[]"')))
-    forged = good[:17] + hashlib.sha256(body).digest() + body
+    (manifest_bytes,) = struct.unpack_from(">I", good, 10)
+    forged = written_long_ago(body) if is_old else container(body, manifest_bytes)
     with contextlib.suppress(CheckpointCorrupt):
         unpack_state(forged, "here")
 
@@ -105,8 +121,21 @@ def test_a_forged_file_is_a_damaged_one_whatever_is_in_it(data: st.DataObject) -
 )
 def test_a_forged_tree_is_a_damaged_file(text: str) -> None:
     body = struct.pack("<Q", len(text)) + text.encode()
-    with pytest.raises(CheckpointCorrupt, match="here is no saved state"):
-        unpack_state(pack_state(0)[:17] + hashlib.sha256(body).digest() + body, "here")
+    with pytest.raises(CheckpointCorrupt, match="here is damaged: it holds no saved state"):
+        unpack_state(written_long_ago(body), "here")
+    manifest = f'{{"tree":{text},"sizes":[]}}'.encode()
+    with pytest.raises(
+        CheckpointCorrupt, match=r"here is damaged: it(s manifest cannot be read| holds no saved state)"
+    ):
+        unpack_state(container(manifest, len(manifest)), "here")
+
+
+@pytest.mark.parametrize("at", [0, 20, 60, -1])
+def test_damage_to_a_file_that_was_written_long_ago_is_noticed(at: int) -> None:
+    data = bytearray(WRITTEN_LONG_AGO.read_bytes())
+    data[at] ^= 4
+    with pytest.raises(CheckpointCorrupt, match="here is damaged"):
+        unpack_state(bytes(data), "here")
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022])
@@ -162,3 +191,22 @@ def test_a_full_disk_leaves_the_file_from_before_and_nothing_beside_it(tmp_path:
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert "File too large" in done.stdout
     assert read_state(path) == "old" and os.listdir(tmp_path) == ["a.state"]
+
+
+def test_a_state_that_was_written_long_ago_is_read(tmp_path: Path) -> None:
+    """Nothing in this folder may ever be written anew: others have such files."""
+    path = tmp_path / "a.state"  # a copy, because a checkout may let others write to its files
+    path.write_bytes(WRITTEN_LONG_AGO.read_bytes())
+    path.chmod(0o600)
+    tree = read_state(path)
+    centre, order = tree.pop("centre"), tree.pop("order")
+    assert centre.dtype == np.float32 and centre.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert order.dtype == np.int64 and order.tolist() == [[0, 1], [2, 3]]
+    assert tree == {
+        "generation": 7,
+        "fitness": [0.5, -math.inf, None, True],
+        "name": "\N{GREEK SMALL LETTER PI}",
+        "pair": (1, "two"),
+        "log": b"\x00\xff",
+        "empty": {},
+    }

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from ropewalk.atomic_files import write_new_file
 from ropewalk.program.control import Announcement, ControlServer
 from ropewalk.program.launchers import Launcher, find_launchers
 from ropewalk.program.status import NodeStatus, ProgramStatus, RunningCall
-from ropewalk.transport.credentials import create_run_folder, write_secret_file
+from ropewalk.transport.credentials import create_run_folder
 from tests.transport.ends import DEADLINE_S, running_loop
 
 RUN = "run-of-pretence"
@@ -112,7 +113,7 @@ def controlled(target: Pretence) -> Generator[tuple[ControlServer, Launcher]]:
 def announce(folder: Path, announcement: Announcement) -> Path:
     """Write the file of a launcher as a control server would."""
     path = folder / "control-1-1.json"
-    write_secret_file(path, msgspec.json.encode(announcement))
+    write_new_file(path, [msgspec.json.encode(announcement)])
     return path
 
 

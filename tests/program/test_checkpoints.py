@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -180,6 +181,22 @@ def test_a_state_that_cannot_be_rebuilt_names_the_file(tmp_path: Path) -> None:
     assert str(path) in caught.value.__notes__[0]
 
 
+def test_a_checkpoint_that_was_written_long_ago_is_read(tmp_path: Path) -> None:
+    """Nothing in this folder may ever be written anew: others have such files."""
+    folder = tmp_path / "kept"  # a copy, because a checkout may let others write to its files
+    shutil.copytree(Path(__file__).parent / "checkpoint_of_format_1", folder)
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    checkpoint = load(folder, "the store", 2)
+    assert checkpoint is not None and checkpoint.facts == {"generation": 4} and not checkpoint.note
+    array = checkpoint.state.pop("array")
+    assert array.tolist() == [0, 1, 2, 3, 4] and array.dtype == np.float64
+    assert checkpoint.state == {"step": 3, "weights": bytearray(b"abc"), "who": ("a", None)}
+    checkpoint.path.unlink()
+    older = load(folder, "the store", 2)
+    assert older is not None and older.state == {"step": 2} and "goes back" in older.note
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 
@@ -202,7 +219,7 @@ def test_a_writer_killed_before_any_step_leaves_a_whole_checkpoint(tmp_path: Pat
     assert state_of(tmp_path) == ("new" if num_steps == 7 else "old")
     put(tmp_path, "newest")
     assert state_of(tmp_path) == "newest"
-    assert not (tmp_path / "store.0.writing").exists()
+    assert sorted(os.listdir(tmp_path)) == ["store.0.checkpoint", "store.0.previous"]
 
 
 def test_a_writer_killed_in_the_middle_of_the_file_leaves_the_one_before(tmp_path: Path) -> None:
@@ -221,7 +238,8 @@ def test_a_writer_killed_in_the_middle_of_the_file_leaves_the_one_before(tmp_pat
     )
     child.communicate()
     assert child.returncode == -signal.SIGKILL
-    assert 1_000_000 < (tmp_path / "store.0.writing").stat().st_size < 2_000_000
+    (staged,) = tmp_path.glob(".store.0.checkpoint.*")
+    assert 1_000_000 < staged.stat().st_size < 2_000_000
     assert state_of(tmp_path) == "old"
     put(tmp_path, "new")
     assert state_of(tmp_path) == "new"

@@ -43,7 +43,6 @@ def save(store: StateStore, context: NodeContext, state: object, *, in_child: bo
         child.wait(120)
     else:
         write(new.file, header, payload)
-        new.sync()
     new.keep()
     new.discard()
 

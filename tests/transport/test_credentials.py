@@ -20,7 +20,6 @@ from ropewalk.transport.credentials import (
     AllowList,
     Credentials,
     create_run_folder,
-    write_secret_file,
 )
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -187,14 +186,12 @@ def test_neither_folder_nor_file_is_open_to_others_for_even_a_moment(
         modes.append(stat.S_IMODE(os.stat(target).st_mode))
 
     monkeypatch.setattr(credentials.os, "chmod", watch)
-    monkeypatch.setattr(credentials.os, "fchmod", watch)
     before = os.umask(0o000)
     try:
-        folder = create_run_folder(short_path)
-        write_secret_file(folder / "secret", b"hush")
+        create_run_folder(short_path)
     finally:
         os.umask(before)
-    assert modes == [0o700, 0o600]
+    assert modes == [0o700]
 
 
 def test_each_call_makes_another_run_folder(short_path: Path) -> None:
@@ -285,31 +282,3 @@ def test_a_parent_that_is_no_folder_is_refused_by_name(short_path: Path) -> None
         create_run_folder(short_path / "file")
     with pytest.raises(SettingsError, match="No such file"):
         create_run_folder(short_path / "missing")
-
-
-def test_a_secret_file_is_ours_alone_under_any_umask(tmp_path: Path, umask: int) -> None:
-    path = tmp_path / "secret"
-    write_secret_file(path, b"hush" * 100_000)
-    assert mode(path) == 0o600
-    assert path.read_bytes() == b"hush" * 100_000
-
-
-def test_a_secret_is_never_written_into_what_exists(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"theirs")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
-    for name in ("file", "link", "dangling"):
-        with pytest.raises(FileExistsError):
-            write_secret_file(tmp_path / name, b"secret")
-    assert (tmp_path / "file").read_bytes() == b"theirs"
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_secret_that_cannot_be_written_whole_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(fd: int, mode: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(credentials.os, "fchmod", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_secret_file(tmp_path / "secret", b"secret")
-    assert list(tmp_path.iterdir()) == []

@@ -29,11 +29,11 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
+from ropewalk.atomic_files import replace_file
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.errors import RopewalkError
 from ropewalk.settings import state_folder
-from ropewalk.transport.credentials import write_secret_file
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
 #: Runs that ended longer ago are forgotten by the next submission.
@@ -162,9 +162,7 @@ def make_folder(name: str) -> Path:
 
 def write(folder: Path, name: str, facts: msgspec.Struct) -> None:
     """Write a file of a run, whole or not at all, for this user alone."""
-    fresh = folder / f".{name}.{os.getpid()}"
-    write_secret_file(fresh, msgspec.json.encode(facts))
-    os.replace(fresh, folder / name)
+    replace_file(folder / name, [msgspec.json.encode(facts)])
 
 
 _Facts = TypeVar("_Facts", bound=msgspec.Struct)
@@ -316,9 +314,7 @@ def keep_output(run: Submission, printed: str) -> None:
     """Keep what a job printed, once: its engine forgets it."""
     file = output_of(run)
     if printed and not file.exists():
-        fresh = file.with_name(f".{file.name}.{os.getpid()}")
-        write_secret_file(fresh, printed.encode())
-        os.replace(fresh, file)
+        replace_file(file, [printed.encode()])
 
 
 def _end_process(run: Submission, grace_s: float) -> None:

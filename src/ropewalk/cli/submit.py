@@ -30,6 +30,7 @@ from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import RopewalkError
 from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.settings import PREFIX, Settings
+from ropewalk.trusted_files import open_to_append
 
 #: What is true of this machine only.
 _HERE_ONLY = ("key_folder", "run_folder", "logs", "advertise")
@@ -125,8 +126,7 @@ def _submit(errand: Errand, chosen: Settings) -> Submission:
 
 def _start(errand: Errand, folder: Path) -> None:
     """Start it here: away from this terminal, and with its output in a file."""
-    fd = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as output:
+    with open(open_to_append(folder / "output"), "ab") as output:
         process = subprocess.Popen(
             module_command(sys.executable, "ropewalk.cli.submitted"),
             stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,

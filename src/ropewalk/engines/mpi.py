@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ropewalk.atomic_files import replace_file
 from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.interpreters import import_environment, module_command
@@ -32,7 +33,7 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.errors import EngineError
-from ropewalk.trusted_files import create_private, open_own
+from ropewalk.trusted_files import open_own
 from ropewalk.version import VERSION
 
 _ID = re.compile(r"(?P<run>[\w.-]+)\.(?P<request>[0-9a-f]{12})\.(?P<rank>\d+)")
@@ -106,9 +107,9 @@ class MpiEngine(Engine):
 
     def _start(self, spec: JobSpec, count: int, run_id: str, folder: Path) -> subprocess.Popen[bytes]:
         job = {"command": list(spec.command), "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id}}
-        _write(folder / "job.json", json.dumps(job))
+        replace_file(folder / "job.json", [json.dumps(job).encode()])
         if self.options.hosts:
-            _write(folder / "hosts", "\n".join(self.options.hosts) + "\n")
+            replace_file(folder / "hosts", [("\n".join(self.options.hosts) + "\n").encode()])
         try:
             with open(folder / "mpiexec.log", "ab") as log:
                 process = subprocess.Popen(
@@ -126,7 +127,8 @@ class MpiEngine(Engine):
             ) from None
         except OSError as error:
             raise EngineError(f"cannot start {self.options.mpiexec}: {error}") from error
-        _write(folder / "mpiexec.json", json.dumps({"pid": process.pid, "born": _born(process.pid), "ranks": count}))
+        facts = {"pid": process.pid, "born": _born(process.pid), "ranks": count}
+        replace_file(folder / "mpiexec.json", [json.dumps(facts).encode()])
         return process
 
     def _command(self, count: int, folder: str) -> list[str]:
@@ -287,14 +289,6 @@ class MpiEngine(Engine):
         mine = {run for run, _ in self._started}
         for run in (mine | set(self._folder.old_runs())) - set(running):
             self._folder.remove_run(run)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole, readable for this user only."""
-    unfinished = path.with_name(f"{path.name}~")
-    with create_private(unfinished) as file:
-        file.write(text.encode())
-    unfinished.rename(path)
 
 
 def _read_facts(folder: Path) -> dict[str, int] | None:

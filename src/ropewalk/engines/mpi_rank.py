@@ -23,6 +23,8 @@ from pathlib import Path
 
 import psutil
 
+from ropewalk.atomic_files import replace_file
+
 #: In the order in which they are believed: MPICH and Intel, Open MPI, MVAPICH, PMIx, srun.
 _RANK_VARIABLES = (
     "PMI_RANK",
@@ -108,10 +110,8 @@ def _end_descendants() -> None:
 
 def _say_end(folder: Path, rank: int, code: int) -> None:
     """Write the exit code, whole or not at all."""
-    unfinished = folder / f"{rank}.end~"
     with contextlib.suppress(OSError):  # the folder was removed: nobody wants to know any more
-        unfinished.write_text(str(code), encoding="ascii")
-        unfinished.rename(folder / f"{rank}.end")
+        replace_file(folder / f"{rank}.end", [str(code).encode()])
 
 
 def _adopt_orphans() -> None:

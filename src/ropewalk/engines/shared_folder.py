@@ -19,9 +19,10 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from ropewalk.atomic_files import write_new_file
 from ropewalk.engines.engine import Finding
 from ropewalk.errors import EngineError
-from ropewalk.trusted_files import create_private, make_private_folder
+from ropewalk.trusted_files import make_private_folder
 
 PREFIX = "ropewalk-"
 _LOG_TAIL_BYTES = 64 * 1024
@@ -60,11 +61,11 @@ class SharedFolder:
                 raise FileExistsError(f"{folder} is there already")
             make_private_folder(folder)
             if script:
-                _write_new(folder / "job.sh", script.encode())
+                write_new_file(folder / "job.sh", [script.encode()], durable=False)
             for index in range(count):
-                _write_new(folder / f"{index}.log", b"")
+                write_new_file(folder / f"{index}.log", [], durable=False)
                 if stdin:
-                    _write_new(folder / f"{index}.stdin", stdin)
+                    write_new_file(folder / f"{index}.stdin", [stdin], durable=False)
         except OSError as error:
             advice = "choose another with the option folder, one that all hosts share"
             raise EngineError(f"cannot prepare jobs in {self.path}: {error}; {advice}") from error
@@ -151,8 +152,3 @@ class SharedFolder:
     def is_local(self) -> bool:
         """Whether it looks as if other hosts do not see it."""
         return self.kind() in _LOCAL_KINDS
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    with create_private(path) as file:
-        file.write(content)

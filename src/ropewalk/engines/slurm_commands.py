@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import EngineError
 
 #: All that commands, and through `sbatch --export=ALL` jobs, see of the launcher's environment.
@@ -102,8 +103,7 @@ def start_command(argv: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
         EngineError: it cannot be started.
     """
     try:
-        descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as output:
+        with open_new_file(said) as output:
             # In a session of its own: Ctrl+C is for the launcher, which then ends its jobs by itself.
             return subprocess.Popen(
                 argv,

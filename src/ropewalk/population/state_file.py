@@ -1,7 +1,6 @@
-"""A tree of numbers, strings and arrays in one file, written whole or not at all.
+"""A tree of numbers, strings and arrays in one file, a `state_container` that is written whole or not at all.
 
-    ropewalk state 1 │ SHA-256 of the rest │ length of the JSON │ JSON of the tree │ arrays, as .npy each
-                                                    {"array": 3} ───────────────────▶ the fourth
+    manifest  {"tree": ... {"array": 3} ...}  ───▶  the fourth part: an array, as .npy
 
 No pickle but where the caller puts one in, as bytes. The digest finds damage, not malice; so only files are read that
 nobody else can have written.
@@ -12,18 +11,21 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import struct
 import tokenize
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import CheckpointCorrupt
-from ropewalk.trusted_files import open_own, write_private
+from ropewalk.atomic_files import StagedFile
+from ropewalk.state_container import Writable, damaged, read_container, write_container
+from ropewalk.trusted_files import open_own
 
-_MAGIC = b"ropewalk state 1\n"
+#: With which files of the first format begin.
+_BEFORE = b"ropewalk state 1\n"
 _LENGTH = struct.Struct("<Q")
 
 
@@ -41,7 +43,11 @@ def write_state(path: Path, tree: Any) -> int:
         OSError: it cannot be written; what was there before is still there.
         TypeError: something in the tree cannot be saved; says where.
     """
-    return write_private(path, [pack_state(tree)])
+    with StagedFile(path) as staged:
+        _write(staged.file, tree)
+        size_bytes = staged.file.tell()
+        staged.commit()
+    return size_bytes
 
 
 def read_state(path: Path) -> Any:
@@ -53,36 +59,46 @@ def read_state(path: Path) -> Any:
         CheckpointCorrupt: it is damaged, or something else.
     """
     with open_own(path) as file:
-        return unpack_state(file.read(), str(path))
+        return _read(file, os.fstat(file.fileno()).st_size, str(path))
 
 
 def pack_state(tree: Any) -> bytes:
     """A tree as bytes; see `write_state`."""
-    arrays: list[NDArray[Any]] = []
-    text = json.dumps(_plain(tree, arrays, "state")).encode()
-    body = io.BytesIO()
-    body.write(_LENGTH.pack(len(text)))
-    body.write(text)
-    for array in arrays:
-        np.lib.format.write_array(body, array, allow_pickle=False)
-    data = body.getbuffer()
-    return b"".join((_MAGIC, hashlib.sha256(data).digest(), data))
+    file = io.BytesIO()
+    _write(file, tree)
+    return file.getvalue()
 
 
 def unpack_state(data: bytes, where: str) -> Any:
     """`pack_state` undone; `where` is for errors."""
-    begin = len(_MAGIC) + hashlib.sha256().digest_size
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise CheckpointCorrupt(f"{where} is no saved state: it begins with {data[:16]!r}", path=where)
-    body = memoryview(data)[begin:]
-    if hashlib.sha256(body).digest() != data[len(_MAGIC) : begin]:
-        raise CheckpointCorrupt(
-            f"{where} is damaged: its {len(data)} bytes do not have the SHA-256 that they were written with", path=where
-        )
+    return _read(io.BytesIO(data), len(data), where)
+
+
+def _write(file: Writable, tree: Any) -> None:
+    arrays: list[NDArray[Any]] = []
+    plain = _plain(tree, arrays, "state")
+    write_container(file, {"tree": plain}, list(map(_as_npy, arrays)))
+
+
+def _as_npy(array: NDArray[Any]) -> memoryview:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    return file.getbuffer()
+
+
+def _read(file: BinaryIO, size_bytes: int, where: str) -> Any:
+    if file.read(len(_BEFORE)) == _BEFORE:
+        return _read_before(file.read(), where)
+    file.seek(0)
+    manifest, parts = read_container(file, size_bytes, where)
     try:
-        return _unpacked(body)
+        return _rich(manifest["tree"], [_of_npy(part) for part in parts])
     except _MALFORMED as error:  # the digest fits: it was not written by `pack_state`
-        raise CheckpointCorrupt(f"{where} is no saved state: {error or type(error).__name__}", path=where) from error
+        raise damaged(where, f"it holds no saved state: {error or type(error).__name__}") from error
+
+
+def _of_npy(part: bytearray) -> NDArray[Any]:
+    return np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
 
 
 #: What Python's and NumPy's readers raise for bytes that are not theirs.
@@ -92,16 +108,26 @@ _MALFORMED = (
 )
 
 
-def _unpacked(body: memoryview) -> Any:
-    (length,) = _LENGTH.unpack_from(body)
-    end = _LENGTH.size + length
-    if end > len(body):
-        raise ValueError(f"its tree would have {length} bytes, and it ends after {len(body)}")
-    file = io.BytesIO(body[end:])
-    arrays: list[NDArray[Any]] = []
-    while file.tell() < len(body) - end:
-        arrays.append(np.lib.format.read_array(file, allow_pickle=False))
-    return _rich(json.loads(bytes(body[_LENGTH.size : end])), arrays)
+def _read_before(data: bytes, where: str) -> Any:
+    """What follows `_BEFORE` in files that were written before there were containers.
+
+    The SHA-256 of the rest, the length of the JSON of the tree, that JSON, and the arrays, as .npy each.
+    """
+    body = memoryview(data)[hashlib.sha256().digest_size :]
+    if hashlib.sha256(body).digest() != data[: hashlib.sha256().digest_size]:
+        raise damaged(where, "its bytes are not those that were written (SHA-256 differs)")
+    try:
+        (length,) = _LENGTH.unpack_from(body)
+        end = _LENGTH.size + length
+        if end > len(body):
+            raise ValueError(f"its tree would have {length} bytes, and it ends after {len(body)}")
+        file = io.BytesIO(body[end:])
+        arrays: list[NDArray[Any]] = []
+        while file.tell() < len(body) - end:
+            arrays.append(np.lib.format.read_array(file, allow_pickle=False))
+        return _rich(json.loads(bytes(body[_LENGTH.size : end])), arrays)
+    except _MALFORMED as error:  # the digest fits: it was not written by us
+        raise damaged(where, f"it holds no saved state: {error or type(error).__name__}") from error
 
 
 def is_plain(value: Any) -> bool:

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 import sys
 import tarfile
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ropewalk.atomic_files import StagedFolder, open_new_file, remove_left
 from ropewalk.errors import CodeRefused
 from ropewalk.processes.project_files import (
     IGNORE_FILE,
@@ -161,6 +160,10 @@ def _read(path: Path) -> bytes:
 # --- unpacking --------------------------------------------------------------------------------------------------------
 
 
+#: How the name of a folder begins that a bundle is being unpacked into.
+_UNPACKING = ".unpacking-"
+
+
 def unpack(
     data: bytes, into: Path, limit_bytes: int = UNPACK_LIMIT_BYTES, stopped: Callable[[], bool] = lambda: False
 ) -> Path:
@@ -183,16 +186,15 @@ def unpack(
     _make_private(into)
     if folder.is_dir():
         return folder
-    fresh = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=into))  # mode 0700
-    try:
-        _extract(_Inflating(data, limit_bytes), fresh, stopped)
+    for left in into.glob(f"{_UNPACKING}*"):
+        remove_left(left)
+    with StagedFolder(into / f"{_UNPACKING}{os.urandom(8).hex()}", folder, durable=False) as staged:
+        _extract(_Inflating(data, limit_bytes), staged.staged, stopped)
         try:
-            os.rename(fresh, folder)
+            staged.commit()
         except OSError:
             if not folder.is_dir():  # another process was quicker
                 raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     return folder
 
 
@@ -310,10 +312,10 @@ def _write(archive: _Inflating, path: Path, info: tarfile.TarInfo) -> None:
     mode = 0o700 if info.mode & 0o100 else 0o600
     try:
         # Neither through a link nor over a file: no honest bundle names a path twice.
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        file = open_new_file(path, mode)
     except FileExistsError:
         raise _refused(info.name, "it is there twice") from None
-    with open(fd, "wb") as file:
+    with file:
         left = info.size
         while left:
             piece = archive.read(min(left, _PIECE))

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
 from ropewalk.settings import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Launcher(enum.Enum):
@@ -45,44 +44,34 @@ class LauncherRecord:
     """This process has jobs of a run on an engine, from now until `close`. A folder that cannot be had is no error."""
 
     def __init__(self, run_id: str, engine: str) -> None:
-        self._fd = -1
-        self._file = _file(run_id)
-        fresh = self._file.with_suffix(".new")
-        facts = _Facts(run_id, engine, platform.node(), _boot_id(), os.getpid())
+        self._path = _path(run_id)
+        self._file: StagedFile | None = None
+        facts = _Facts(run_id, engine, platform.node(), boot_id(), os.getpid())
         with contextlib.suppress(OSError):
-            make_private_folder(self._file.parent)
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, msgspec.json.encode(facts))
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rename(fresh, self._file)  # nobody can see it unlocked
-            except OSError:
-                os.close(fd)
-                raise
-            self._fd = fd
+            make_private_folder(self._path.parent)
+            self._file = write_locked_file(self._path, msgspec.json.encode(facts))
 
     def close(self) -> None:
         """Its jobs have ended; may be called twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._file.unlink(missing_ok=True)
-            os.close(fd)
+        if self._file:
+            self._path.unlink(missing_ok=True)
+        self.forget()
 
     def forget(self) -> None:
         """In a forked child: the record stays with the parent, and its lock must not outlive it."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._file:
+            self._file.close()
+            self._file = None
 
 
 def launcher_of(run_id: str) -> tuple[Launcher, str]:
     """What is known of the launcher of a run, and in words for people."""
-    facts = _read(_file(run_id))
+    facts = _read(_path(run_id))
     if facts is None:
         return Launcher.UNKNOWN, "no record of its launcher on this machine"
     who = f"pid {facts.pid} on {facts.host}"
-    if facts.boot_id == _boot_id():
-        if _is_locked(_file(run_id)):
+    if facts.boot_id == boot_id():
+        if _is_locked(_path(run_id)):
             return Launcher.ALIVE, f"its launcher runs: {who}"
         return Launcher.GONE, f"its launcher is gone: {who}"
     if facts.host == platform.node():
@@ -98,14 +87,14 @@ def recorded_engines() -> set[str]:
 
 def forget_run(run_id: str) -> None:
     """The jobs of a launcher that is gone have ended."""
-    _file(run_id).unlink(missing_ok=True)
+    _path(run_id).unlink(missing_ok=True)
 
 
 def _folder() -> Path:
     return state_folder(os.environ) / "launchers"
 
 
-def _file(run_id: str) -> Path:
+def _path(run_id: str) -> Path:
     # A run is named by whatever a cluster says: a label or a job's name that somebody else may have chosen.
     return _folder() / f"{urllib.parse.quote(run_id, safe='', errors='replace')}.json"
 
@@ -129,10 +118,3 @@ def _is_locked(file: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

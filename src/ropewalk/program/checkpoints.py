@@ -1,24 +1,19 @@
 """The saved state of a service: one file per replica, whole or not there, checked before it is used.
 
-    save:  write NAME.0.writing ─▶ fsync ─▶ NAME.0.checkpoint becomes NAME.0.previous ─▶ NAME.0.writing becomes it
+    save:  a staged file ─▶ fsync ─▶ NAME.0.checkpoint becomes NAME.0.previous ─▶ the new one becomes NAME.0.checkpoint
     load:  NAME.0.checkpoint, or if it is damaged or missing NAME.0.previous, with a note
 
 A process may be killed, and the disk may fill up, at any moment: one whole
-checkpoint is left in any case. A file is
-
-    magic, format, length of the header, SHA-256 of header and parts | header (JSON) | pickle | buffer | buffer ...
-
-The digest finds damage, not malice: a pickle runs code. So only files that belong
-to this user, and that nobody else may write to, are read.
+checkpoint is left in any case. A file is a `state_container` whose manifest is a
+`Header` and whose parts are a pickle and its buffers. A pickle runs code, so only
+files that belong to this user, and that nobody else may write to, are read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
-import struct
 import urllib.parse
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -26,14 +21,12 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from ropewalk.atomic_files import StagedFile
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.state_container import Writable, damaged, read_container, write_container
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
-from ropewalk.trusted_files import create_private, make_private_folder, open_own, sync_folder
-
-_MAGIC = b"RWCHKPT\n"
-_FORMAT = 1
-_PREFIX = struct.Struct(">8sHI32s")
+from ropewalk.trusted_files import make_private_folder, open_own
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -43,8 +36,6 @@ class Header(msgspec.Struct, frozen=True):
     replica: int
     facts: dict[str, Any]
     """Plain data (JSON) that is read back with the state, such as the generation."""
-    sizes: tuple[int, ...] = ()
-    """Of the parts, in bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,7 +110,8 @@ class FolderFiles:
     """The checkpoints of a replica in a folder of this host."""
 
     def __init__(self, folder: Path, name: str, replica: int) -> None:
-        self.current, self.previous, self.writing = _paths(folder, name, replica)
+        stem = f"{urllib.parse.quote(name, safe='')}.{replica}"
+        self.current, self.previous = folder / f"{stem}.checkpoint", folder / f"{stem}.previous"
 
     def kept(self) -> list[Kept]:
         """See `Files`."""
@@ -159,43 +151,34 @@ class NewFile:
         self._folder = folder
         make_private_folder(folder)
         self._files = FolderFiles(folder, name, replica)
-        writing = self._files.writing
         with self._explained():
-            writing.unlink(missing_ok=True)  # of a process that was killed while it wrote
-            self.file: BinaryIO = create_private(writing)
+            self._staged = StagedFile(self._files.current)
+        self.file: BinaryIO = self._staged.file
+        """Where it is written, by this process or by a child of it."""
 
     def write(self, header: Header, payload: Payload) -> None:
-        """Write the checkpoint, to the disk itself.
+        """Write the checkpoint.
 
         Raises:
             OSError: the disk is full, ...
         """
         with self._explained():
             write(self.file, header, payload)
-            sync(self.file)
 
     def keep(self) -> Path:
-        """It is written, and becomes the newest one; returns the file.
+        """It is written; it is brought to the disk and becomes the newest one. Returns the file.
 
         Raises:
             OSError: it does not; those from before are still good.
         """
-        files = self._files
         with self._explained():
-            self.file.close()
-            if files.current.exists():
-                files.current.replace(files.previous)
-            files.writing.replace(files.current)
-            sync_folder(self._folder)
-        return files.current
+            self._staged.commit(previous=self._files.previous)
+        self._staged.close()
+        return self._files.current
 
     def discard(self) -> None:
         """It will not be one; may be called twice, and after `keep`."""
-        if not self.file.closed:
-            with contextlib.suppress(OSError):  # what is wrong was said by the first error
-                self._files.writing.unlink(missing_ok=True)  # a full disk needs the room
-            with contextlib.suppress(OSError):
-                self.file.close()
+        self._staged.close()
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
@@ -252,26 +235,26 @@ def find(files: Files, name: str, replica: int) -> Saved | None:
     Raises:
         CheckpointCorrupt, FileNotTrusted: as `load`.
     """
-    damaged: list[tuple[Kept, CheckpointCorrupt]] = []
+    corrupt: list[tuple[Kept, CheckpointCorrupt]] = []
     for kept in files.kept():
         try:
             with files.open(kept) as file:
                 header, parts = _read(file, kept, name, replica)
         except CheckpointCorrupt as error:
-            damaged.append((kept, error))
+            corrupt.append((kept, error))
             continue
         note = ""
         if not kept.is_newest:
-            why = str(damaged[0][1]) if damaged else "the newest one is missing; its writer was interrupted"
+            why = str(corrupt[0][1]) if corrupt else "the newest one is missing; its writer was interrupted"
             note = f"{name}/{replica} goes back to the checkpoint before the newest: {why}"
-        for other, _ in damaged:
+        for other, _ in corrupt:
             files.set_aside(other)  # else the next save would take it for the one before
         return Saved(parts, header.facts, kept.path, note)
-    if damaged:
-        message = " and ".join(str(error) for _, error in damaged)
+    if corrupt:
+        message = " and ".join(str(error) for _, error in corrupt)
         raise CheckpointCorrupt(
             f"no checkpoint of {name}/{replica} can be used: {message}; move them away to start without a state",
-            path=damaged[0][0].path,
+            path=corrupt[0][0].path,
         )
     return None
 
@@ -279,89 +262,29 @@ def find(files: Files, name: str, replica: int) -> Saved | None:
 # Bytes
 
 
-class Writable(Protocol):
-    """A file, as far as it is written to."""
-
-    def write(self, data: Any, /) -> object:
-        """Write all of it."""
-        ...
-
-    def flush(self) -> object:
-        """Have it leave this process."""
-        ...
-
-
 def write(file: Writable, header: Header, payload: Payload, unless: bytes = b"") -> bytes:
     """Write a checkpoint to any file.
 
     Args:
         file: open for writing.
-        header: its sizes are filled in.
+        header: what the checkpoint says of itself.
         payload: the state.
         unless: a digest; nothing is written if that of this checkpoint is the same.
 
     Returns:
         The digest.
     """
-    sizes = (len(payload.pickle), *(buffer.nbytes for buffer in payload.buffers))
-    encoded = msgspec.json.encode(msgspec.structs.replace(header, sizes=sizes))
-    parts: Sequence[bytes | memoryview] = (encoded, payload.pickle, *payload.buffers)
-    seen = hashlib.sha256()
-    for part in parts:
-        seen.update(part)
-    digest = seen.digest()
-    if digest != unless:
-        file.write(_PREFIX.pack(_MAGIC, _FORMAT, len(encoded), digest))
-        for part in parts:
-            file.write(part)
-        file.flush()
-    return digest
-
-
-def sync(file: BinaryIO) -> None:
-    """Have what was written last through a loss of power."""
-    os.fsync(file.fileno())
-
-
-def _paths(folder: Path, name: str, replica: int) -> tuple[Path, Path, Path]:
-    stem = f"{urllib.parse.quote(name, safe='')}.{replica}"
-    return folder / f"{stem}.checkpoint", folder / f"{stem}.previous", folder / f"{stem}.writing"
+    return write_container(file, msgspec.to_builtins(header), (payload.pickle, *payload.buffers), unless)
 
 
 def _read(file: BinaryIO, kept: Kept, name: str, replica: int) -> tuple[Header, list[bytearray]]:
-    size_bytes = kept.size_bytes
-
-    def corrupt(why: str) -> CheckpointCorrupt:
-        return CheckpointCorrupt(f"{kept.path} is damaged: {why}", path=kept.path)
-
-    prefix = file.read(_PREFIX.size)
-    if len(prefix) < _PREFIX.size:
-        raise corrupt(f"it ends after {size_bytes} bytes")
-    magic, version, header_bytes, digest = _PREFIX.unpack(prefix)
-    if magic != _MAGIC:
-        raise corrupt("it does not begin like a checkpoint")
-    if version != _FORMAT:
-        raise corrupt(f"it is of format {version}, and this version of Ropewalk reads format {_FORMAT}")
-    if _PREFIX.size + header_bytes > size_bytes:
-        raise corrupt(f"it ends after {size_bytes} bytes, within its header of {header_bytes}")
-    encoded = file.read(header_bytes)
-    seen = hashlib.sha256(encoded)
+    manifest, parts = read_container(file, kept.size_bytes, kept.path)
     try:
-        header = msgspec.json.decode(encoded, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise corrupt(f"its header cannot be read ({error})") from None
-    expected = _PREFIX.size + header_bytes + sum(header.sizes)
-    # Checked before any memory is taken for the parts.
-    if expected != size_bytes or not header.sizes or min(header.sizes) < 0:
-        raise corrupt(f"it is {size_bytes} bytes long, and its header speaks of {expected}")
-    parts: list[bytearray] = []
-    for part_bytes in header.sizes:
-        part = bytearray(part_bytes)  # each in memory of its own: aligned, and arrays in it can be written to
-        file.readinto(part)  # type: ignore[attr-defined]  # any file that is read has it
-        seen.update(part)
-        parts.append(part)
-    if seen.digest() != digest:
-        raise corrupt("its bytes are not those that were written (SHA-256 differs)")
+        header = msgspec.convert(manifest, Header)
+    except msgspec.ValidationError as error:
+        raise damaged(kept.path, f"its manifest cannot be read ({error})") from None
+    if not parts:
+        raise damaged(kept.path, "there is no state in it")
     if (header.name, header.replica) != (name, replica):
-        raise corrupt(f"it is of {header.name}/{header.replica}, not of {name}/{replica}")
+        raise damaged(kept.path, f"it is of {header.name}/{header.replica}, not of {name}/{replica}")
     return header, parts

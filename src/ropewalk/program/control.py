@@ -25,9 +25,10 @@ from typing import Protocol
 
 import msgspec
 
+from ropewalk.atomic_files import write_new_file
 from ropewalk.errors import LinkClosed
 from ropewalk.program.status import ProgramStatus
-from ropewalk.transport.credentials import AllowList, Credentials, write_secret_file
+from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
@@ -184,7 +185,7 @@ class ControlServer:
             self._target.name, self._pid, str(listener.address), self._run_id, credentials.secret
         )
         try:
-            write_secret_file(self.file, msgspec.json.encode(announcement))
+            write_new_file(self.file, [msgspec.json.encode(announcement)], durable=False)
         except BaseException:
             self.close()
             raise

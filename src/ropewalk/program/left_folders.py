@@ -18,32 +18,23 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
+
 _CLAIM = "threads.claim"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Claim:
     """A folder is in use for as long as this process lives, or until `close`."""
 
     def __init__(self, folder: Path) -> None:
-        self._fd = -1
-        unlocked = folder / f"{_CLAIM}.new"
+        self._file: StagedFile | None = None
         with contextlib.suppress(OSError):  # no locks here: then it is not claimed, and never swept
-            fd = os.open(unlocked, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, _boot_id())
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rename(unlocked, folder / _CLAIM)  # nobody can see it unlocked
-            except OSError:
-                os.close(fd)
-                raise
-            self._fd = fd
+            self._file = write_locked_file(folder / _CLAIM, boot_id().encode())
 
     def close(self) -> None:
         """The folder is gone, or may go; may be called twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._file:
+            self._file.close()
 
 
 def sweep(parents: Iterable[Path]) -> None:
@@ -69,18 +60,11 @@ def _sweep(folder: Path) -> None:
     except OSError:  # it has none, or has just gone
         return
     try:
-        boot_id = os.read(fd, 64)
-        if boot_id and boot_id == _boot_id():
+        boot = os.read(fd, 64).decode(errors="replace")
+        if boot and boot == boot_id():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:  # its launcher lives
         pass
     finally:
         os.close(fd)
-
-
-def _boot_id() -> bytes:
-    try:
-        return _BOOT_ID.read_bytes().strip()
-    except OSError:
-        return b""

@@ -144,10 +144,7 @@ class Saving:
         self._payload = Payload(payload.pickle, tuple(map(memoryview, self._memory)), payload.names)
 
     def _write(self, payload: Payload, sign: Callable[[], None]) -> bytes:
-        digest = write(_Signing(self._new.file, sign), self._header, payload, self._unless)
-        if digest != self._unless:
-            self._new.sync()
-        return digest
+        return write(_Signing(self._new.file, sign), self._header, payload, self._unless)
 
 
 #: Before the words of a child that could not write; no digest begins with it, being too short.

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ropewalk.program.checkpoints import FolderFiles, NewFile, sync
+from ropewalk.program.checkpoints import FolderFiles, NewFile
 from ropewalk.program.messages import (
     FindState,
     ReadState,
@@ -94,8 +94,6 @@ class StateArchive:
             for part in parts:
                 new.file.write(part)
             if order.step == "keep":
-                new.file.flush()
-                sync(new.file)
                 self._new.pop(key).keep()
 
 

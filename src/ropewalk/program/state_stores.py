@@ -24,9 +24,10 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bell import Bell
-from ropewalk.program.checkpoints import Files, FolderFiles, Kept, NewFile, Saved, Writable, find, sync
+from ropewalk.program.checkpoints import Files, FolderFiles, Kept, NewFile, Saved, find
 from ropewalk.program.messages import FindState, ReadState, SaveState, SetStateAside, StateAnswer
 from ropewalk.program.node_context import NodeContext
+from ropewalk.state_container import Writable
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
 
@@ -55,12 +56,8 @@ class NewState(Protocol):
         """
         ...
 
-    def sync(self) -> None:
-        """Have what was written last; in the process that wrote it."""
-        ...
-
     def keep(self) -> object:
-        """All of it is written: it is the newest one from now on.
+        """All of it is written: it is brought to the disk, and is the newest one from now on.
 
         Raises:
             OSError, LinkClosed: it is not.
@@ -116,10 +113,6 @@ class _InFolder(NewFile):
 
     def follow(self, silent_s: float) -> None:
         """See `NewState`: the child needs nobody."""
-
-    def sync(self) -> None:
-        """See `NewState`."""
-        sync(self.file)
 
 
 class LauncherStore:
@@ -226,9 +219,6 @@ class _WithLauncher:
                 return
             self.write(data)
         raise TimeoutError(f"the process that writes the state has written nothing for {silent_s:g} s")
-
-    def sync(self) -> None:
-        """See `NewState`: the launcher does that."""
 
     def keep(self) -> None:
         """See `NewState`."""

@@ -15,19 +15,18 @@ Nothing here needs torch.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ropewalk.atomic_files import StagedFolder, remove_folder, remove_left
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.training.manifests import MANIFEST, Manifest, PartRecord, read_manifest, write_manifest
-from ropewalk.trusted_files import make_folder, sync_folder
+from ropewalk.trusted_files import make_folder
 
 _SAVE = re.compile(r"(\d+)-step-\d+")
 _WRITING = ".tmp"
@@ -38,12 +37,12 @@ _logger = logging.getLogger(__name__)
 class Writing:
     """A checkpoint that is being written; made by `begin`. The end of `with` abandons it, unless it was committed."""
 
-    def __init__(self, path: Path, step: int, keep: int | None) -> None:
+    def __init__(self, staged: StagedFolder, step: int, keep: int | None) -> None:
         #: Where writers put their parts.
-        self.path = path
+        self.path = staged.staged
+        self._staged = staged
         self._step = step
         self._keep = keep
-        self._lock: int | None = _locked(path)
         self._open = True
 
     def __enter__(self) -> Writing:
@@ -79,15 +78,14 @@ class Writing:
             error.add_note(f"The checkpoint of step {self._step} was not saved; those before it are unchanged.")
             self.abandon()  # a full disk needs the room
             raise
-        self._close()
+        self.abandon()
         _remove_oldest(saved.parent, self._keep)
         return saved
 
     def abandon(self) -> None:
         """Remove what was written; may be called twice, and does nothing after a commit."""
-        if self._open:
-            shutil.rmtree(self.path, ignore_errors=True)
-            self._close()
+        self._open = False
+        self._staged.close()
 
     def _commit(self, parts: Sequence[PartRecord], facts: Mapping[str, Any]) -> Path:
         _check_disjoint(parts)
@@ -95,17 +93,8 @@ class Writing:
             for file, record in part.files.items():
                 _check_there(self.path / file, record.size_bytes, part.name)
         write_manifest(self.path, Manifest(self._step, dict(facts), tuple(parts)))
-        sync_folder(self.path)
-        saved = self.path.with_name(self.path.name.removesuffix(_WRITING))
-        self.path.rename(saved)
-        sync_folder(saved.parent)
-        return saved
-
-    def _close(self) -> None:
-        self._open = False
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._staged.commit()
+        return self._staged.path
 
 
 def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
@@ -131,11 +120,11 @@ def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
     number = max((_number(path) for path in folder.iterdir() if _is_save(path.name.removesuffix(_WRITING))), default=0)
     while True:
         number += 1
-        path = folder / f"{number:04}-step-{step}{_WRITING}"
+        path = folder / f"{number:04}-step-{step}"
         with contextlib.suppress(FileExistsError):  # another writer took the number just now
             # Whoever may enter the folder may read what lies in it; one that was made here is for this user alone.
-            path.mkdir(0o700 | folder.stat().st_mode & 0o055)
-            return Writing(path, step, keep)
+            mode = 0o700 | folder.stat().st_mode & 0o055
+            return Writing(StagedFolder(path.with_name(path.name + _WRITING), path, mode=mode), step, keep)
 
 
 def saves(folder: Path) -> list[Path]:
@@ -213,32 +202,15 @@ def _remove_oldest(folder: Path, keep: int | None) -> None:
     ours = [path for path in saves(folder) if path.lstat().st_uid == os.geteuid()]  # another's must not displace ours
     for path in ours[keep:] if keep else []:
         try:
-            left = path.rename(path.with_name(path.name + _WRITING))
-            shutil.rmtree(left)
+            remove_folder(path, path.with_name(path.name + _WRITING))
         except OSError as error:
             _logger.warning("checkpoint %s is not kept, and could not be removed: %s", path, error)
 
 
 def _remove_left(folder: Path) -> None:
     for path in folder.iterdir():
-        left = path.name.endswith(_WRITING) and _is_save(path.name.removesuffix(_WRITING))
-        if left and (lock := _locked(path)) is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
-
-
-def _locked(folder: Path) -> int | None:
-    """A lock of this process on a folder, which ends with it at the latest; None: there is another's, or no locks."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
+        if path.name.endswith(_WRITING) and _is_save(path.name.removesuffix(_WRITING)):
+            remove_left(path)
 
 
 __all__ = ["Writing", "begin", "read", "saves"]

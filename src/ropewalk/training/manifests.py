@@ -25,9 +25,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ropewalk.atomic_files import write_new_file
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.training.tensor_header import ITEM_BYTES, lay_out
-from ropewalk.trusted_files import create_private
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -258,14 +258,15 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, st
     Raises:
         OSError: it cannot be written, or is there.
     """
-    digest, size_bytes = hashlib.sha256(), 0
-    # Whoever may enter the folder may read what lies in it; nobody else may write to it, whatever the umask is.
-    with create_private(path, 0o600 | path.parent.stat().st_mode & 0o044) as file:
+    digest = hashlib.sha256()
+
+    def seen() -> Iterator[bytes | memoryview]:
         for part in parts:
             digest.update(part)
-            size_bytes += file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
+            yield part
+
+    # Whoever may enter the folder may read what lies in it; nobody else may write to it, whatever the umask is.
+    size_bytes = write_new_file(path, seen(), mode=0o600 | path.parent.stat().st_mode & 0o044)
     return size_bytes, digest.hexdigest()
 
 

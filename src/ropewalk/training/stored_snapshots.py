@@ -12,11 +12,12 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 
+from ropewalk.atomic_files import write_new_file
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.program.left_folders import Claim, sweep
@@ -48,21 +49,16 @@ def write(folder: str, epoch: int, snapshot: WorkerSnapshot) -> StoredSnapshot:
     cut = snapshot.cut
     name = f"{snapshot.worker}-{epoch}-{cut.next_micro_batch}-{max(cut.versions, default=0)}"
     path = os.path.join(folder, name)
-    digest, size_bytes = hashlib.sha256(), 0
     payload = dumps_result(snapshot)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        parts = [payload.pickle, *payload.buffers]
-        lengths = struct.pack(f"<{len(parts) + 1}Q", len(parts), *map(len, parts))
-        with open(fd, "wb") as file:
-            for part in (lengths, *parts):
-                digest.update(part)
-                size_bytes += file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        os.unlink(path)
-        raise
+    parts = [payload.pickle, *payload.buffers]
+    digest = hashlib.sha256()
+
+    def seen() -> Iterator[bytes | memoryview]:
+        for part in (struct.pack(f"<{len(parts) + 1}Q", len(parts), *map(len, parts)), *parts):
+            digest.update(part)
+            yield part
+
+    size_bytes = write_new_file(path, seen())
     return StoredSnapshot(path, size_bytes, digest.hexdigest())
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ropewalk.errors import SettingsError
-from ropewalk.trusted_files import create_private, owns_folders
+from ropewalk.trusted_files import owns_folders
 
 #: The longest path that a unix socket can have: `sun_path` is 108 bytes with its final zero.
 MAX_SOCKET_PATH_BYTES = 107
@@ -163,23 +163,6 @@ def create_run_folder(parent: Path | None = None) -> Path:
         reasons.append(f"{folder}: {reason}")
     advice = "name another one" if parent else "set XDG_RUNTIME_DIR or TMPDIR to a short path that only you can write"
     raise SettingsError(f"no folder for the run's sockets could be made ({'; '.join(reasons)}); {advice}")
-
-
-def write_secret_file(path: Path, data: bytes) -> None:
-    """Write a new file that only this user can read, whatever the umask is.
-
-    Raises:
-        FileExistsError: something of that name is there already, be it a dangling link; nothing was written.
-        OSError: the file could not be written; nothing is left of it.
-    """
-    file = create_private(path)
-    try:
-        with file:
-            file.write(data)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        raise
 
 
 def _usual_parents() -> list[Path]:

@@ -1,6 +1,6 @@
 """Files of the states of members: workers write and read them, the launcher knows their names and removes them.
 
-    worker     .member-0003-interval-000012-5f...e1.state.<pid>-6a...c0 ─▶ fsync ─▶ member-0003-...-5f...e1.state
+    worker     .member-0003-interval-000012-5f...e1.state.<boot>-6a...c0 ─▶ fsync ─▶ member-0003-...-5f...e1.state
     launcher   removes what nobody in its process has a `StateFile` of (members, incumbents, candidates) and no kept
                checkpoint names, unless the interval may be under way
 
@@ -25,7 +25,7 @@ from ropewalk.transport.serialization import loads
 from ropewalk.transport.with_code import dumps_with_code
 from ropewalk.trusted_files import make_private_folder
 
-_FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.\d+-[0-9a-f]{8})?")
+_FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.[0-9a-f]+-[0-9a-f]{8})?")
 
 
 _files: WeakValueDictionary[tuple[str, str], StateFile] = WeakValueDictionary()
