@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.prediction import Prediction, StagePrediction
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan
@@ -32,8 +32,8 @@ def plan_table(plan: Plan, prediction: Prediction) -> str:
 def headline(plan: Plan, prediction: Prediction) -> str:
     """What was planned, in one line."""
     return (
-        f"{prediction.topology}: {_counted(len(plan.stages), 'stage')}, {plan.schedule}, "
-        f"{_counted(plan.micro_batches, 'micro-batch', 'es')} in a step"
+        f"{prediction.topology}: {counted(len(plan.stages), 'stage')}, {plan.schedule}, "
+        f"{counted(plan.micro_batches, 'micro-batch', 'es')} in a step"
     )
 
 
@@ -100,20 +100,9 @@ def shown_devices(devices: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def shown_duration(seconds: float) -> str:
-    """Seconds as people read them."""
-    if seconds >= 1 or seconds == 0:
-        return f"{seconds:.3g} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
-
-
 def _placed(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Words to the left, numbers to the right."""
     return [
         word.ljust(width) if heading in ("operators", "devices") else word.rjust(width)
         for heading, word, width in zip(HEADINGS, row, widths, strict=True)
     ]
-
-
-def _counted(number: int, word: str, ending: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else ending}"

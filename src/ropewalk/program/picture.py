@@ -10,6 +10,7 @@ from ropewalk.program import layout
 from ropewalk.program.drawing import Box, Graph
 from ropewalk.program.layout import Item, Point
 from ropewalk.program.node import NodeSpec
+from ropewalk.quantities import counted, shown_size
 
 #: For each kind of node its colour: of its edge and of its inside.
 _COLOURS = {
@@ -91,8 +92,8 @@ def _item(box: Box) -> Item:
 def _summary(graph: Graph) -> str:
     units = {spec.unit: spec.replicas for spec in graph.specs}
     num_processes = sum(units.values())
-    nodes = "1 node" if len(graph.specs) == 1 else f"{len(graph.specs)} nodes"
-    return f"{nodes} · {num_processes} process{'' if num_processes == 1 else 'es'}"
+    nodes = counted(len(graph.specs), "node")
+    return f"{nodes} · {counted(num_processes, 'process', 'es')}"
 
 
 def _facts(spec: NodeSpec) -> str:
@@ -103,7 +104,7 @@ def _facts(spec: NodeSpec) -> str:
     if spec.resources.gpus:
         facts.append(f"{spec.resources.gpus} GPU")
     if spec.resources.memory_bytes is not None:
-        facts.append(f"{spec.resources.memory_bytes / 2**30:.3g} GiB")
+        facts.append(f"{shown_size(spec.resources.memory_bytes)}")
     if spec.restart.policy != "never":
         together = " together" if spec.restart.strategy == "together" else ""
         facts.append(f"↻ {spec.restart.policy.replace('_', ' ')}{together}")

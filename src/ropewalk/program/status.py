@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
@@ -75,7 +75,7 @@ class NodeStatus:
             more = f" and {len(self.calls_running) - 3} more" if len(self.calls_running) > 3 else ""
             remarks.append(f"in {', '.join(calls)}{more}")
         if self.restarts:
-            remarks.append(f"{self.restarts} restart{'s' if self.restarts > 1 else ''}")
+            remarks.append(counted(self.restarts, "restart"))
         if self.last_cause:
             cause = " ".join(self.last_cause.split())
             remarks.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
@@ -137,17 +137,3 @@ class ProgramStatus:
 
     def __str__(self) -> str:
         return self.describe()
-
-
-def shown_duration(seconds: float) -> str:
-    """Seconds as people read them: 0.3s, 42s, 3m12s, 5h07m, 2d03h."""
-    if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"

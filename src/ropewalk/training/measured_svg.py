@@ -15,12 +15,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.simulation.spans import Span
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.simulation.timeline_svg import COLOURS, axis, shown_span
 from ropewalk.pipeline.simulation.timeline_text import timeline_headline
+from ropewalk.quantities import shown_duration
 from ropewalk.training.recorder import ADMISSION, BACK_PRESSURE, STARVED, SUMS
 
 if TYPE_CHECKING:  # measured timelines draw themselves with this

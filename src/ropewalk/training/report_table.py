@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.plan_table import shown_duration
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 if TYPE_CHECKING:  # reports draw themselves with this
     from ropewalk.training.report import LinkReport, StageReport, TrainingReport, WorkerReport
@@ -45,8 +44,8 @@ def _headline(report: TrainingReport) -> str:
     if report.num_steps == report.num_steps_of_run > 1:
         steps = f"all {seen} steps"
     return (
-        f"{report.schedule} on {_counted(len(report.workers), 'worker')}, "
-        f"{_counted(report.micro_batches, 'micro-batch', 'es')} in a step; {steps}"
+        f"{report.schedule} on {counted(len(report.workers), 'worker')}, "
+        f"{counted(report.micro_batches, 'micro-batch', 'es')} in a step; {steps}"
     )
 
 
@@ -161,7 +160,3 @@ def _aligned(rows: Sequence[Sequence[str]], num_left: int) -> Iterator[str]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _counted(number: int, word: str, ending: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else ending}"

@@ -17,12 +17,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.simulation.spans import Span, Transfer
 from ropewalk.pipeline.simulation.timeline_memory import Memory, memory_over_time
 from ropewalk.pipeline.simulation.timeline_text import timeline_headline
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import shown_duration, shown_size
 
 if TYPE_CHECKING:  # timelines draw themselves with this
     from ropewalk.pipeline.simulation.timeline import Timeline
