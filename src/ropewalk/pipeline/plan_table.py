@@ -89,6 +89,11 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
     yield f"planned     in {shown_duration(prediction.planning_s)} by {prediction.partitioner}"
 
 
+def shown_stages(stages: Sequence[int]) -> str:
+    """Stages of one worker: "stage 3", or "stages 0, 2"."""
+    return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
+
+
 def shown_devices(devices: Sequence[int]) -> str:
     """Devices as ranges: "0-2,5"."""
     ranges: list[list[int]] = []
