@@ -19,7 +19,7 @@ def test_a_status_is_plain_data_in_json() -> None:
 def test_a_status_says_what_is_worth_knowing_in_words() -> None:
     head, replay, *_, event = status_of("train").describe().splitlines()
     assert head.startswith("train running, pid ") and head.endswith(": 2 running, 1 completed")
-    for words in ("replay.0", "pid 4711", "1m15s", "3.0 GiB", "1234 calls, 7 waiting", "in sample for 2.5 s",
+    for words in ("replay.0", "pid 4711", "1m15s", "3.0 GiB", "1234 calls", "7 waiting", "in sample for 2.5 s",
                   "1 restart", "killed by SIGKILL"):  # fmt: skip
         assert words in replay
     assert event == "  replay.0 was started again"

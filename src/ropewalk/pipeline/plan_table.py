@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.prediction import Prediction, StagePrediction
 from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan
@@ -24,8 +25,8 @@ HEADINGS = ("stage", "operators", "devices", "forward", "backward", "computing",
 def plan_table(plan: Plan, prediction: Prediction) -> str:
     """Show a plan and what it will do as text for a terminal or a log."""
     rows = [HEADINGS, *(stage_row(plan, stage, prediction.stages[stage]) for stage in range(len(plan.stages)))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = ["  ".join(_placed(row, widths)).rstrip() for row in rows]
+    numbers = [column for column, heading in enumerate(HEADINGS) if heading not in ("operators", "devices")]
+    lines = text_table(rows, right=numbers)
     return "\n".join([headline(plan, prediction), "", *lines, "", *remarks(plan, prediction)])
 
 
@@ -103,11 +104,3 @@ def shown_devices(devices: Sequence[int]) -> str:
         else:
             ranges.append([device, device])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def _placed(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Words to the left, numbers to the right."""
-    return [
-        word.ljust(width) if heading in ("operators", "devices") else word.rjust(width)
-        for heading, word, width in zip(HEADINGS, row, widths, strict=True)
-    ]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
 
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
@@ -62,10 +63,22 @@ class NodeStatus:
 
     def describe(self) -> str:
         """This replica in one line."""
-        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid or '-':<8} {self.host:<8}"]
-        words.append(f"{shown_duration(self.uptime_s):>7} {shown_size(self.memory_bytes):>9}")
-        words.append(f"{self.calls_done:>9} calls, {self.calls_waiting} waiting")
-        return "  ".join([*words, "; ".join(self.remarks())]).rstrip()
+        return "  ".join(self.cells()).rstrip()
+
+    def cells(self) -> tuple[str, ...]:
+        """This replica as a row of a table."""
+        return (
+            self.label,
+            self.kind,
+            self.state,
+            f"pid {self.pid or '-'}",
+            self.host,
+            shown_duration(self.uptime_s),
+            shown_size(self.memory_bytes),
+            f"{self.calls_done} calls",
+            f"{self.calls_waiting} waiting",
+            "; ".join(self.remarks()),
+        )
 
     def remarks(self) -> list[str]:
         """What is worth a word only if there is any: what it is in, restarts, and the last cause."""
@@ -112,7 +125,8 @@ class ProgramStatus:
 
     def describe(self) -> str:
         """The program in one line, each replica and each detour in another, and what happened last."""
-        rows = [*(node.describe() for node in self.nodes), *self.ways, *self.last_events()]
+        nodes = text_table([node.cells() for node in self.nodes], right={5, 6, 7, 8})
+        rows = [*nodes, *self.ways, *self.last_events()]
         return "\n".join([self.headline(), *(f"  {row}" for row in rows)])
 
     def headline(self) -> str:

@@ -18,10 +18,11 @@ link        worker 0.0 -> 1.0: 1.2 MiB in a step, 1.2 MiB planned; 14.4 MiB in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:  # reports draw themselves with this
     from ropewalk.training.report import LinkReport, StageReport, TrainingReport, WorkerReport
@@ -62,7 +63,7 @@ def _workers(report: TrainingReport) -> Iterator[str]:
         "planned",
         "copies",
     )
-    yield from _aligned([headings, *map(_worker, report.workers)], num_left=2)
+    yield from text_table([headings, *map(_worker, report.workers)], right=range(2, len(headings)))
 
 
 def _worker(worker: WorkerReport) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ def _worker(worker: WorkerReport) -> tuple[str, ...]:
 
 def _stages(report: TrainingReport) -> Iterator[str]:
     headings = ("stage", "forward", "planned", "backward", "planned", "versions")
-    yield from _aligned([headings, *map(_stage, report.stages)], num_left=0)
+    yield from text_table([headings, *map(_stage, report.stages)], right=range(len(headings)))
 
 
 def _stage(stage: StageReport) -> tuple[str, ...]:
@@ -145,17 +146,6 @@ def _link(link: LinkReport) -> str:
         f"worker {link.source} -> {link.target}: {shown_size(link.step_bytes)} in a step{planned}; "
         f"{shown_size(link.total_bytes)} in all"
     )
-
-
-def _aligned(rows: Sequence[Sequence[str]], num_left: int) -> Iterator[str]:
-    """Words to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            word.ljust(width) if place < num_left else word.rjust(width)
-            for place, (word, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
 
 
 def _percent(share: float) -> str:
