@@ -179,19 +179,8 @@ def _edge(path: str, title: str) -> str:
 
 
 def _curve(route: Sequence[Point]) -> str:
-    """A curve that is vertical at each point of the route."""
-    x, y = route[0]
-    steps = [f"M{x:.1f} {y:.1f}"]
-    for next_x, next_y in route[1:]:
-        middle = (y + next_y) / 2
-        straight = abs(next_x - x) < 0.1
-        steps.append(
-            f"L{next_x:.1f} {next_y:.1f}"
-            if straight
-            else f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}"
-        )
-        x, y = next_x, next_y
-    return " ".join(steps)
+    (x, y), *others = route
+    return f"M{x:.1f} {y:.1f} C" + " ".join(f"{x:.1f} {y:.1f}" for x, y in others)
 
 
 def _loop(item: Item) -> str:
