@@ -39,10 +39,10 @@ from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
 from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
-from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.session import Session
 from ropewalk.training.assignment import FromSource, FromTensors, Origin, Training
