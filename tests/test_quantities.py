@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.quantities import parse_duration
+from ropewalk.quantities import counted, parse_duration, shown_duration, shown_size
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,31 @@ def test_what_is_not_a_duration_is_refused_with_the_forms_there_are(text: object
 def test_words_and_clock_mean_the_same(days: int, hours: int, minutes: int, seconds: int) -> None:
     clock = parse_duration(f"{days}-{hours:02}:{minutes:02}:{seconds:02}")
     assert clock == parse_duration(f"{days}d{hours}h{minutes}m{seconds}s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (4e-6, "4 µs"),
+        (9.996e-4, "1 ms"),
+        (0.0123, "12.3 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1m00s"),
+        (3599.7, "1h00m"),
+        (90_000, "1d01h"),
+        (math.inf, "inf s"),
+    ],
+)
+def test_durations_are_short(seconds: float, words: str) -> None:
+    assert shown_duration(seconds) == words
+
+
+def test_sizes_are_short() -> None:
+    assert [shown_size(n) for n in (0, 1536, 5 << 20, 3 << 29)] == ["0 MiB", "1.5 KiB", "5 MiB", "1.5 GiB"]
+
+
+def test_one_thing_is_not_many() -> None:
+    assert [counted(number, "batch", "es") for number in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]

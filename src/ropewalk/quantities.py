@@ -1,4 +1,4 @@
-"""Amounts as people write them: bytes such as "4Gi", and durations such as "2h" or "1:30:00"."""
+"""Amounts as people write and read them: bytes such as "4Gi", durations such as "2h" or "1:30:00", and counts."""
 
 from __future__ import annotations
 
@@ -87,3 +87,34 @@ def shown_size(size_bytes: float) -> str:
         size_kib = size_bytes / 2**10
         return f"{size_kib:.3g} KiB" if size_kib < 1000 else f"{size_kib:.0f} KiB"
     return f"{size_bytes / 2**20:.0f} MiB"
+
+
+def shown_duration(seconds: float) -> str:
+    """Seconds as people read them: 250 µs, 31.2 ms, 9.8 s, 3m12s, 5h07m, 2d03h.
+
+    Example:
+        >>> [shown_duration(seconds) for seconds in (0, 4e-6, 0.0123, 0.9999, 59.97, 3599.7)]
+        ['0 s', '4 µs', '12.3 ms', '1 s', '1m00s', '1h00m']
+    """
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    if seconds >= 59.95:
+        whole = round(seconds)
+        if whole < 3600:
+            return f"{whole // 60}m{whole % 60:02}s"
+        if whole < 86_400:
+            return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+        return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
+    if seconds == 0 or seconds >= 0.9995:  # with three digits, what is below would be "1e+03 ms"
+        return f"{seconds:.3g} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} µs"
+
+
+def counted(number: int, thing: str, ending: str = "s") -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "process", "es"), counted(3, "process", "es"), counted(0, "step")
+        ('1 process', '3 processes', '0 steps')
+    """
+    return f"{number} {thing}{'' if number == 1 else ending}"

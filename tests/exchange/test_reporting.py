@@ -2,13 +2,12 @@
 
 import json
 
-import pytest
 from rich.console import Console
 
 from ropewalk.exchange.buckets import Entry, Layout
 from ropewalk.exchange.exchange import Report, StepRecord
 from ropewalk.exchange.groups.thread_group import ThreadGroup
-from ropewalk.exchange.reporting import Ledger, print_report, report_json, shown_seconds
+from ropewalk.exchange.reporting import Ledger, print_report, report_json
 
 LAYOUTS = (Layout((Entry("c", (50,)), Entry("b", (50,)))), Layout((Entry("a", (100,)),)))
 
@@ -118,8 +117,3 @@ def test_a_report_is_json_for_logs() -> None:
     ledger, group = _bound()
     read = json.loads(report_json(_step(ledger, group, 0)))
     assert read["sent_bytes"] == 40 and read["layers"] == {"c": 30, "b": 10} and read["notes"] == []
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (4e-6, "4 µs"), (0.0, "0 µs")])
-def test_seconds_are_shown_in_their_unit(seconds, shown) -> None:
-    assert shown_seconds(seconds) == shown

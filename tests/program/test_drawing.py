@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 import xml.etree.ElementTree as xml
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ropewalk.engines.resources import Resources
-from ropewalk.program.layout import Item, apart, place, without_circles
+from ropewalk.program import layout
+from ropewalk.program.layout import Item, placed_by_graphviz, placed_in_rows, without_circles
 from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
@@ -104,14 +107,31 @@ def boxes(item: Item) -> list[Item]:
     return [item, *(box for part in item.inside for box in boxes(part))]
 
 
-def overlap(a: Item, b: Item, gap: float = 30) -> bool:
+def overlap(a: Item, b: Item, gap: float) -> bool:
     """Whether two boxes are not as far from each other as they should be."""
     beside = a.x + a.width + gap <= b.x or b.x + b.width + gap <= a.x
     return not (beside or a.y + a.height + gap <= b.y or b.y + b.height + gap <= a.y)
 
 
+def test_a_program_is_drawn_without_graphviz_too(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout.shutil, "which", lambda name: None)
+    test_the_picture_is_xml_with_every_node_group_and_edge(program)
+    test_graphs_that_are_not_sound_can_be_drawn_too()
+
+
+def test_a_graphviz_that_fails_is_not_needed(program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dot = tmp_path / "dot"
+    dot.write_text("#!/bin/sh\nexit 1\n")
+    dot.chmod(0o755)
+    monkeypatch.setattr(layout.shutil, "which", lambda name: str(dot))
+    test_the_picture_is_xml_with_every_node_group_and_edge(program)
+
+
+@pytest.mark.parametrize("place", [placed_in_rows, placed_by_graphviz])
 @pytest.mark.parametrize("seed", range(30))
-def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int) -> None:
+def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int, place: Any) -> None:
+    if place is placed_by_graphviz and not shutil.which("dot"):
+        pytest.skip("needs Graphviz")
     chance = random.Random(seed)
     names = [f"n{number}" for number in range(chance.randint(1, 25))]
 
@@ -125,14 +145,15 @@ def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int) -> None:
                 made += [Item(name, chance.uniform(50, 200), 60) for name in taken]
         return made
 
+    gap = 30 if place is placed_in_rows else 1  # Graphviz measures from box to box, and less to the edge of a cluster
     root = Item("root", inside=items(list(names), 0))
     edges = {(a, b) for a, b in itertools.product(names, names) if a != b and chance.random() < 0.1}
     routes = place(root, sorted(edges))
-    assert set(routes) == edges
+    assert routes is not None and set(routes) == edges
 
     def check(cluster: Item) -> None:
         for a, b in itertools.combinations(cluster.inside, 2):
-            assert not overlap(a, b), (a, b)
+            assert not overlap(a, b, gap), (a, b)
         for part in cluster.inside:
             assert cluster.x <= part.x and part.x + part.width <= cluster.x + cluster.width + 1e-6
             assert cluster.y <= part.y and part.y + part.height <= cluster.y + cluster.height + 1e-6
@@ -144,24 +165,12 @@ def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int) -> None:
     for (caller, callee), route in routes.items():
         for name, (x, y) in ((caller, route[0]), (callee, route[-1])):
             box = found[name]
-            assert box.x <= x <= box.x + box.width and y in (box.y, box.y + box.height), "edges end at their boxes"
-        for (x, y), (other_x, other_y) in itertools.pairwise(route):
-            if x != other_x:
-                continue
-            passage = Item("passage", x=x, y=min(y, other_y), height=abs(y - other_y))
-            assert not any(overlap(passage, found[name], 0.0) for name in names), "long edges pass beside the boxes"
-        heights = [y for _, y in route]
-        assert len(set(route)) == len(route), "the last step gives the arrow its direction"
-        assert heights in (sorted(heights), sorted(heights, reverse=True)), "edges do not turn back"
+            assert box.x - 1 <= x <= box.x + box.width + 1, "edges end at their boxes"
+            assert box.y - 1 <= y <= box.y + box.height + 1
+        assert len(route) % 3 == 1, "a beginning, and three points for each piece"
 
 
 def test_circles_are_opened_and_nothing_else_is_turned() -> None:
     assert without_circles("abc", [("a", "b"), ("b", "c")]) == [("a", "b"), ("b", "c")]
     assert without_circles("abc", [("a", "b"), ("b", "c"), ("c", "a")]) == [("a", "b"), ("b", "c"), ("a", "c")]
     assert without_circles("ab", [("a", "b"), ("b", "a")]) == [("a", "b")]
-
-
-def test_things_move_apart_as_little_as_they_can() -> None:
-    assert apart([0, 10, 20], [5, 5, 5]) == [0, 10, 20]
-    assert apart([0, 0], [10, 10]) == [-5, 5]
-    assert apart([30, 0, 1], [10, 10, 10]) == pytest.approx([1 / 3, 10 + 1 / 3, 20 + 1 / 3])

@@ -11,7 +11,7 @@ import pytest
 
 from ropewalk.calls import markers
 from ropewalk.engines.resources import Resources
-from ropewalk.program import deferred, layout, program, signatures
+from ropewalk.program import deferred, program, signatures
 from ropewalk.program.nodes import colocate
 from ropewalk.program.nodes.cache import Cache
 from ropewalk.program.nodes.colocate import Colocate
@@ -135,7 +135,7 @@ def test_a_spec_is_found_by_its_name() -> None:
         program.spec("b")
 
 
-@pytest.mark.parametrize("module", [colocate, deferred, layout, markers, program, signatures], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [colocate, deferred, markers, program, signatures], ids=lambda m: m.__name__)
 def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)
     assert tried and not failed

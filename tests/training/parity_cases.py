@@ -19,9 +19,9 @@ from torch.nn import functional
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.stages.losses import Declared
-from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.pipeline.tracing.trees import tensors_of
 from tests.pipeline.played_plans import even_cut, plan_of
 
 # --- models -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ropewalk.calls.trees import inner_path, kind_of, parts_of, words_of
+from ropewalk.quantities import counted
 
 #: Positional ones and those by name.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -68,7 +69,7 @@ class Merging(abc.ABC):
         for index, form in forms.items():
             if form != chosen:
                 odd[index] = ValueError(
-                    f"this call does not fit into a batch with {len(fitting)} other{'s' * (len(fitting) > 1)}: "
+                    f"this call does not fit into a batch with {counted(len(fitting), 'other')}: "
                     f"{self._difference(calls[index], model)}; {self.advice}"
                 )
         return fitting, odd

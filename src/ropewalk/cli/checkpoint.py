@@ -20,6 +20,7 @@ from ropewalk.cli.placing import refusal
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.quantities import shown_size
+from ropewalk.text_table import text_table
 from ropewalk.training import checkpoint_files
 from ropewalk.training.manifests import Manifest, PartRecord, TensorRecord, check_digest
 
@@ -107,9 +108,7 @@ def describe(path: Path, manifest: Manifest, others: list[Path], problems: list[
         shape = "x".join(map(str, one.shape)) or "one number"
         kept = shown_size(one.optimizer_bytes) if one.optimizer_bytes else "-"
         rows.append((one.name, one.kind, one.dtype, shape, shown_size(one.size_bytes), kept, one.part))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from text_table(rows)
     yield ""
     if others:
         yield f"also there: {', '.join(one.name for one in others)}"

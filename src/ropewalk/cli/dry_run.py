@@ -14,6 +14,7 @@ from ropewalk.errors import EngineError
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.project_files import find_project, list_files
 from ropewalk.processes.sizing import Share, described, shares, shares_of_places, too_many
+from ropewalk.quantities import counted
 from ropewalk.settings import Settings
 
 _NUM_SHOWN = 5
@@ -57,8 +58,8 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
             place=wanted[0].place,
         )
         yield f"# engine {chosen.engine} ({chosen.origin('engine')})"
-        yield f"# {_counted(count, 'process', 'es')} of {described(resources)}"
-        yield f"# {_counted(len(wanted), 'job')} {_rooms(wanted)}"
+        yield f"# {counted(count, 'process', 'es')} of {described(resources)}"
+        yield f"# {counted(len(wanted), 'job')} {_rooms(wanted)}"
         if engine.reach is not Reach.HERE:
             yield _code(chosen, script)
         yield "# the first job, without the facts and secrets that it reads on its standard input:"
@@ -80,7 +81,7 @@ def _code(chosen: Settings, script: Path | None) -> str:
     left_out = f"; left out: {', '.join(listing.left_out[:_NUM_SHOWN])}{more}" if listing.left_out else ""
     too_much = ", MORE than" if size_bytes > chosen.code_limit else " of at most"
     return (
-        f"# code: {project.root} is sent to every host, {_counted(num_files, 'file')}, {size_bytes:,} "
+        f"# code: {project.root} is sent to every host, {counted(num_files, 'file')}, {size_bytes:,} "
         f"bytes{too_much} {chosen.code_limit:,}{left_out}"
     )
 
@@ -95,7 +96,3 @@ def _rooms(wanted: Sequence[Share]) -> str:
     shown = [f"{share.slots} on {share.place}" if share.place else f"{share.slots}" for share in wanted]
     more = [f"{len(shown) - _NUM_SHOWN} more jobs"] if len(shown) > _NUM_SHOWN else []
     return f"with room for {', '.join([*shown[:_NUM_SHOWN], *more])}"
-
-
-def _counted(count: int, what: str, plural: str = "s") -> str:
-    return f"{count} {what}{plural * (count != 1)}"

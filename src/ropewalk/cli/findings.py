@@ -36,7 +36,7 @@ from ropewalk import settings
 from ropewalk.engines import make_engine
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError, SettingsError
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.transport import kernel
 
 MIB = 2**20
@@ -385,10 +385,10 @@ def round_trip() -> Iterator[Finding]:
         "pool",
         "local agent",
         first_s < 5.0,
-        f"agent, worker and first result in {first_s * 1e3:.0f} ms",
+        f"agent, worker and first result in {shown_duration(first_s)}",
         "slow: is the machine busy, or Python on a network file system?",
     )
-    yield _ok("pool", "round trip", f"one task out and back in {statistics.median(trips_s) * 1e6:.0f} µs (median)")
+    yield _ok("pool", "round trip", f"one task out and back in {shown_duration(statistics.median(trips_s))} (median)")
 
 
 #: A new subject is one function and one line here; the report keeps this order.

@@ -24,6 +24,7 @@ from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.processes.launcher_record import Launcher, forget_run, launcher_of, recorded_engines
 from ropewalk.program.launchers import usual_parents
 from ropewalk.program.left_folders import is_ours, sweep
+from ropewalk.quantities import counted
 from ropewalk.transport.probe import is_answered
 
 #: A folder that is younger may belong to a run that is just being opened.
@@ -48,7 +49,7 @@ class LeftRun:
 
     def describe(self) -> str:
         """One line for people, with what to do."""
-        count = f"{len(self.jobs)} job{'s' * (len(self.jobs) != 1)} ({', '.join(self.jobs[:_NUM_SHOWN])})"
+        count = f"{counted(len(self.jobs), 'job')} ({', '.join(self.jobs[:_NUM_SHOWN])})"
         more = [f"{len(self.remains) - _NUM_SHOWN} more"] if len(self.remains) > _NUM_SHOWN else []
         left = ", ".join([*([count] if self.jobs else []), *self.remains[:_NUM_SHOWN], *more])
         verb = "ends and removes" if self.jobs and self.remains else "removes" if self.remains else "ends"

@@ -21,8 +21,8 @@ from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
 from ropewalk.program.control import Status, StatusIs
 from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
-from ropewalk.program.status import ProgramStatus, shown_duration
-from ropewalk.quantities import shown_size
+from ropewalk.program.status import ProgramStatus
+from ropewalk.quantities import shown_duration, shown_size
 
 _REFRESH_S = 1.0
 _NOTHING = "no program of this user runs on this machine"

@@ -15,6 +15,7 @@ from ropewalk.escaping import escaped
 from ropewalk.program.control import StatusIs, Stop
 from ropewalk.program.launchers import Conversation, Launcher, LauncherGone, LauncherSilent
 from ropewalk.program.status import ProgramStatus
+from ropewalk.quantities import counted
 
 #: The grace that a program may have of its own, and how long the end may take beyond a grace.
 _OWN_GRACE_S = 60.0
@@ -71,7 +72,7 @@ def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
         typer.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs, "remains": remains}, indent=2))
     else:
         removed = f", and removed {', '.join(remains)}" if remains else ""
-        what = f"ended {len(jobs)} job{'s' * (len(jobs) != 1)} of run {run_id} on {name}{removed}"
+        what = f"ended {counted(len(jobs), 'job')} of run {run_id} on {name}{removed}"
         typer.echo(escaped(what))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Never, TypeVar
 
 from ropewalk.engines.attached_resources import attach, attached
 from ropewalk.engines.resources import Resources
+from ropewalk.quantities import shown_size
 
 F = TypeVar("F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
@@ -60,7 +61,7 @@ def meta(
     size_bytes = resources.memory_bytes
     if size_bytes is not None and size_bytes < _LEAST_BYTES:
         raise ValueError(
-            f"meta(memory={memory!r}) is {size_bytes} bytes, and a process needs {_LEAST_BYTES >> 20} MiB at least; "
+            f"meta(memory={memory!r}) is {size_bytes} bytes, and a process needs {shown_size(_LEAST_BYTES)} at least; "
             'numbers are bytes, and texts have a unit, as in "500M" or "4Gi"'
         )
 

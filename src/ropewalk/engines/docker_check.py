@@ -14,6 +14,7 @@ from ropewalk.engines.docker_daemon import Daemon
 from ropewalk.engines.docker_options import DockerOptions, mount
 from ropewalk.engines.engine import Finding, JobSpec
 from ropewalk.errors import EngineError
+from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
 
 #: Certificates of a run are valid from a little before it began.
@@ -46,7 +47,7 @@ def _daemon(daemon: Daemon) -> Iterator[Finding]:
         "Docker daemon",
         True,
         f"{daemon.host}, version {version.get('Version')}, API {version.get('ApiVersion')}, {info['NCPU']} CPUs,"
-        f" {info['MemTotal'] >> 20} MiB",
+        f" {shown_size(info['MemTotal'])}",
     )
     missing = [name for name, key in (("memory", "MemoryLimit"), ("CPU", "CpuCfsQuota")) if not info.get(key)]
     yield Finding(

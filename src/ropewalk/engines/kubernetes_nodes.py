@@ -11,6 +11,7 @@ from ropewalk.engines.kubernetes_api import Manifest
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.resources import Resources, parse_memory
 from ropewalk.errors import EngineError
+from ropewalk.quantities import shown_size
 
 #: What the cluster's own pods on each node (network, logs, metrics) have taken already is not ours to see.
 _FREE = 0.9
@@ -44,7 +45,7 @@ def processes_per_pod(nodes: Sequence[Node] | None, process: Resources, options:
     fits = [_fit(node, process, 1.0) for node in nodes]
     if not any(fits):
         asked = f"{process.cpus:g} CPUs, {process.gpus} GPUs" + (
-            f" and {process.memory_bytes / 2**30:.1f} GiB" if process.memory_bytes else ""
+            f" and {shown_size(process.memory_bytes)}" if process.memory_bytes else ""
         )
         if not nodes:
             raise EngineError(
@@ -56,7 +57,7 @@ def processes_per_pod(nodes: Sequence[Node] | None, process: Resources, options:
         raise EngineError(
             f"no node of the cluster holds a process that asks for {asked}; the largest, {largest.name}, has "
             f"{largest.cpus:g} CPUs, {largest.gpus} GPUs ({options.gpu_resource}) and "
-            f"{largest.memory_bytes / 2**30:.1f} GiB; ask for less"
+            f"{shown_size(largest.memory_bytes)}; ask for less"
         )
     return min(max(1, _fit(node, process, _FREE)) for node, fit in zip(nodes, fits, strict=True) if fit)
 

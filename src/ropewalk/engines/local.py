@@ -33,6 +33,7 @@ from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatu
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
+from ropewalk.quantities import shown_size
 
 #: A variable that all descendants of a job inherit; its value says of which one.
 _MARK = "ROPEWALK_JOB"
@@ -132,7 +133,7 @@ class LocalEngine(Engine):
         free = shutil.disk_usage(folder).free
         return [
             Finding("usable CPUs", True, str(usable_cpus())),
-            Finding(f"space in {folder}", free > 64 << 20, f"{free >> 20} MiB free"),
+            Finding(f"space in {folder}", free > 64 << 20, f"{shown_size(free)} free"),
         ]
 
     def close(self) -> None:

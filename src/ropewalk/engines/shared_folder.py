@@ -22,6 +22,7 @@ from pathlib import Path
 from ropewalk.atomic_files import write_new_file
 from ropewalk.engines.engine import Finding
 from ropewalk.errors import EngineError
+from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import make_private_folder
 
 PREFIX = "ropewalk-"
@@ -130,8 +131,8 @@ class SharedFolder:
             self.remove_run(run)
         free = shutil.disk_usage(self.path).free
         if free < _LEAST_FREE:
-            return Finding("shared folder", False, f"{self.path} has only {free >> 20} MiB free: make room there")
-        words = f"{self.path} ({self.kind() or 'unknown'} file system, {free >> 20} MiB free)"
+            return Finding("shared folder", False, f"{self.path} has only {shown_size(free)} free: make room there")
+        words = f"{self.path} ({self.kind() or 'unknown'} file system, {shown_size(free)} free)"
         if self.is_local():
             words += "; such a file system is not shared by itself: if hosts do not see it, set the option folder"
         return Finding("shared folder", True, words)

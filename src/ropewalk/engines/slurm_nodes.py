@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ropewalk.engines.resources import Resources, Room
+from ropewalk.quantities import counted
 
 #: `--format` of sinfo, as `read_sinfo` expects it; a vertical bar stands in none of them.
 SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
@@ -133,23 +134,23 @@ def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False)
 def describe(nodes: Sequence[Node]) -> str:
     """The largest numbers that a node has, in words."""
     cpus = max((node.cpus for node in nodes), default=0)
-    words = [f"{cpus} CPU{'s' * (cpus != 1)}"]
+    words = [counted(cpus, "CPU")]
     memories = [node.memory_mib for node in nodes if node.memory_mib is not None]
     if memories:
         words.append(f"{max(memories)} MiB of memory")
     gpus = max((node.gpus for node in nodes), default=0)
-    words.append(f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU")
+    words.append(counted(gpus, "GPU") if gpus else "no GPU")
     return ", ".join(words)
 
 
 def describe_request(job: Resources) -> str:
     """What a job asks for, in the same words."""
     cpus = math.ceil(job.cpus)
-    words = [f"{cpus} CPU{'s' * (cpus != 1)}"]
+    words = [counted(cpus, "CPU")]
     if job.memory_bytes:
         words.append(f"{mib_of(job)} MiB of memory")
     if job.gpus:
-        words.append(f"{job.gpus} GPU{'s' * (job.gpus != 1)}")
+        words.append(counted(job.gpus, "GPU"))
     return ", ".join(words)
 
 

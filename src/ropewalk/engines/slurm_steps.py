@@ -50,6 +50,7 @@ from ropewalk.engines.slurm_jobs import SlurmJob, status_of
 from ropewalk.engines.slurm_nodes import SINFO_FORMAT, Node, describe, describe_request, expand_names, read_sinfo
 from ropewalk.engines.slurm_script import SlurmOptions, step_flags, step_script
 from ropewalk.errors import EngineError
+from ropewalk.quantities import counted
 
 _ID = re.compile(r"(?P<run>[\w-][\w.-]*)\.(?P<request>[0-9a-f]{12})\.(?P<number>\d+)")
 _JOB_ID = re.compile(r"\d+(_\d+)?")
@@ -165,7 +166,7 @@ class SlurmSteps(Engine):
         """The allocation, in words: Slurm may give it more CPUs on one node than on another."""
         cpus = [str(node.cpus) for node in nodes]
         uneven = f", {' + '.join(cpus)} CPUs" if len(set(cpus)) > 1 and len(cpus) <= _NUM_SHOWN else ""
-        count = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
+        count = f"{counted(len(nodes), 'node')}"
         return f"the allocation {self.allocation} ({count} with up to {describe(nodes)}{uneven})"
 
     def hosts(self) -> list[str]:

@@ -30,6 +30,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.errors import EngineError, FileNotTrusted
+from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import check_trusted
 
 #: A killed job is reported within this time, unless its host is out of reach; then `poll` tells later.
@@ -376,7 +377,7 @@ def _marked(connection: SshConnection) -> dict[str, str]:
 
 def _describe(connection: SshConnection) -> str:
     facts = connection.facts
-    return f"{connection.host.entry} with {facts['cpus']} CPUs, {facts['gpus']} GPUs and {facts['memory'] >> 20} MiB"
+    return f"{connection.host.entry} with {facts['cpus']} CPUs, {facts['gpus']} GPUs and {shown_size(facts['memory'])}"
 
 
 def _check_config(file: str) -> None:

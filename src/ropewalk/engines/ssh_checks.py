@@ -13,6 +13,7 @@ from ropewalk.engines.engine import Finding
 from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.engines.ssh_failures import no_forwarding
 from ropewalk.errors import EngineError
+from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
 
 #: Certificates and leases bear a difference like this.
@@ -44,12 +45,12 @@ def of_host(connection: SshConnection) -> list[Finding]:
     skew_s = connection.clock_skew_s
     free = facts["free"]
     return [
-        Finding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {facts['memory'] >> 20} MiB"),
+        Finding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {shown_size(facts['memory'])}"),
         _version(connection),
         Finding(
             f"space in {keeper.FOLDER} on {entry}",
             free > _ROOM_BYTES,
-            f"{free >> 20} MiB free" + ("" if free > _ROOM_BYTES else "; make room"),
+            f"{shown_size(free)} free" + ("" if free > _ROOM_BYTES else "; make room"),
         ),
         Finding(
             f"clock of {entry}",

@@ -20,7 +20,7 @@ from ropewalk.exchange.exchange import Report, StepRecord
 from ropewalk.exchange.groups.group import Group as MemberGroup
 from ropewalk.exchange.observer import Observer
 from ropewalk.exchange.traffic import ring_bytes
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 #: As many notes are kept, the last ones.
 _NOTES = 100
@@ -196,7 +196,7 @@ def report_table(report: Report) -> RenderableType:
 
 def _summary(report: Report) -> Table:
     table = Table(
-        "", "total", "per step", title=f"Gradient exchange, {_counted(report.steps, 'step')}", title_justify="left"
+        "", "total", "per step", title=f"Gradient exchange, {counted(report.steps, 'step')}", title_justify="left"
     )
     table.columns[1].justify = table.columns[2].justify = "right"
     for name, size_bytes in (
@@ -221,7 +221,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     if report.modes:
         yield "buckets", ", ".join(f"{count} {mode}" for mode, count in sorted(report.modes.items()))
     if report.skipped:
-        yield "skipped", _counted(report.skipped, "step")
+        yield "skipped", counted(report.skipped, "step")
 
 
 def _times(report: Report) -> Table:
@@ -232,7 +232,7 @@ def _times(report: Report) -> Table:
     whole = sum(report.seconds.values()) or 1.0
     for name, seconds in sorted(report.seconds.items(), key=lambda item: -item[1]):
         bar = "█" * max(1, round(20 * seconds / whole))
-        table.add_row(name, shown_seconds(seconds / max(report.steps, 1)), f"{100 * seconds / whole:.0f} %", bar)
+        table.add_row(name, shown_duration(seconds / max(report.steps, 1)), f"{100 * seconds / whole:.0f} %", bar)
     return table
 
 
@@ -248,15 +248,3 @@ def _layers(report: Report) -> Table:
     ]:
         table.add_row(name, shown_size(size_bytes), f"{100 * size_bytes / whole:.0f} %")
     return table
-
-
-def shown_seconds(seconds: float) -> str:
-    """Seconds as people read them: s, ms or µs."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ropewalk.exchange.tree_nodes import Record, Row, Table
 from ropewalk.transport.serialization import loads
 from ropewalk.transport.with_code import dumps_with_code
 
@@ -34,31 +35,6 @@ _MOST_SPREAD = 2
 _MOST_KINDS = 1024
 _ATOMS = frozenset([int, float, bool, str, bytes, complex])
 _NONE, _TENSOR, _VALUE = 0, 1, 2
-
-
-class _Row(NamedTuple):
-    kind: Any
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)  # a named tuple
-
-
-class _Table(NamedTuple):
-    kind: Any
-    keys: tuple[Any, ...]
-    #: True is no other key than 1, but of another type.
-    types: tuple[type, ...]
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self.kind(zip(self.keys, values, strict=True))
-
-
-class _Record(NamedTuple):
-    kind: Any
-    names: tuple[str, ...]
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self.kind(**dict(zip(self.names, values, strict=True)))
 
 
 class _TensorFacts(NamedTuple):
@@ -195,7 +171,11 @@ def note_of(memory: memoryview) -> memoryview:
 
 
 def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[Any]) -> None:
-    """Take a tree apart; `signature` tells it from other kinds of trees, each node before its children."""
+    """Take a tree apart; `signature` tells it from other kinds of trees, each node before its children.
+
+    `pipeline.tracing.trees.flatten` does the same for models. This one runs for every message: it appends to flat
+    lists, which are a key as they are, and makes no objects of its own for tuples, lists and tensors.
+    """
     kind: Any = type(cast(object, tree))
     if tree is None:
         signature.append(None)
@@ -216,19 +196,19 @@ def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[
     elif isinstance(tree, dict) and not isinstance(tree, defaultdict | Counter):
         table = cast("dict[Any, Any]", tree)
         names = tuple(table)
-        signature += (_Table(kind, names, tuple(map(type, names))), len(names))
+        signature += (Table(kind, names, tuple(map(type, names))), len(names))
         for one in table.values():
             _visit(one, signature, tensors, values)
         return
     elif isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
-        signature += (_Row(kind), len(row))
+        signature += (Row(kind), len(row))
         for one in row:
             _visit(one, signature, tensors, values)
         return
     elif dataclasses.is_dataclass(kind):
         fields = tuple(field.name for field in dataclasses.fields(kind) if field.init)
-        signature += (_Record(kind, fields), len(fields))
+        signature += (Record(kind, fields), len(fields))
         for name in fields:
             _visit(getattr(cast(object, tree), name), signature, tensors, values)
         return

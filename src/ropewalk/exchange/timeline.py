@@ -6,9 +6,6 @@
 
 Each rank writes a file of its own, `trace.rank0.json`; times are of the wall clock, so files of one host fit together
 as they are (`merge_timelines`). An exchange without a timeline calls nothing here.
-
-Source: Trace Event Format, Google, docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU:
-complete events "X", marks "i", names "M"; times in microseconds; the closing bracket may be missing.
 """
 
 from __future__ import annotations
@@ -16,16 +13,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from ropewalk import trace_events
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
+from ropewalk.trace_events import Event
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ class Timeline(Observer):
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._lock = threading.Lock()
-        self._events: list[dict[str, Any]] = []
+        self._events: list[Event] = []
         self._rank = 0
         self._step = -1
         self._began = 0.0
@@ -60,35 +58,32 @@ class Timeline(Observer):
     def bind(self, layouts: Sequence[Layout], group: Group) -> None:
         self._flush()  # what went before belongs to the rank of before
         self._rank = group.rank
-        self._add({"name": "process_name", "ph": "M", "args": {"name": f"rank {group.rank} of {group.size}"}})
+        self._add(trace_events.process_name(self._rank, f"rank {group.rank} of {group.size}"))
         for bucket, layout in enumerate(layouts):
             names = layout.names
             what = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
-            self._add(
-                {"name": "thread_name", "ph": "M", "tid": bucket + 1, "args": {"name": f"bucket {bucket}: {what}"}}
-            )
+            self._add(trace_events.thread_name(self._rank, bucket + 1, f"bucket {bucket}: {what}"))
 
     def begin(self, record: StepRecord) -> None:
         self._step, self._began = record.step, time.perf_counter()
 
     def ready(self, name: str) -> None:
-        self._add({"name": name, "ph": "i", "s": "t", "ts": self._microseconds(time.perf_counter()), "tid": 0})
+        self._add(trace_events.mark(self._rank, 0, name, self._wall_s(time.perf_counter())))
 
     def phase(self, name: str, bucket: int, began: float, ended: float) -> None:
         tid = 0 if bucket == WHOLE_STEP else bucket + 1
-        self._add({**self._span(name, began, ended), "tid": tid, "args": {"step": self._step}})
+        self._span(tid, name, began, ended, {"step": self._step})
 
     def sent(self, bucket: int, mode: str, num_values: int) -> None:
-        mark = {"name": mode, "ph": "i", "s": "t", "ts": self._microseconds(time.perf_counter())}
-        self._add({**mark, "tid": bucket + 1, "args": {"values": num_values}})
+        now = self._wall_s(time.perf_counter())
+        self._add(trace_events.mark(self._rank, bucket + 1, mode, now, facts={"values": num_values}))
 
     def ended(self, step: int) -> None:
-        self._add({**self._span(f"step {step}", self._began, time.perf_counter()), "tid": 0})
+        self._span(0, f"step {step}", self._began, time.perf_counter())
 
     def failed(self, error: BaseException) -> None:
         about = {"error": f"{type(error).__name__}: {error}"}
-        span = self._span(f"step {self._step} failed", self._began, time.perf_counter())
-        self._add({**span, "tid": 0, "args": about})
+        self._span(0, f"step {self._step} failed", self._began, time.perf_counter(), about)
         self._flush()  # who debugs a failure may not come to close
 
     def close(self) -> None:
@@ -99,16 +94,20 @@ class Timeline(Observer):
                 self._write(b"\n]\n")
                 self._closed = True
 
-    def _microseconds(self, moment: float) -> float:
-        return (self._epoch + moment) * 1e6
+    def _wall_s(self, moment: float) -> float:
+        return self._epoch + moment
 
-    def _span(self, name: str, began: float, ended: float) -> dict[str, Any]:
-        return {"name": name, "ph": "X", "ts": self._microseconds(began), "dur": (ended - began) * 1e6}
+    def _span(
+        self, thread: int, name: str, began: float, ended: float, facts: Mapping[str, object] | None = None
+    ) -> None:
+        self._add(
+            trace_events.complete(self._rank, thread, name, self._wall_s(began), self._wall_s(ended), facts=facts)
+        )
 
-    def _add(self, event: dict[str, Any]) -> None:
+    def _add(self, event: Event) -> None:
         with self._lock:
             if not self._closed:
-                self._events.append({**event, "pid": self._rank})
+                self._events.append(event)
             full = len(self._events) >= _FLUSH_EVERY
         if full:
             self._flush()
@@ -139,13 +138,13 @@ def merge_timelines(paths: Iterable[str | Path], merged: str | Path) -> None:
         merged: written anew.
     """
     events = [event for path in paths for event in read_timeline(path)]
-    Path(merged).write_bytes(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}))
+    Path(merged).write_bytes(trace_events.trace(events))
 
 
-def read_timeline(path: str | Path) -> list[dict[str, Any]]:
+def read_timeline(path: str | Path) -> list[Event]:
     """The events of one trace, complete or cut short by the death of its process."""
     lines = Path(path).read_bytes().removeprefix(b"[").removesuffix(b"]\n").strip().split(b",\n")
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     for line in lines:
         try:
             events.append(msgspec.json.decode(line))

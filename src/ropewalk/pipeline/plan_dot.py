@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.profiles import Profile
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import shown_duration, shown_size
 
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan
@@ -30,7 +30,7 @@ def plan_dot(plan: Plan, profile: Profile) -> str:
         ]
         for id in stage.operators:
             operator = profile.by_id[id]
-            times = f"{1e3 * operator.forward_s:.3g} + {1e3 * operator.backward_s:.3g} ms"
+            times = f"{shown_duration(operator.forward_s)} + {shown_duration(operator.backward_s)}"
             label = "\\n".join([_quoted(id), _quoted(operator.description[:40]), times])
             lines.append(f'    n{number[id]} [label="{label}", fillcolor=white];')
         lines.append("  }")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.plan_table import headline, remarks, shown_devices, shown_duration
+from ropewalk.pipeline.plan_table import headline, remarks, shown_devices
 from ropewalk.pipeline.prediction import Prediction
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import shown_duration, shown_size
 
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan

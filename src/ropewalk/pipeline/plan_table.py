@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.prediction import Prediction, StagePrediction
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:  # plans draw themselves with this
     from ropewalk.pipeline.plans import Plan
@@ -24,16 +25,16 @@ HEADINGS = ("stage", "operators", "devices", "forward", "backward", "computing",
 def plan_table(plan: Plan, prediction: Prediction) -> str:
     """Show a plan and what it will do as text for a terminal or a log."""
     rows = [HEADINGS, *(stage_row(plan, stage, prediction.stages[stage]) for stage in range(len(plan.stages)))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = ["  ".join(_placed(row, widths)).rstrip() for row in rows]
+    numbers = [column for column, heading in enumerate(HEADINGS) if heading not in ("operators", "devices")]
+    lines = text_table(rows, right=numbers)
     return "\n".join([headline(plan, prediction), "", *lines, "", *remarks(plan, prediction)])
 
 
 def headline(plan: Plan, prediction: Prediction) -> str:
     """What was planned, in one line."""
     return (
-        f"{prediction.topology}: {_counted(len(plan.stages), 'stage')}, {plan.schedule}, "
-        f"{_counted(plan.micro_batches, 'micro-batch', 'es')} in a step"
+        f"{prediction.topology}: {counted(len(plan.stages), 'stage')}, {plan.schedule}, "
+        f"{counted(plan.micro_batches, 'micro-batch', 'es')} in a step"
     )
 
 
@@ -89,6 +90,11 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
     yield f"planned     in {shown_duration(prediction.planning_s)} by {prediction.partitioner}"
 
 
+def shown_stages(stages: Sequence[int]) -> str:
+    """Stages of one worker: "stage 3", or "stages 0, 2"."""
+    return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
+
+
 def shown_devices(devices: Sequence[int]) -> str:
     """Devices as ranges: "0-2,5"."""
     ranges: list[list[int]] = []
@@ -98,22 +104,3 @@ def shown_devices(devices: Sequence[int]) -> str:
         else:
             ranges.append([device, device])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def shown_duration(seconds: float) -> str:
-    """Seconds as people read them."""
-    if seconds >= 1 or seconds == 0:
-        return f"{seconds:.3g} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
-
-
-def _placed(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Words to the left, numbers to the right."""
-    return [
-        word.ljust(width) if heading in ("operators", "devices") else word.rjust(width)
-        for heading, word, width in zip(HEADINGS, row, widths, strict=True)
-    ]
-
-
-def _counted(number: int, word: str, ending: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else ending}"

@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 from ropewalk.pipeline.cost import PlanCost, plan_cost
 from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
-from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Plan, Stage, assemble
 from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
 from ropewalk.pipeline.schedules.gpipe import GPipe
@@ -17,6 +16,7 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology_text import describe_topology
+from ropewalk.quantities import shown_duration
 
 
 @runtime_checkable

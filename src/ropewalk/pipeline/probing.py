@@ -26,7 +26,7 @@ from typing import IO, Any
 from ropewalk.engines.resources import usable_cpus, usable_memory
 from ropewalk.errors import TopologyInvalid
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import shown_duration, shown_size
 
 #: As large as the activations of a large micro-batch, so that it is memory that is measured, not a cache.
 _COPY_BYTES = 2**24
@@ -75,8 +75,8 @@ def _cpu_topology(report: Callable[[str], None]) -> Topology:
     report(f"{num_cores} cores, each a device with {shown_size(memory_bytes)} of the memory")
     latency_s, bandwidth = _copies_between_processes()
     report(
-        f"a message between two processes takes {latency_s * 1e6:.0f} us; a copy of {shown_size(_COPY_BYTES)} through "
-        f"shared memory {bandwidth / 1e9:.1f} GB/s (medians of {_ROUNDS})"
+        f"a message between two processes takes {shown_duration(latency_s)}; a copy of {shown_size(_COPY_BYTES)} "
+        f"through shared memory {bandwidth / 1e9:.1f} GB/s (medians of {_ROUNDS})"
     )
     return Topology((Level(num_cores, bandwidth, latency_s),), (DeviceKind("core", memory_bytes=memory_bytes),))
 
@@ -157,6 +157,6 @@ def _copies_between_devices(torch: Any, report: Callable[[str], None]) -> Level:
     bandwidth = _COPY_BYTES / (copy_s - latency_s) if copy_s > latency_s else math.inf
     report(
         f"a copy of {shown_size(_COPY_BYTES)} from device 0 to device 1: {bandwidth / 1e9:.1f} GB/s after "
-        f"{latency_s * 1e6:.0f} us (medians of {_ROUNDS})"
+        f"{shown_duration(latency_s)} (medians of {_ROUNDS})"
     )
     return Level(2, bandwidth, latency_s)

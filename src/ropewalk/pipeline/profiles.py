@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.errors import ProfileInvalid
+from ropewalk.quantities import shown_duration
 
 #: Spread of a profile from which on its times are not to be relied on (measured: 0.02 to 0.06 on a machine with little
 #: else to do, 0.5 to 1 where four other programs shared two cores).
@@ -162,9 +163,9 @@ class Profile:
         if self.spread < LARGE_SPREAD:
             return said
         return (
-            f"{said}, most at {most.id}: {most_s * 1e3:.3g} ms, {most.spread_s * 1e3:.3g} ms more or less; the machine "
-            f"was busy, or micro-batches are too small to be measured, and plans from it may be wrong: measure again "
-            f"when it has nothing else to do, or with more repeats"
+            f"{said}, most at {most.id}: {shown_duration(most_s)}, {shown_duration(most.spread_s)} more or less; the "
+            f"machine was busy, or micro-batches are too small to be measured, and plans from it may be wrong: measure "
+            f"again when it has nothing else to do, or with more repeats"
         )
 
     @property

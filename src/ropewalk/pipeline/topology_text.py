@@ -30,7 +30,7 @@ import msgspec
 
 from ropewalk.errors import TopologyInvalid
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
-from ropewalk.quantities import parse_memory
+from ropewalk.quantities import counted, parse_memory
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*(?:([kMGT]?)(B|b|bit)(?:ps|/s))?", re.ASCII)
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -170,7 +170,7 @@ def describe_topology(topology: Topology) -> str:
     counts = [level.count for level in topology.levels]
     names = ["server", "rack", "row", "hall"]
     if len(counts) == 1:
-        what = f"{counts[0]} device{'s' if counts[0] != 1 else ''}"
+        what = counted(counts[0], "device")
     else:
         parts = [f"{counts[0]} per {names[0]}"]
         for index, count in enumerate(counts[1:-1], start=1):

@@ -7,7 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ropewalk.quantities import shown_size
 from ropewalk.supervision.failure import DeathRecord
+from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:
     from ropewalk.pool.dispatcher import Dispatcher
@@ -63,12 +65,12 @@ class PoolStatus:
             f"{self.done} done, {self.failed} failed, {self.retried} retried, {self.num_deaths} deaths"
         )
         rows = [
-            f"  {worker.name:<12} pid {worker.pid:<8} {worker.host:<8} {worker.state:<9} {worker.num_done:>8} done "
-            f"{worker.memory_bytes >> 20:>6} MiB"
-            for worker in self.workers
+            (w.name, f"pid {w.pid}", w.host, w.state, f"{w.num_done} done", shown_size(w.memory_bytes))
+            for w in self.workers
         ]
+        workers = [f"  {line}" for line in text_table(rows, right={4, 5})]
         ways = [f"  {way}" for way in self.ways]
-        return "\n".join([head, *rows, *ways, *(f"  {death.describe()}" for death in self.deaths[-5:])])
+        return "\n".join([head, *workers, *ways, *(f"  {death.describe()}" for death in self.deaths[-5:])])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ropewalk.engines.engine import Places
 from ropewalk.engines.resources import Resources, Room
+from ropewalk.quantities import counted
 
 #: How many processes of a kind fit into one job, None for any number.
 PerJob = Mapping[Resources, int | None]
@@ -171,7 +172,7 @@ def too_many(processes: Sequence[Resources], places: Places, hosts: int | None =
 def described(kind: Resources) -> str:
     """What a process asks for, in words."""
     parts = [f"{kind.cpus:g} CPU{'s' * (kind.cpus != 1)}"]
-    parts += [f"{kind.gpus} GPU{'s' * (kind.gpus != 1)}"] * bool(kind.gpus)
+    parts += [counted(kind.gpus, "GPU")] * bool(kind.gpus)
     parts += [f"{kind.memory_bytes:,} bytes of memory"] if kind.memory_bytes else []
     return ", ".join(parts)
 

@@ -13,6 +13,7 @@ import weakref
 from pathlib import Path
 from typing import ClassVar
 
+from ropewalk.quantities import counted
 from ropewalk.transport.one_traceback import one_traceback
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
@@ -54,7 +55,7 @@ class Unlaunched:
 
     def _dropped(self) -> None:
         if self.num_nodes:
-            nodes = "1 node" if self.num_nodes == 1 else f"{self.num_nodes} nodes"
+            nodes = counted(self.num_nodes, "node")
             self._place.warn(
                 f"program {self._name!r} with {nodes} was never launched, so nothing of it ran; "
                 "program.launch().wait() runs it to its end"

@@ -1,18 +1,18 @@
-"""Where the boxes of a graph go: rows by longest path, few crossings, boxes in boxes, nothing on top of anything.
+"""Where the boxes of a graph go: Graphviz says so where it is installed, and otherwise rows by longest path.
 
-Pure geometry in the manner of Sugiyama, Tagawa, Toda ("Methods for Visual
-Understanding of Hierarchical System Structures", 1981): 1. turn edges that close a
-circle, 2. give each item the row after its lowest caller, 3. let long edges
-hold a place in the rows they pass, 4. order rows by the mean place of
-neighbours, 5. move items over their neighbours. A cluster is laid out by itself and is one
-item of the level above, which is why it covers none but its own.
+Both keep boxes apart and clusters around their own. Graphviz leads edges past boxes, too; in the plain rows an edge
+that passes a row may pass behind a box.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 Pair = tuple[str, str]
 Point = tuple[float, float]
@@ -20,10 +20,9 @@ Point = tuple[float, float]
 GAP_X, GAP_Y = 36.0, 60.0
 #: Around the inside of a cluster, and above it for its label.
 PADDING, HEADING = 18.0, 26.0
-#: So many items without edges stand beside each other.
+#: Items without edges that stand beside each other.
 MOST_IN_A_ROW = 4
-_PORT_GAP = 16.0
-_SWEEPS = 8
+_GRAPHVIZ_TIMEOUT_S = 30
 
 
 @dataclass(slots=True)
@@ -38,32 +37,10 @@ class Item:
     """Of its left edge."""
     y: float = 0.0
     """Of its upper edge."""
-    row_top: float = 0.0
-    """The upper edge of the row it stands in."""
-    row_bottom: float = 0.0
-    passing: list[Item] = field(default_factory=list["Item"])
-    """What long edges hold free in its rows."""
 
     @property
     def center(self) -> float:
         return self.x + self.width / 2
-
-
-@dataclass(slots=True)
-class Passages:
-    """What each edge passes, from its caller on."""
-
-    leaving: dict[Pair, list[Item]] = field(default_factory=dict[Pair, list[Item]])
-    """Rows below the caller, in each cluster that the edge leaves."""
-    between: dict[Pair, list[Item]] = field(default_factory=dict[Pair, list[Item]])
-    """Rows of the cluster that holds both ends."""
-    entering: dict[Pair, list[Item]] = field(default_factory=dict[Pair, list[Item]])
-    """Rows above the callee, in each cluster that the edge enters."""
-
-    def of(self, edge: Pair, *, down: bool) -> list[Item]:
-        """All of them; an edge that goes up leaves its clusters at once."""
-        between = self.between.get(edge, [])
-        return [*self.leaving.get(edge, ()), *between, *self.entering.get(edge, ())] if down else between
 
 
 def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
@@ -74,72 +51,119 @@ def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
         edges: pairs of names of innermost items, caller and callee; both different.
 
     Returns:
-        For each edge the points where its curve is vertical, from caller to callee.
+        For each edge the points of its curve from caller to callee: where it begins, and for each piece (a cubic
+        Bézier curve) its two control points and its end.
     """
     edges = list(dict.fromkeys(edges))
-    passages = Passages()
-    _place_inside(root, edges, passages)
+    routes = placed_by_graphviz(root, edges)
+    return placed_in_rows(root, edges) if routes is None else routes
+
+
+# --- Graphviz ---------------------------------------------------------------------------------------------------------
+
+
+def placed_by_graphviz(root: Item, edges: Sequence[Pair]) -> dict[Pair, list[Point]] | None:
+    """As `place`; None without Graphviz, and then nothing has a place."""
+    program = shutil.which("dot")
+    if program is None:
+        return None
+    leaves = list(_leaves(root))
+    number_of = {leaf.name: number for number, leaf in enumerate(leaves)}
+    clusters = [item for item in _items(root) if item.inside and item is not root]
+    lines = [
+        "digraph {",
+        f'nodesep={GAP_X / 72:.3f}; ranksep={GAP_Y / 72:.3f}; pad=0; node [shape=box, fixedsize=true, label=""];',
+        f'edge [dir=none]; graph [fontsize=14, fontname="Helvetica", labeljust=l, margin={PADDING:g}];',
+        *_written(root, {id(item): number for number, item in enumerate(clusters)}, number_of),
+        *(f"n{number_of[a]} -> n{number_of[b]} [id=e{number}];" for number, (a, b) in enumerate(edges)),
+        "}",
+    ]
+    try:
+        done = subprocess.run(
+            [program, "-Tjson"], input="\n".join(lines), capture_output=True, text=True, timeout=_GRAPHVIZ_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    drawn = json.loads(done.stdout)
+    left, _, right, top = _numbers(drawn["bb"])
+    root.x, root.y = left - PADDING, -PADDING - HEADING
+    root.width, root.height = max(root.width, right - left + 2 * PADDING), top + 2 * PADDING + HEADING
+    found: dict[str, dict[str, Any]] = {thing["name"]: thing for thing in drawn.get("objects", ())}
+    for number, leaf in enumerate(leaves):
+        x, y = _numbers(found[f"n{number}"]["pos"])
+        leaf.x, leaf.y = x - leaf.width / 2, top - y - leaf.height / 2
+    for number, item in enumerate(clusters):
+        low_x, low_y, high_x, high_y = _numbers(found[f"cluster{number}"]["bb"])
+        item.x, item.y, item.width, item.height = low_x, top - high_y, high_x - low_x, high_y - low_y
+    routes: dict[Pair, list[Point]] = {}
+    for edge in drawn.get("edges", ()):
+        numbers = _numbers(edge["pos"])
+        points = [(x, top - y) for x, y in zip(numbers[::2], numbers[1::2], strict=True)]
+        routes[edges[int(edge["id"][1:])]] = points
+    dx, dy = -root.x, -root.y
+    _move(root, dx, dy)
+    return {edge: [(x + dx, y + dy) for x, y in routes[edge]] for edge in edges}
+
+
+def _written(item: Item, cluster_of: dict[int, int], number_of: dict[str, int]) -> Iterator[str]:
+    for part in item.inside:
+        if part.inside:
+            # The label is only as long as ours will be: Graphviz leaves room for it.
+            yield f'subgraph cluster{cluster_of[id(part)]} {{ label="{"m" * round(part.width / 12)}";'
+            yield from _written(part, cluster_of, number_of)
+            yield "}"
+        else:
+            yield f"n{number_of[part.name]} [width={part.width / 72:.4f}, height={part.height / 72:.4f}];"
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in re.split(r"[, ]", text)]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def placed_in_rows(root: Item, edges: Sequence[Pair]) -> dict[Pair, list[Point]]:
+    """As `place`, in rows: each item below its callers, a cluster as one item of the cluster that it is in."""
+    _place_inside(root, edges)
     _move(root, -root.x, -root.y)
-    return _routes(root, edges, passages)
+    boxes = {item.name: item for item in _leaves(root)}
+    return {(caller, callee): _curve(boxes[caller], boxes[callee]) for caller, callee in edges}
 
 
-def _place_inside(cluster: Item, edges: Sequence[Pair], passages: Passages) -> None:
-    holder = {name: item.name for item in cluster.inside for name in _leaves(item)}
+def _place_inside(cluster: Item, edges: Sequence[Pair]) -> None:
     for item in cluster.inside:
         if item.inside:
-            _place_inside(item, edges, passages)
-    between = [edge for edge in edges if edge[0] in holder and edge[1] in holder]
-    lifted = [(holder[a], holder[b]) for a, b in between if holder[a] != holder[b]]
+            _place_inside(item, edges)
+    holder = {leaf.name: item.name for item in cluster.inside for leaf in _leaves(item)}
+    between = [(holder[a], holder[b]) for a, b in edges if a in holder and b in holder and holder[a] != holder[b]]
     names = [item.name for item in cluster.inside]
-    downward = without_circles(names, dict.fromkeys(lifted))
+    downward = without_circles(names, dict.fromkeys(between))
     row_of = rows_by_longest_path(names, downward)
-    last = max(row_of.values())
-
-    # Long edges, and those that leave the cluster below or enter it above, hold a place in each row that they pass.
-    leaving = {edge: holder[edge[0]] for edge in edges if edge[0] in holder and edge[1] not in holder}
-    entering = {edge: holder[edge[1]] for edge in edges if edge[1] in holder and edge[0] not in holder}
-    chains: dict[Pair, list[str]] = {}
-    for a, b in downward:
-        chains[a, b] = [a, *(f"{a}\n{b}\n{row}" for row in range(row_of[a] + 1, row_of[b])), b]
-    for name in dict.fromkeys(leaving.values()):
-        chains[name, ""] = [name, *(f"{name}\n\n{row}" for row in range(row_of[name] + 1, last + 1))]
-    for name in dict.fromkeys(entering.values()):
-        chains["", name] = [*(f"\n{name}\n{row}" for row in range(row_of[name])), name]
     items = {item.name: item for item in cluster.inside}
-    rows: list[list[Item]] = [[] for _ in range(last + 1)]
-    for name in names:
-        rows[row_of[name]].append(items[name])
-    for (upper, _), chain in chains.items():
-        first = row_of[upper] if upper else 0
-        for row, name in enumerate(chain, first):
-            if name not in items:
-                items[name] = Item(name)
-                rows[row].append(items[name])
-    links = [(a, b) for chain in chains.values() for a, b in itertools.pairwise(chain)]
-    _order(rows, links)
-    _spread(rows, links)
-
-    y = cluster.y
-    for row in rows:
-        height = max(item.height for item in row)
+    y = 0.0
+    for number in range(max(row_of.values()) + 1):
+        row = [item for item in cluster.inside if row_of[item.name] == number]
+        if number:  # below those who call them
+            callers = {item.name: [items[a].center for a, b in downward if b == item.name] for item in row}
+            row.sort(key=lambda item: sum(callers[item.name]) / max(1, len(callers[item.name])))
+        x = -(sum(item.width for item in row) + GAP_X * (len(row) - 1)) / 2
+        height = max((item.height for item in row), default=0.0)
         for item in row:
-            if item.name not in row_of:
-                item.height = height
-                cluster.passing.append(item)
-            _move(item, 0.0, y + (height - item.height) / 2 - item.y)
-            item.row_top, item.row_bottom = y, y + height
+            _move(item, x - item.x, y + (height - item.height) / 2 - item.y)
+            x += item.width + GAP_X
         y += height + GAP_Y
-    for edge in between:
-        a, b = holder[edge[0]], holder[edge[1]]
-        if (a, b) in chains:
-            passages.between[edge] = [items[name] for name in chains[a, b][1:-1]]
-        elif (b, a) in chains:  # it was turned round
-            passages.between[edge] = [items[name] for name in chains[b, a][-2:0:-1]]
-    for edge, name in leaving.items():
-        passages.leaving.setdefault(edge, []).extend(items[step] for step in chains[name, ""][1:])
-    for edge, name in entering.items():
-        passages.entering.setdefault(edge, [])[:0] = [items[step] for step in chains["", name][:-1]]
     _wrap(cluster)
+
+
+def _curve(caller: Item, callee: Item) -> list[Point]:
+    down = caller.y < callee.y
+    start = caller.center, caller.y + (caller.height if down else 0.0)
+    end = callee.center, callee.y + (0.0 if down else callee.height)
+    middle = (start[1] + end[1]) / 2
+    return [start, (start[0], middle), (end[0], middle), end]
 
 
 def without_circles(names: Sequence[str], pairs: Iterable[Pair]) -> list[Pair]:
@@ -194,83 +218,6 @@ def rows_by_longest_path(names: Sequence[str], downward: Sequence[Pair]) -> dict
     return rows
 
 
-def _order(rows: list[list[Item]], links: Sequence[Pair]) -> None:
-    """Order each row by the mean place of the neighbours above, then below, and so on; keep the best order seen."""
-    best, fewest = [list(row) for row in rows], _crossings(rows, links)
-    for sweep in range(_SWEEPS):
-        down = sweep % 2 == 0
-        neighbours: dict[str, list[str]] = {}
-        for a, b in links:
-            neighbours.setdefault(b if down else a, []).append(a if down else b)
-        for number in range(1, len(rows)) if down else range(len(rows) - 2, -1, -1):
-            beside = rows[number - 1 if down else number + 1]
-            places = {item.name: place for place, item in enumerate(beside)}
-            own = {item.name: float(place) for place, item in enumerate(rows[number])}
-            for name in own:
-                near = [places[other] for other in neighbours.get(name, ()) if other in places]
-                if near:
-                    own[name] = sum(near) / len(near)
-            rows[number].sort(key=lambda item: own[item.name])
-        crossings = _crossings(rows, links)
-        if crossings <= fewest:  # later ones are better spread
-            best, fewest = [list(row) for row in rows], crossings
-    rows[:] = best
-
-
-def _crossings(rows: list[list[Item]], links: Sequence[Pair]) -> int:
-    places = {item.name: (number, place) for number, row in enumerate(rows) for place, item in enumerate(row)}
-    ends = [(places[a][0], places[a][1], places[b][1]) for a, b in links]
-    return sum(
-        row == other_row and (a - other_a) * (b - other_b) < 0
-        for number, (row, a, b) in enumerate(ends)
-        for other_row, other_a, other_b in ends[:number]
-    )
-
-
-def _spread(rows: list[list[Item]], links: Sequence[Pair]) -> None:
-    """Move each item to the middle of its neighbours, as far as the row leaves room."""
-    items = {item.name: item for row in rows for item in row}
-    neighbours: dict[str, list[Item]] = {name: [] for name in items}
-    for a, b in links:
-        neighbours[a].append(items[b])
-        neighbours[b].append(items[a])
-    for row in rows:
-        width = sum(item.width for item in row) + GAP_X * (len(row) - 1)
-        x = -width / 2
-        for item in row:
-            _move(item, x - item.x, 0.0)
-            x += item.width + GAP_X
-    for sweep in range(_SWEEPS):
-        for row in rows if sweep % 2 == 0 else reversed(rows):
-            wishes: list[float] = []
-            for item in row:
-                near = [other.center for other in neighbours[item.name]]
-                wishes.append((sum(near) / len(near) if near else item.center) - item.width / 2)
-            for item, x in zip(row, apart(wishes, [item.width + GAP_X for item in row]), strict=True):
-                _move(item, x - item.x, 0.0)
-
-
-def apart(wishes: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """The places nearest to those wished for (least squares) at which each thing has its width.
-
-    This is isotonic regression on the wishes less the widths before them, by pooling neighbours.
-
-    Example:
-        >>> apart([0.0, 0.0, 100.0], [10.0, 10.0, 10.0])
-        [-5.0, 5.0, 100.0]
-    """
-    before = [sum(widths[:number]) for number in range(len(widths))]
-    pools: list[tuple[float, int]] = []
-    for wish, offset in zip(wishes, before, strict=True):
-        total, count = wish - offset, 1
-        while pools and pools[-1][0] / pools[-1][1] > total / count:
-            more, many = pools.pop()
-            total, count = total + more, count + many
-        pools.append((total, count))
-    means = [total / count for total, count in pools for _ in range(count)]
-    return [mean + offset for mean, offset in zip(means, before, strict=True)]
-
-
 def _wrap(cluster: Item) -> None:
     """Give a cluster the size of what is inside."""
     cluster.x = min(item.x for item in cluster.inside) - PADDING
@@ -281,56 +228,16 @@ def _wrap(cluster: Item) -> None:
 
 
 def _move(item: Item, dx: float, dy: float) -> None:
-    item.x += dx
-    item.y += dy
-    item.row_top += dy
-    item.row_bottom += dy
-    for part in (*item.inside, *item.passing):
-        _move(part, dx, dy)
+    for part in _items(item):
+        part.x += dx
+        part.y += dy
 
 
-def _leaves(item: Item) -> Iterable[str]:
-    if not item.inside:
-        yield item.name
+def _items(item: Item) -> Iterator[Item]:
+    yield item
     for part in item.inside:
-        yield from _leaves(part)
+        yield from _items(part)
 
 
-def _routes(root: Item, edges: Sequence[Pair], passages: Passages) -> dict[Pair, list[Point]]:
-    boxes: dict[str, Item] = {}
-
-    def collect(item: Item) -> None:
-        boxes.update({} if item.inside else {item.name: item})
-        for part in item.inside:
-            collect(part)
-
-    collect(root)
-    # Each edge leaves its box, and enters the other, at a port of its own, in the order of where it goes.
-    ports: dict[tuple[str, bool], list[tuple[float, Pair, bool]]] = {}
-    for edge in edges:
-        caller, callee = boxes[edge[0]], boxes[edge[1]]
-        down = caller.y < callee.y
-        through = passages.of(edge, down=down)
-        ports.setdefault((caller.name, down), []).append((through[0].x if through else callee.center, edge, True))
-        ports.setdefault((callee.name, not down), []).append((through[-1].x if through else caller.center, edge, False))
-    at: dict[tuple[Pair, bool], Point] = {}
-    for (name, below), those in ports.items():
-        box = boxes[name]
-        gap = min(_PORT_GAP, box.width / (len(those) + 1))
-        for number, (_, edge, leaves) in enumerate(sorted(those)):
-            x = box.center + (number - (len(those) - 1) / 2) * gap
-            at[edge, leaves] = x, box.y + (box.height if below else 0.0)
-    routes: dict[Pair, list[Point]] = {}
-    for edge in edges:
-        down = boxes[edge[0]].y < boxes[edge[1]].y
-        middle: list[Point] = []
-        for item in passages.of(edge, down=down):
-            upper, lower = (item.x, item.y), (item.x, item.y + item.height)
-            middle += [upper, lower] if down else [lower, upper]
-        # A box may be lower than its row: out of the row first, and then to the side.
-        (x, y), (end_x, end_y) = at[edge, True], at[edge, False]
-        caller, callee = boxes[edge[0]], boxes[edge[1]]
-        out = x, caller.row_bottom if down else caller.row_top
-        into = end_x, callee.row_top if down else callee.row_bottom
-        routes[edge] = list(dict.fromkeys([(x, y), out, *middle, into, (end_x, end_y)]))  # no step of no length
-    return routes
+def _leaves(item: Item) -> Iterator[Item]:
+    return (part for part in _items(item) if not part.inside)

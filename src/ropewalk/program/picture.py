@@ -10,6 +10,7 @@ from ropewalk.program import layout
 from ropewalk.program.drawing import Box, Graph
 from ropewalk.program.layout import Item, Point
 from ropewalk.program.node import NodeSpec
+from ropewalk.quantities import counted, shown_size
 
 #: For each kind of node its colour: of its edge and of its inside.
 _COLOURS = {
@@ -91,8 +92,8 @@ def _item(box: Box) -> Item:
 def _summary(graph: Graph) -> str:
     units = {spec.unit: spec.replicas for spec in graph.specs}
     num_processes = sum(units.values())
-    nodes = "1 node" if len(graph.specs) == 1 else f"{len(graph.specs)} nodes"
-    return f"{nodes} · {num_processes} process{'' if num_processes == 1 else 'es'}"
+    nodes = counted(len(graph.specs), "node")
+    return f"{nodes} · {counted(num_processes, 'process', 'es')}"
 
 
 def _facts(spec: NodeSpec) -> str:
@@ -103,7 +104,7 @@ def _facts(spec: NodeSpec) -> str:
     if spec.resources.gpus:
         facts.append(f"{spec.resources.gpus} GPU")
     if spec.resources.memory_bytes is not None:
-        facts.append(f"{spec.resources.memory_bytes / 2**30:.3g} GiB")
+        facts.append(f"{shown_size(spec.resources.memory_bytes)}")
     if spec.restart.policy != "never":
         together = " together" if spec.restart.strategy == "together" else ""
         facts.append(f"↻ {spec.restart.policy.replace('_', ' ')}{together}")
@@ -178,19 +179,8 @@ def _edge(path: str, title: str) -> str:
 
 
 def _curve(route: Sequence[Point]) -> str:
-    """A curve that is vertical at each point of the route."""
-    x, y = route[0]
-    steps = [f"M{x:.1f} {y:.1f}"]
-    for next_x, next_y in route[1:]:
-        middle = (y + next_y) / 2
-        straight = abs(next_x - x) < 0.1
-        steps.append(
-            f"L{next_x:.1f} {next_y:.1f}"
-            if straight
-            else f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}"
-        )
-        x, y = next_x, next_y
-    return " ".join(steps)
+    (x, y), *others = route
+    return f"M{x:.1f} {y:.1f} C" + " ".join(f"{x:.1f} {y:.1f}" for x, y in others)
 
 
 def _loop(item: Item) -> str:

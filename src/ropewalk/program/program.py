@@ -33,6 +33,7 @@ from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.restart_rule import Restart, restart_rule
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.validation import Mode, problems_of, this_machine
+from ropewalk.quantities import counted
 
 T = TypeVar("T")
 
@@ -292,7 +293,7 @@ class Program:
         is_here = mode == "threads" or settings.current(engine=engine).engine == "local"
         problems = tuple(problems_of(self, mode=mode, machine=this_machine() if is_here else None, copy=copy))
         if problems:
-            count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+            count = counted(len(problems), "problem")
             lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
             raise ProgramInvalid(f"program {self.name!r} cannot be launched, {count}:\n{lines}", problems=problems)
 

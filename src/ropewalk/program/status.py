@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
 
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
@@ -62,10 +63,22 @@ class NodeStatus:
 
     def describe(self) -> str:
         """This replica in one line."""
-        words = [f"{self.label:<16} {self.kind:<8} {self.state:<10} pid {self.pid or '-':<8} {self.host:<8}"]
-        words.append(f"{shown_duration(self.uptime_s):>7} {shown_size(self.memory_bytes):>9}")
-        words.append(f"{self.calls_done:>9} calls, {self.calls_waiting} waiting")
-        return "  ".join([*words, "; ".join(self.remarks())]).rstrip()
+        return "  ".join(self.cells()).rstrip()
+
+    def cells(self) -> tuple[str, ...]:
+        """This replica as a row of a table."""
+        return (
+            self.label,
+            self.kind,
+            self.state,
+            f"pid {self.pid or '-'}",
+            self.host,
+            shown_duration(self.uptime_s),
+            shown_size(self.memory_bytes),
+            f"{self.calls_done} calls",
+            f"{self.calls_waiting} waiting",
+            "; ".join(self.remarks()),
+        )
 
     def remarks(self) -> list[str]:
         """What is worth a word only if there is any: what it is in, restarts, and the last cause."""
@@ -75,7 +88,7 @@ class NodeStatus:
             more = f" and {len(self.calls_running) - 3} more" if len(self.calls_running) > 3 else ""
             remarks.append(f"in {', '.join(calls)}{more}")
         if self.restarts:
-            remarks.append(f"{self.restarts} restart{'s' if self.restarts > 1 else ''}")
+            remarks.append(counted(self.restarts, "restart"))
         if self.last_cause:
             cause = " ".join(self.last_cause.split())
             remarks.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
@@ -112,7 +125,8 @@ class ProgramStatus:
 
     def describe(self) -> str:
         """The program in one line, each replica and each detour in another, and what happened last."""
-        rows = [*(node.describe() for node in self.nodes), *self.ways, *self.last_events()]
+        nodes = text_table([node.cells() for node in self.nodes], right={5, 6, 7, 8})
+        rows = [*nodes, *self.ways, *self.last_events()]
         return "\n".join([self.headline(), *(f"  {row}" for row in rows)])
 
     def headline(self) -> str:
@@ -137,17 +151,3 @@ class ProgramStatus:
 
     def __str__(self) -> str:
         return self.describe()
-
-
-def shown_duration(seconds: float) -> str:
-    """Seconds as people read them: 0.3s, 42s, 3m12s, 5h07m, 2d03h."""
-    if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"

@@ -19,6 +19,7 @@ from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import NotPicklable
 from ropewalk.program.handle import Handle, handles_in, of_kind_in, pickled_handles, vertex_of
 from ropewalk.program.node import Node, NodeSpec
+from ropewalk.quantities import shown_size
 from ropewalk.transport.serialization import dumps_code
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def _excess(spec: NodeSpec, machine: Machine) -> Iterator[str]:
     if asked.gpus > machine.gpus:
         yield f"asks for {asked.gpus} GPUs for each replica, but this machine has {machine.gpus}"
     if asked.memory_bytes is not None and asked.memory_bytes > machine.memory_bytes:
-        has = machine.memory_bytes / 2**30
-        yield f"asks for {asked.memory_bytes / 2**30:.1f} GiB for each replica, but this machine has {has:.1f} GiB"
+        has = shown_size(machine.memory_bytes)
+        yield f"asks for {shown_size(asked.memory_bytes)} for each replica, but this machine has {has}"
 
 
 def _handles(program: Program, spec: NodeSpec) -> Iterator[str]:

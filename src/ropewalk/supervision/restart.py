@@ -25,6 +25,8 @@ import math
 import random
 from collections import deque
 
+from ropewalk.quantities import counted
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RestartPolicy:
@@ -143,7 +145,7 @@ class RestartBudget:
 
     def _reason(self, now: float) -> str:
         num_failed = len(self._failed)
-        starts = "1 start" if num_failed == 1 else f"{num_failed} starts"
+        starts = counted(num_failed, "start")
         span_s = now - self._failed[0][0]
         return (
             f"{starts} failed before the process was ready, within {span_s:.1f} s; "

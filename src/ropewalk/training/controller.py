@@ -31,9 +31,9 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.micro_batches import MiniBatch
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
-from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.training.assignment import (
     Admission,
     Assignment,

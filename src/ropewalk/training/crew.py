@@ -35,8 +35,8 @@ from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, pu
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.tensor_source import TensorSource
-from ropewalk.pipeline.stages.trees import map_tensors
 from ropewalk.pipeline.stages.wiring import wire
+from ropewalk.pipeline.tracing.trees import map_tensors
 from ropewalk.training.assignment import Admission, Assignment, Examination, Outcome, Training
 from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.couriers import Courier, Errand

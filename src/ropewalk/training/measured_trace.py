@@ -1,23 +1,22 @@
 """A measured timeline as a trace for ui.perfetto.dev, alone or beside the planned one.
 
-    process   one for each device, "device 3: worker 1.0 (stage 1)", and right above it "planned device 3: ..."
-    threads   what it did, and below, what it waited for
-    arrows    from each Send to its Receive
-
-Source: Trace Event Format, as in `pipeline.simulation.timeline_trace`.
+process   one for each device, "device 3: worker 1.0 (stage 1)", and right above it "planned device 3: ..."
+threads   what it did, and below, what it waited for
+arrows    from each Send to its Receive
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from ropewalk import trace_events
 from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.simulation.timeline import Timeline
-from ropewalk.pipeline.simulation.timeline_trace import MICROSECONDS, timeline_events
+from ropewalk.pipeline.simulation.timeline_trace import timeline_events
+from ropewalk.trace_events import Event
 
 if TYPE_CHECKING:  # measured timelines draw themselves with this
     from ropewalk.training.measured import MeasuredTimeline
@@ -29,10 +28,10 @@ _WAITING = 99
 def measured_trace(measured: MeasuredTimeline, planned: Timeline | None = None, *, called: str = "planned") -> bytes:
     """The trace as JSON."""
     events = [*(_planned(planned, called) if planned else ()), *_events(measured, doubled=planned is not None)]
-    return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
+    return trace_events.trace(events)
 
 
-def _planned(planned: Timeline, called: str) -> Iterator[dict[str, Any]]:
+def _planned(planned: Timeline, called: str) -> Iterator[Event]:
     first = planned.topology.num_devices
     for event in timeline_events(planned):
         event["pid"] += first
@@ -45,7 +44,7 @@ def _planned(planned: Timeline, called: str) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _events(measured: MeasuredTimeline, *, doubled: bool) -> Iterator[dict[str, Any]]:
+def _events(measured: MeasuredTimeline, *, doubled: bool) -> Iterator[Event]:
     for event in timeline_events(measured):
         if event["name"] == "process_sort_index" and doubled:
             event["args"]["sort_index"] = 2 * event["pid"] + 1
@@ -55,24 +54,16 @@ def _events(measured: MeasuredTimeline, *, doubled: bool) -> Iterator[dict[str, 
     yield from _arrows(measured)
 
 
-def _waits(measured: MeasuredTimeline) -> Iterator[dict[str, Any]]:
+def _waits(measured: MeasuredTimeline) -> Iterator[Event]:
     for worker, waits in measured.waits.items():
         device = measured.plan.device_of(worker)
-        yield {"ph": "M", "name": "thread_name", "pid": device, "tid": _WAITING, "args": {"name": "waits for"}}
+        yield trace_events.thread_name(device, _WAITING, "waits for")
         for cause, stage, start_s, end_s in waits:
-            yield {
-                "ph": "X",
-                "name": cause if stage is None else f"{cause}, stage {stage}",
-                "cat": "wait",
-                "pid": device,
-                "tid": _WAITING,
-                "ts": start_s * MICROSECONDS,
-                "dur": (end_s - start_s) * MICROSECONDS,
-                "args": {},
-            }
+            name = cause if stage is None else f"{cause}, stage {stage}"
+            yield trace_events.complete(device, _WAITING, name, start_s, end_s, category="wait")
 
 
-def _arrows(measured: MeasuredTimeline) -> Iterator[dict[str, Any]]:
+def _arrows(measured: MeasuredTimeline) -> Iterator[Event]:
     """From Sends to Receives, the k-th of a tensor to the k-th; what has only one end here has none."""
     sends: dict[tuple[object, ...], list[tuple[int, float]]] = defaultdict(list)
     receives: dict[tuple[object, ...], list[tuple[int, float]]] = defaultdict(list)
@@ -86,9 +77,9 @@ def _arrows(measured: MeasuredTimeline) -> Iterator[dict[str, Any]]:
         for (sender, sent_s), (receiver, received_s) in zip(begins, receives[key], strict=False):
             if received_s < sent_s:
                 continue  # the window cut the Send that belongs to it off
-            flow = {"cat": "measured transfer", "name": "transfer", "id": number, "tid": 0}
-            yield {"ph": "s", "pid": sender, "ts": sent_s * MICROSECONDS, **flow}
-            yield {"ph": "f", "bp": "e", "pid": receiver, "ts": received_s * MICROSECONDS, **flow}
+            arrow = partial(trace_events.flow, category="measured transfer", number=number)
+            yield arrow("begins", sender, 0, sent_s)
+            yield arrow("ends", receiver, 0, received_s)
             number += 1
 
 

@@ -21,9 +21,9 @@ from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
-from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.processes.fleet import default_resources
 from ropewalk.training.building import build
 from ropewalk.training.sources import Initialised, SafetensorsFiles

@@ -18,11 +18,11 @@ link        worker 0.0 -> 1.0: 1.2 MiB in a step, 1.2 MiB planned; 14.4 MiB in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.plan_table import shown_duration
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:  # reports draw themselves with this
     from ropewalk.training.report import LinkReport, StageReport, TrainingReport, WorkerReport
@@ -45,8 +45,8 @@ def _headline(report: TrainingReport) -> str:
     if report.num_steps == report.num_steps_of_run > 1:
         steps = f"all {seen} steps"
     return (
-        f"{report.schedule} on {_counted(len(report.workers), 'worker')}, "
-        f"{_counted(report.micro_batches, 'micro-batch', 'es')} in a step; {steps}"
+        f"{report.schedule} on {counted(len(report.workers), 'worker')}, "
+        f"{counted(report.micro_batches, 'micro-batch', 'es')} in a step; {steps}"
     )
 
 
@@ -63,7 +63,7 @@ def _workers(report: TrainingReport) -> Iterator[str]:
         "planned",
         "copies",
     )
-    yield from _aligned([headings, *map(_worker, report.workers)], num_left=2)
+    yield from text_table([headings, *map(_worker, report.workers)], right=range(2, len(headings)))
 
 
 def _worker(worker: WorkerReport) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _worker(worker: WorkerReport) -> tuple[str, ...]:
 
 def _stages(report: TrainingReport) -> Iterator[str]:
     headings = ("stage", "forward", "planned", "backward", "planned", "versions")
-    yield from _aligned([headings, *map(_stage, report.stages)], num_left=0)
+    yield from text_table([headings, *map(_stage, report.stages)], right=range(len(headings)))
 
 
 def _stage(stage: StageReport) -> tuple[str, ...]:
@@ -148,20 +148,5 @@ def _link(link: LinkReport) -> str:
     )
 
 
-def _aligned(rows: Sequence[Sequence[str]], num_left: int) -> Iterator[str]:
-    """Words to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            word.ljust(width) if place < num_left else word.rjust(width)
-            for place, (word, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _counted(number: int, word: str, ending: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else ending}"

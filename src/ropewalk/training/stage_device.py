@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.stages.trees import map_tensors
+from ropewalk.pipeline.tracing.trees import map_tensors
 
 _KINDS = ("cpu", "cuda")
 

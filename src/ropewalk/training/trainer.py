@@ -30,9 +30,9 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
-from ropewalk.pipeline.stages.trees import tensors_of
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.trees import tensors_of
 from ropewalk.training.assignment import FromSource, FromTensors, Origin, Training
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.controller import Controller

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.simulation.stream_program import COMPUTE, StreamProgram
+from ropewalk.quantities import counted
 
 _NUM_SHOWN = 6
 
@@ -52,7 +53,7 @@ def _wait(program: StreamProgram, places: Sequence[int], slots: int, worker: int
             what, comes = "to send it", code - 1 in program.codes[other][places[other] :]
         else:
             other = link.receiver
-            what = f"to receive what takes the link's {slots} slot{'s' if slots > 1 else ''}"
+            what = f"to receive what takes the link's {counted(slots, 'slot')}"
             comes = any(
                 later >= 0 and later & 1 and program.link_of[later >> 1] == link.number
                 for later in program.codes[other][places[other] :]

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.plan_table import shown_stages
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.simulation.spans import COMPUTING, Span, Summing, Transfer
 from ropewalk.pipeline.simulation.stage_load import StageLoad
@@ -214,5 +215,4 @@ class Timeline:
 
     def _named(self, worker: Worker) -> str:
         stages = self.plan.groups[worker.group]
-        names = f"stage {stages[0]}" if len(stages) == 1 else f"stages {', '.join(map(str, stages))}"
-        return f"device {self.plan.device_of(worker)} ({names})"
+        return f"device {self.plan.device_of(worker)} ({shown_stages(stages)})"

@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plan_table import shown_duration
 from ropewalk.pipeline.plans import Worker
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import shown_duration, shown_size
 
 if TYPE_CHECKING:  # timelines draw themselves with this
     from ropewalk.pipeline.simulation.timeline import Timeline

@@ -1,32 +1,29 @@
 """A timeline as a trace for ui.perfetto.dev or chrome://tracing (the Trace Event Format).
 
-    process   one for each device, "device 3: worker 1.0 (stage 1)"
-    threads   compute, and for each level of links that is used a port out and a port in
-    arrows    from a transfer on the sender's port to the same on the receiver's, and on to the action that reads it
-    counters  the bytes of memory, by what they are for
-
-Source: Trace Event Format, Google, docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU:
-complete events "X", flows "s" "t" "f", counters "C", names "M"; times in microseconds.
+process   one for each device, "device 3: worker 1.0 (stage 1)"
+threads   compute, and for each level of links that is used a port out and a port in
+arrows    from a transfer on the sender's port to the same on the receiver's, and on to the action that reads it
+counters  the bytes of memory, by what they are for
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from ropewalk import trace_events
 from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.plan_table import shown_stages
 from ropewalk.pipeline.plans import Worker
 from ropewalk.pipeline.simulation.spans import COMPUTING, Transfer
 from ropewalk.pipeline.simulation.timeline_memory import memory_over_time
+from ropewalk.trace_events import Event
 
 if TYPE_CHECKING:  # timelines draw themselves with this
     from ropewalk.pipeline.simulation.timeline import Timeline
 
-#: The unit of all times in a trace.
-MICROSECONDS = 1e6
 _NAMES = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",
@@ -42,10 +39,10 @@ _NAMES = {
 
 def timeline_trace(timeline: Timeline) -> bytes:
     """The trace as JSON."""
-    return msgspec.json.encode({"traceEvents": list(timeline_events(timeline)), "displayTimeUnit": "ms"})
+    return trace_events.trace(timeline_events(timeline))
 
 
-def timeline_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def timeline_events(timeline: Timeline) -> Iterator[Event]:
     """The events of the trace."""
     for worker in timeline.workers:
         yield from _names(timeline, worker)
@@ -59,32 +56,32 @@ def timeline_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
             yield from _transfer(timeline, transfer, number, read_s)
 
 
-def _names(timeline: Timeline, worker: Worker) -> Iterator[dict[str, Any]]:
+def _names(timeline: Timeline, worker: Worker) -> Iterator[Event]:
     device, stages = timeline.plan.device_of(worker), timeline.plan.groups[worker.group]
-    named = f"stage{'s' if len(stages) > 1 else ''} {', '.join(map(str, stages))}"
-    yield _meta("process_name", device, 0, name=f"device {device}: worker {worker} ({named})")
-    yield _meta("process_sort_index", device, 0, sort_index=device)
-    yield _meta("thread_name", device, 0, name="compute")
+    yield trace_events.process_name(device, f"device {device}: worker {worker} ({shown_stages(stages)})")
+    yield trace_events.process_sort_index(device, device)
+    yield trace_events.thread_name(device, 0, "compute")
     for level in range(len(timeline.topology.levels)):
         for way in ("out", "in"):
             if (worker, level, way) in timeline.port_busy_s:
-                yield _meta("thread_name", device, _port(level, way), name=f"port {way}, level {level + 1}")
+                yield trace_events.thread_name(device, _port(level, way), f"port {way}, level {level + 1}")
 
 
-def _actions(timeline: Timeline, worker: Worker) -> Iterator[dict[str, Any]]:
+def _actions(timeline: Timeline, worker: Worker) -> Iterator[Event]:
     device = timeline.plan.device_of(worker)
     for _, action, start_s, end_s in timeline.spans(worker):
         if end_s > start_s or action.kind not in (Kind.SEND, Kind.RECEIVE):
             facts = {"stage": action.stage, "micro_batch": action.micro_batch, "version": action.version}
-            yield _slice(device, 0, str(action), _NAMES[action.kind], start_s, end_s, facts)
+            category = _NAMES[action.kind]
+            yield trace_events.complete(device, 0, str(action), start_s, end_s, category=category, facts=facts)
 
 
-def _memory(timeline: Timeline, worker: Worker) -> Iterator[dict[str, Any]]:
+def _memory(timeline: Timeline, worker: Worker) -> Iterator[Event]:
     device = timeline.plan.device_of(worker)
     for memory in memory_over_time(timeline, worker):
         amounts = memory._asdict()
         del amounts["time_s"]
-        yield {"ph": "C", "name": "memory, bytes", "pid": device, "ts": memory.time_s * MICROSECONDS, "args": amounts}
+        yield trace_events.counter(device, "memory, bytes", memory.time_s, amounts)
 
 
 def _key(transfer: Transfer) -> tuple[str | None, int | None, int, int | None]:
@@ -105,7 +102,7 @@ def _readers(timeline: Timeline) -> dict[tuple[str | None, int | None, int, int 
     return found
 
 
-def _transfer(timeline: Timeline, transfer: Transfer, number: int, read_s: float | None) -> Iterator[dict[str, Any]]:
+def _transfer(timeline: Timeline, transfer: Transfer, number: int, read_s: float | None) -> Iterator[Event]:
     sender, receiver = timeline.plan.device_of(transfer.sender), timeline.plan.device_of(transfer.receiver)
     out, into = _port(transfer.level, "out"), _port(transfer.level, "in")
     name = f"{transfer.tensor}:{transfer.micro_batch}" + (" gradient" if transfer.target < transfer.source else "")
@@ -116,34 +113,14 @@ def _transfer(timeline: Timeline, transfer: Transfer, number: int, read_s: float
         "sent at": transfer.sent_s,
         "arrives at": transfer.arrival_s,
     }
-    yield _slice(sender, out, name, "transfer", transfer.out_s, transfer.out_s + transfer.port_s, facts)
-    yield _slice(receiver, into, name, "transfer", transfer.in_s, transfer.in_s + transfer.port_s, facts)
-    flow = {"cat": "transfer", "name": "transfer", "id": number}
-    yield {"ph": "s", "pid": sender, "tid": out, "ts": transfer.out_s * MICROSECONDS, **flow}
-    if read_s is None:
-        yield {"ph": "f", "bp": "e", "pid": receiver, "tid": into, "ts": transfer.in_s * MICROSECONDS, **flow}
-    else:
-        yield {"ph": "t", "pid": receiver, "tid": into, "ts": transfer.in_s * MICROSECONDS, **flow}
-        yield {"ph": "f", "bp": "e", "pid": receiver, "tid": 0, "ts": read_s * MICROSECONDS, **flow}
-
-
-def _slice(
-    device: int, thread: int, name: str, category: str, start_s: float, end_s: float, facts: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "pid": device,
-        "tid": thread,
-        "ts": start_s * MICROSECONDS,
-        "dur": (end_s - start_s) * MICROSECONDS,
-        "args": facts,
-    }
-
-
-def _meta(what: str, device: int, thread: int, **facts: Any) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": device, "tid": thread, "args": facts}
+    for device, port, start_s in ((sender, out, transfer.out_s), (receiver, into, transfer.in_s)):
+        end_s = start_s + transfer.port_s
+        yield trace_events.complete(device, port, name, start_s, end_s, category="transfer", facts=facts)
+    arrow = partial(trace_events.flow, category="transfer", number=number)
+    yield arrow("begins", sender, out, transfer.out_s)
+    yield arrow("ends" if read_s is None else "passes", receiver, into, transfer.in_s)
+    if read_s is not None:
+        yield arrow("ends", receiver, 0, read_s)
 
 
 def _port(level: int, way: str) -> int:

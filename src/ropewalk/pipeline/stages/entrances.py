@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.pipeline.stages.trees import tensors_of
+from ropewalk.pipeline.tracing.trees import tensors_of
 
 
 class Entrance:

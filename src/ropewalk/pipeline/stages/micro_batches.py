@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from ropewalk.pipeline.stages.trees import tensors_of
-from ropewalk.pipeline.tracing.trees import flatten
+from ropewalk.pipeline.tracing.trees import flatten, tensors_of
 
 
 @dataclass(frozen=True, slots=True)

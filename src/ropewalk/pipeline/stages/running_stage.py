@@ -34,11 +34,11 @@ from ropewalk.pipeline.stages.micro_batches import Piece
 from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
 from ropewalk.pipeline.stages.summed_gradients import SummedGradients
 from ropewalk.pipeline.stages.training_options import TrainingOptions
-from ropewalk.pipeline.stages.trees import map_tensors, tensors_of
 from ropewalk.pipeline.stages.weight_versions import WeightVersions
 from ropewalk.pipeline.tracing import computing
 from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
 from ropewalk.pipeline.tracing.stage_program import StageProgram
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 
 #: The tensor of an edge, and the stage at its other end.
 End = tuple[str, int]

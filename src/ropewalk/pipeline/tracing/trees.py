@@ -1,6 +1,8 @@
 """Trees of values: what a model takes and returns may be tuples, lists, dictionaries, named tuples or dataclasses.
 
-`torch`'s own trees are private, and know dataclasses only if they are registered.
+`torch`'s own trees are private, and know dataclasses only if they are registered. Other walkers have other jobs:
+`exchange.tensor_codec` takes each message apart and must be fast, `calls.trees` goes without torch and says where in an
+argument two calls differ, and `program.handle` looks into partial functions, and keeps what is shared shared.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from torch import Tensor
+
+from ropewalk.exchange.tree_nodes import Record, Row, Table
 
 #: What `flatten` makes of anything: a leaf takes the next value, the others rebuild their children first.
 _Rebuild = Callable[[list[Any]], Any]
@@ -72,44 +77,30 @@ def _structure(tree: Any, leaves: list[Any]) -> Structure:
         table = cast("dict[Any, Any]", tree)
         keys = list(table)
         children = tuple((str(key), _structure(table[key], leaves)) for key in keys)
-        return Structure(_Table(type(table), tuple(keys)), children)
+        return Structure(Table(type(table), tuple(keys), tuple(map(type, keys))), children)
     if isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
         children = tuple((str(index), _structure(value, leaves)) for index, value in enumerate(row))
-        return Structure(_Row(list if isinstance(row, list) else type(row)), children)
+        return Structure(Row(list if isinstance(row, list) else type(row)), children)
     record: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
     if dataclasses.is_dataclass(cast(object, record)):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         children = tuple((name, _structure(getattr(tree, name), leaves)) for name in names)
-        return Structure(_Record(record, tuple(names)), children)
+        return Structure(Record(record, tuple(names)), children)
     leaves.append(tree)
     return LEAF
 
 
-# What makes a node of its children is an object of a class, because trees travel to other processes.
+def tensors_of(tree: Any) -> list[Tensor]:
+    """The tensors of a value, from left to right."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    return [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    kind: Callable[..., Any]
-    keys: tuple[Any, ...]
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self.kind(zip(self.keys, values, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    kind: Callable[..., Any]
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)  # a named tuple
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    kind: Callable[..., Any]
-    names: tuple[str, ...]
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self.kind(**dict(zip(self.names, values, strict=True)))
+def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The same value with each tensor replaced."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    leaves, structure = flatten(tree)
+    return structure.unflatten([change(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
