@@ -131,7 +131,7 @@ def test_the_programs_of_the_page_on_programs_run(number: int, tmp_path: Path) -
 
 def names_of_programs() -> set[str]:
     """What a user of programs may want to look up: names of the package, methods, attributes, arguments and errors."""
-    homes = ropewalk._HOMES.items()  # pyright: ignore[reportPrivateUsage]
+    homes = ropewalk._lazy.homes.items()  # pyright: ignore[reportPrivateUsage]
     names = {name for name, home in homes if home.startswith(("ropewalk.program", "ropewalk.calls"))}
     names |= {node.__name__ for node in NODES.values()}
     names |= {each.__name__ for each in vars(errors).values() if isinstance(each, type) and issubclass(each, CallError)}

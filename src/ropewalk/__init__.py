@@ -11,12 +11,9 @@ when it is first used.
 
 from __future__ import annotations
 
-import importlib
 import sys
-from typing import TYPE_CHECKING, Any
 
-from ropewalk.compat.names import HOMES as _OF_MODULES
-from ropewalk.version import VERSION as __version__
+from ropewalk.lazy_names import LazyNames
 
 if sys.platform != "linux":
     raise ImportError(
@@ -24,280 +21,126 @@ if sys.platform != "linux":
         "Use a Linux machine, container or virtual machine; on Windows, WSL 2"
     )
 
-if TYPE_CHECKING:
-    from multiprocessing import (
-        AuthenticationError,
-        BufferTooShort,
-        ProcessError,
-        TimeoutError,
-        allow_connection_pickling,
-        freeze_support,
-        get_logger,
-        log_to_stderr,
-        reducer,
-    )
+_lazy = LazyNames(globals())
 
-    from ropewalk import errors, exchange, pipeline, population, training
-    from ropewalk.calls.client import Client
-    from ropewalk.calls.current_call import CurrentCall, current_call, wait_for
-    from ropewalk.calls.frame import deadline
-    from ropewalk.calls.frozen import Frozen
-    from ropewalk.calls.markers import batched, concurrent, idempotent, method
-    from ropewalk.compat.context import (
-        get_all_start_methods,
-        get_context,
-        get_start_method,
-        set_executable,
-        set_forkserver_preload,
-        set_start_method,
-    )
-    from ropewalk.compat.executor import Executor
-    from ropewalk.compat.joblib_registration import register_joblib_backend
-    from ropewalk.compat.meta import meta
-    from ropewalk.compat.process import Process, active_children, cpu_count, current_process, parent_process
-    from ropewalk.engines.resources import Resources
-    from ropewalk.errors import (
-        CallCancelled,
-        CallCycle,
-        CallError,
-        CheckpointCorrupt,
-        CrashLoop,
-        DeadlineExceeded,
-        HandleNotConnected,
-        InitializerFailed,
-        NotPicklable,
-        PeerLost,
-        PoolClosed,
-        ProcessLimit,
-        ProgramFailed,
-        ProgramInvalid,
-        ProgramStopped,
-        RemoteError,
-        RopewalkError,
-        ServiceLost,
-        StartFailed,
-        TaskCancelled,
-        TaskPoisoned,
-        TaskTimeout,
-        TransportRefused,
-        WorkerLost,
-        WrongHost,
-    )
-    from ropewalk.pool.pool import Pool
-    from ropewalk.pool.seeds import task_seed
-    from ropewalk.processes.session import Session
-    from ropewalk.program.deferred import Deferred
-    from ropewalk.program.handle import Handle
-    from ropewalk.program.launch import launch
-    from ropewalk.program.node_context import checkpoint_here, current_node, on_stop, stop, stopping, wait_for_stop
-    from ropewalk.program.nodes.cache import Cache
-    from ropewalk.program.nodes.colocate import Colocate
-    from ropewalk.program.nodes.pool_node import PoolNode
-    from ropewalk.program.nodes.ranks import Ranks
-    from ropewalk.program.nodes.service import Service
-    from ropewalk.program.nodes.worker import Worker
-    from ropewalk.program.program import Program
-    from ropewalk.program.restart_rule import Restart
-    from ropewalk.program.running import RunningProgram
-    from ropewalk.program.validation import Mode
-    from ropewalk.sharing.connections import Pipe
-    from ropewalk.sharing.managers import Manager
-    from ropewalk.sharing.memory import Array, RawArray, RawValue, Value
-    from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
-    from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
+with _lazy:
+    from multiprocessing import AuthenticationError as AuthenticationError
+    from multiprocessing import BufferTooShort as BufferTooShort
+    from multiprocessing import ProcessError as ProcessError
+    from multiprocessing import TimeoutError as TimeoutError
+    from multiprocessing import allow_connection_pickling as allow_connection_pickling
+    from multiprocessing import freeze_support as freeze_support
+    from multiprocessing import get_logger as get_logger
+    from multiprocessing import log_to_stderr as log_to_stderr
+    from multiprocessing import reducer as reducer
+
+    from ropewalk import errors as errors
+    from ropewalk import exchange as exchange
+    from ropewalk import pipeline as pipeline
+    from ropewalk import population as population
+    from ropewalk import training as training
+    from ropewalk.calls.client import Client as Client
+    from ropewalk.calls.current_call import CurrentCall as CurrentCall
+    from ropewalk.calls.current_call import current_call as current_call
+    from ropewalk.calls.current_call import wait_for as wait_for
+    from ropewalk.calls.frame import deadline as deadline
+    from ropewalk.calls.frozen import Frozen as Frozen
+    from ropewalk.calls.markers import batched as batched
+    from ropewalk.calls.markers import concurrent as concurrent
+    from ropewalk.calls.markers import idempotent as idempotent
+    from ropewalk.calls.markers import method as method
+    from ropewalk.compat.context import get_all_start_methods as get_all_start_methods
+    from ropewalk.compat.context import get_context as get_context
+    from ropewalk.compat.context import get_start_method as get_start_method
+    from ropewalk.compat.context import set_executable as set_executable
+    from ropewalk.compat.context import set_forkserver_preload as set_forkserver_preload
+    from ropewalk.compat.context import set_start_method as set_start_method
+    from ropewalk.compat.executor import Executor as Executor
+    from ropewalk.compat.joblib_registration import register_joblib_backend as register_joblib_backend
+    from ropewalk.compat.meta import meta as meta
+    from ropewalk.compat.process import Process as Process
+    from ropewalk.compat.process import active_children as active_children
+    from ropewalk.compat.process import cpu_count as cpu_count
+    from ropewalk.compat.process import current_process as current_process
+    from ropewalk.compat.process import parent_process as parent_process
+    from ropewalk.engines.resources import Resources as Resources
+    from ropewalk.errors import CallCancelled as CallCancelled
+    from ropewalk.errors import CallCycle as CallCycle
+    from ropewalk.errors import CallError as CallError
+    from ropewalk.errors import CheckpointCorrupt as CheckpointCorrupt
+    from ropewalk.errors import CrashLoop as CrashLoop
+    from ropewalk.errors import DeadlineExceeded as DeadlineExceeded
+    from ropewalk.errors import HandleNotConnected as HandleNotConnected
+    from ropewalk.errors import InitializerFailed as InitializerFailed
+    from ropewalk.errors import NotPicklable as NotPicklable
+    from ropewalk.errors import PeerLost as PeerLost
+    from ropewalk.errors import PoolClosed as PoolClosed
+    from ropewalk.errors import ProcessLimit as ProcessLimit
+    from ropewalk.errors import ProgramFailed as ProgramFailed
+    from ropewalk.errors import ProgramInvalid as ProgramInvalid
+    from ropewalk.errors import ProgramStopped as ProgramStopped
+    from ropewalk.errors import RemoteError as RemoteError
+    from ropewalk.errors import RopewalkError as RopewalkError
+    from ropewalk.errors import ServiceLost as ServiceLost
+    from ropewalk.errors import StartFailed as StartFailed
+    from ropewalk.errors import TaskCancelled as TaskCancelled
+    from ropewalk.errors import TaskPoisoned as TaskPoisoned
+    from ropewalk.errors import TaskTimeout as TaskTimeout
+    from ropewalk.errors import TransportRefused as TransportRefused
+    from ropewalk.errors import WorkerLost as WorkerLost
+    from ropewalk.errors import WrongHost as WrongHost
+    from ropewalk.pool.pool import Pool as Pool
+    from ropewalk.pool.seeds import task_seed as task_seed
+    from ropewalk.processes.session import Session as Session
+    from ropewalk.program.deferred import Deferred as Deferred
+    from ropewalk.program.handle import Handle as Handle
+    from ropewalk.program.launch import launch as launch
+    from ropewalk.program.node_context import checkpoint_here as checkpoint_here
+    from ropewalk.program.node_context import current_node as current_node
+    from ropewalk.program.node_context import on_stop as on_stop
+    from ropewalk.program.node_context import stop as stop
+    from ropewalk.program.node_context import stopping as stopping
+    from ropewalk.program.node_context import wait_for_stop as wait_for_stop
+    from ropewalk.program.nodes.cache import Cache as Cache
+    from ropewalk.program.nodes.colocate import Colocate as Colocate
+    from ropewalk.program.nodes.pool_node import PoolNode as PoolNode
+    from ropewalk.program.nodes.ranks import Ranks as Ranks
+    from ropewalk.program.nodes.service import Service as Service
+    from ropewalk.program.nodes.worker import Worker as Worker
+    from ropewalk.program.program import Program as Program
+    from ropewalk.program.restart_rule import Restart as Restart
+    from ropewalk.program.running import RunningProgram as RunningProgram
+    from ropewalk.program.validation import Mode as Mode
+    from ropewalk.sharing.connections import Pipe as Pipe
+    from ropewalk.sharing.managers import Manager as Manager
+    from ropewalk.sharing.memory import Array as Array
+    from ropewalk.sharing.memory import RawArray as RawArray
+    from ropewalk.sharing.memory import RawValue as RawValue
+    from ropewalk.sharing.memory import Value as Value
+    from ropewalk.sharing.queues import JoinableQueue as JoinableQueue
+    from ropewalk.sharing.queues import Queue as Queue
+    from ropewalk.sharing.queues import SimpleQueue as SimpleQueue
+    from ropewalk.sharing.synchronize import Barrier as Barrier
+    from ropewalk.sharing.synchronize import BoundedSemaphore as BoundedSemaphore
+    from ropewalk.sharing.synchronize import Condition as Condition
+    from ropewalk.sharing.synchronize import Event as Event
+    from ropewalk.sharing.synchronize import Lock as Lock
+    from ropewalk.sharing.synchronize import RLock as RLock
+    from ropewalk.sharing.synchronize import Semaphore as Semaphore
+    from ropewalk.version import VERSION as __version__  # noqa: F401
+
+with _lazy.unlisted():
+    # As `multiprocessing` has its modules at hand.
+    from ropewalk import connection as connection
+    from ropewalk import context as context
+    from ropewalk import dummy as dummy
+    from ropewalk import managers as managers
+    from ropewalk import pool as pool
+    from ropewalk import process as process
+    from ropewalk import queues as queues
+    from ropewalk import shared_memory as shared_memory
+    from ropewalk import sharedctypes as sharedctypes
+    from ropewalk import synchronize as synchronize
+
+    # It needs torch, and takes a second to import.
     from ropewalk.training.trainer import Trainer as Trainer
-
-#: Where each name lives.
-_HOMES = {
-    **_OF_MODULES["multiprocessing"],
-    "Executor": "ropewalk.compat.executor",
-    "meta": "ropewalk.compat.meta",
-    "register_joblib_backend": "ropewalk.compat.joblib_registration",
-    "Program": "ropewalk.program.program",
-    "launch": "ropewalk.program.launch",
-    "RunningProgram": "ropewalk.program.running",
-    "Mode": "ropewalk.program.validation",
-    "Handle": "ropewalk.program.handle",
-    "Deferred": "ropewalk.program.deferred",
-    "Restart": "ropewalk.program.restart_rule",
-    "Frozen": "ropewalk.calls.frozen",
-    "Service": "ropewalk.program.nodes.service",
-    "Worker": "ropewalk.program.nodes.worker",
-    "Cache": "ropewalk.program.nodes.cache",
-    "Colocate": "ropewalk.program.nodes.colocate",
-    "Ranks": "ropewalk.program.nodes.ranks",
-    "PoolNode": "ropewalk.program.nodes.pool_node",
-    "Client": "ropewalk.calls.client",
-    "method": "ropewalk.calls.markers",
-    "batched": "ropewalk.calls.markers",
-    "concurrent": "ropewalk.calls.markers",
-    "idempotent": "ropewalk.calls.markers",
-    "deadline": "ropewalk.calls.frame",
-    "CurrentCall": "ropewalk.calls.current_call",
-    "current_call": "ropewalk.calls.current_call",
-    "wait_for": "ropewalk.calls.current_call",
-    "stop": "ropewalk.program.node_context",
-    "stopping": "ropewalk.program.node_context",
-    "wait_for_stop": "ropewalk.program.node_context",
-    "on_stop": "ropewalk.program.node_context",
-    "checkpoint_here": "ropewalk.program.node_context",
-    "current_node": "ropewalk.program.node_context",
-    "Resources": "ropewalk.engines.resources",
-    "Trainer": "ropewalk.training",
-    "Session": "ropewalk.processes.session",
-    "task_seed": "ropewalk.pool.seeds",
-} | dict.fromkeys(
-    (
-        "CallCancelled",
-        "CallCycle",
-        "CallError",
-        "CheckpointCorrupt",
-        "DeadlineExceeded",
-        "HandleNotConnected",
-        "ProgramFailed",
-        "ProgramInvalid",
-        "ProgramStopped",
-        "ServiceLost",
-        "CrashLoop",
-        "InitializerFailed",
-        "NotPicklable",
-        "PeerLost",
-        "PoolClosed",
-        "ProcessLimit",
-        "RemoteError",
-        "RopewalkError",
-        "StartFailed",
-        "TaskCancelled",
-        "TaskPoisoned",
-        "TaskTimeout",
-        "TransportRefused",
-        "WorkerLost",
-        "WrongHost",
-    ),
-    "ropewalk.errors",
-)
-
-#: What `from ropewalk import *` brings: all but `Trainer`, which needs torch and takes a second to import.
-__all__ = [
-    "Array",
-    "AuthenticationError",
-    "Barrier",
-    "BoundedSemaphore",
-    "BufferTooShort",
-    "Cache",
-    "CallCancelled",
-    "CallCycle",
-    "CallError",
-    "CheckpointCorrupt",
-    "Client",
-    "Colocate",
-    "Condition",
-    "CrashLoop",
-    "CurrentCall",
-    "DeadlineExceeded",
-    "Deferred",
-    "Event",
-    "Executor",
-    "Frozen",
-    "Handle",
-    "HandleNotConnected",
-    "InitializerFailed",
-    "JoinableQueue",
-    "Lock",
-    "Manager",
-    "Mode",
-    "NotPicklable",
-    "PeerLost",
-    "Pipe",
-    "Pool",
-    "PoolClosed",
-    "PoolNode",
-    "Process",
-    "ProcessError",
-    "ProcessLimit",
-    "Program",
-    "ProgramFailed",
-    "ProgramInvalid",
-    "ProgramStopped",
-    "Queue",
-    "RLock",
-    "Ranks",
-    "RawArray",
-    "RawValue",
-    "RemoteError",
-    "Resources",
-    "Restart",
-    "RopewalkError",
-    "RunningProgram",
-    "Semaphore",
-    "Service",
-    "ServiceLost",
-    "Session",
-    "SimpleQueue",
-    "StartFailed",
-    "TaskCancelled",
-    "TaskPoisoned",
-    "TaskTimeout",
-    "TimeoutError",
-    "TransportRefused",
-    "Value",
-    "Worker",
-    "WorkerLost",
-    "WrongHost",
-    "__version__",
-    "active_children",
-    "allow_connection_pickling",
-    "batched",
-    "checkpoint_here",
-    "concurrent",
-    "cpu_count",
-    "current_call",
-    "current_node",
-    "current_process",
-    "deadline",
-    "errors",
-    "exchange",
-    "freeze_support",
-    "get_all_start_methods",
-    "get_context",
-    "get_logger",
-    "get_start_method",
-    "idempotent",
-    "launch",
-    "log_to_stderr",
-    "meta",
-    "method",
-    "on_stop",
-    "parent_process",
-    "pipeline",
-    "population",
-    "reducer",
-    "register_joblib_backend",
-    "set_executable",
-    "set_forkserver_preload",
-    "set_start_method",
-    "stop",
-    "stopping",
-    "task_seed",
-    "training",
-    "wait_for",
-    "wait_for_stop",
-]
-
-_OWN_SUBMODULES = ("errors", "exchange", "pipeline", "population", "training")
-_SUBMODULES = (*_OWN_SUBMODULES, *(module.rpartition(".")[2] for module in _OF_MODULES if "." in module))
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:  # as `multiprocessing` has them at hand
-        return importlib.import_module(f"ropewalk.{name}")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}; it has {', '.join(__dir__())}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "Trainer"]

@@ -1,42 +1,135 @@
-"""Packages whose names are loaded when they are first used, and that say what to install when a part needs more."""
+"""Packages whose names are loaded when they are first used, and that say what to install when a part needs more.
+
+    _lazy = LazyNames(globals(), {"torch": "torch"})
+
+    with _lazy:
+        from ropewalk.training.trainer import Trainer as Trainer
+
+The statements in the block import nothing: each name is noted, with the place that it is imported from at its first
+use. To type checkers and readers they are imports, `as` says that the name is public, and no list repeats them.
+
+While the block runs, this package's imports go through a function in place of `builtins.__import__`. The alternatives
+were measured: a block under `if TYPE_CHECKING`, or a stub beside the package as the library lazy-loader has it, is read
+by `ast` in each process and is not there in programs that are packed without sources; and `typing` alone takes three
+quarters of the time that importing Ropewalk took.
+"""
 
 from __future__ import annotations
 
+import builtins
 import importlib
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+
+_TYPE_CHECKING = False
+if _TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, str], extras: Mapping[str, str], submodules: Sequence[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package.
+class _Noted:
+    """Stands for a module in the block: it has every name."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> _Place:
+        return _Place(self._module, name)
+
+
+class _Place:
+    """Where a name is."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+
+class LazyNames:
+    """The public names of a package; gives it `__getattr__`, `__dir__` and `__all__`.
 
     Args:
-        package: its `__name__`.
-        homes: names with the modules they live in, relative to the package.
+        package: its `globals()`.
         extras: packages from outside that parts of it need, each with the extra of ropewalk that brings it.
-        submodules: those that are public themselves.
     """
 
-    def get(name: str) -> Any:
-        home = name if name in submodules else homes.get(name)
-        if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    def __init__(self, package: dict[str, Any], extras: Mapping[str, str] | None = None) -> None:
+        self._globals, self._extras = package, extras or {}
+        self._package: str = package["__name__"]
+        self._places: dict[str, _Place] = {}
+        self._num_noted = 0
+        self._is_noting = False
+        self._note = self._noted  # one object, to be known again
+        package.update(__getattr__=self._get, __dir__=self._names, __all__=[])
+
+    @property
+    def homes(self) -> dict[str, str]:
+        """The module of each name."""
+        return {name: place.module for name, place in self._places.items()}
+
+    def unlisted(self) -> _Unlisted:
+        """For a second block: its names are public too, but `from package import *` leaves them out."""
+        return _Unlisted(self)
+
+    def __enter__(self) -> None:
+        self._import = builtins.__import__
+        self._is_noting = True
+        builtins.__import__ = self._note
+
+    def __exit__(self, *error: object) -> None:
+        self._globals["__all__"] += self._leave(error)
+
+    def _leave(self, error: tuple[object, ...]) -> list[str]:
+        self._is_noting = False
+        if builtins.__import__ is self._note:  # else another thread has put its own before it, which calls this one
+            builtins.__import__ = self._import
+        found = {name: value for name, value in self._globals.items() if isinstance(value, _Place)}
+        for name in found:
+            del self._globals[name]
+        if (not any(error) and len(found) != self._num_noted) or found.keys() & self._places.keys():
+            raise ImportError(f"{self._package} names something twice, among {', '.join(found)}")
+        self._places |= found
+        self._num_noted = 0
+        return sorted(found)
+
+    def _noted(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:  # as `__import__`
+        if not self._is_noting or globals is not self._globals:  # of another module, in another thread
+            return self._import(name, globals, locals, fromlist, level)
+        if not fromlist or "*" in fromlist or level:
+            raise ImportError(f"in this block of {self._package}, names are imported as in: from {name} import A as A")
+        self._num_noted += len(fromlist)
+        return _Noted(name)
+
+    def _get(self, name: str) -> Any:
+        place = self._places.get(name)
+        if place is None:
+            known = ", ".join(self._names())
+            raise AttributeError(f"module {self._package!r} has no attribute {name!r}; it has {known}")
         try:
-            module = importlib.import_module(f"{package}.{home}")
+            if place.module == self._package:
+                value = importlib.import_module(f"{place.module}.{place.name}")
+            else:
+                value = getattr(importlib.import_module(place.module), place.name)
         except ModuleNotFoundError as error:
-            extra = extras.get(error.name or "")
+            extra = self._extras.get(error.name or "")
             if extra is None:
                 raise
             install = f"pip install 'ropewalk[{extra}]'"
-            raise ModuleNotFoundError(f"{package}.{name} needs {error.name}: {install}", name=error.name) from error
-        value = module if name in submodules else getattr(module, name)
-        vars(sys.modules[package])[name] = value
+            raise ModuleNotFoundError(
+                f"{self._package}.{name} needs {error.name}: {install}", name=error.name
+            ) from error
+        self._globals[name] = value
         return value
 
-    def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes, *submodules})
+    def _names(self) -> list[str]:
+        return sorted(self._places)
 
-    return get, names
+
+class _Unlisted:
+    def __init__(self, names: LazyNames) -> None:
+        self._names = names
+
+    def __enter__(self) -> None:
+        self._names.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._names._leave(error)  # pyright: ignore[reportPrivateUsage]

@@ -172,7 +172,7 @@ def test_mistakes_show_before_anything_is_submitted(tmp_path: Path, state: dict[
     for arguments, words in [
         (["missing.py"], "there is no file missing.py"),
         ([], "name a file to run, or a module with -m"),
-        (["broken.py", "--engine", "locl"], "Did you mean 'local'?"),
+        (["broken.py", "--engine", "locl"], "did you mean 'local'?"),
         (["broken.py", "--seed", "7"], "ropewalk submit FILE -- --seed"),
     ]:
         done = ropewalk("submit", *arguments, folder=tmp_path, **state)

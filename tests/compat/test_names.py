@@ -1,4 +1,4 @@
-"""Every public name of multiprocessing exists here, ours or the standard library's as the table says."""
+"""Every public name of multiprocessing exists here, ours or the standard library's as the page says."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import multiprocessing
 import multiprocessing.context
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,38 +16,49 @@ import pytest
 
 import ropewalk
 from ropewalk.compat.context import Context
-from ropewalk.compat.names import HOMES
 from ropewalk.sharing.queues import Queue
+from tests.compat.test_signatures import MODULES
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 PAGE = Path(__file__).parents[2] / "docs" / "multiprocessing.md"
-NAMES = [(module, name) for module, names in HOMES.items() for name in names]
+
+
+def read_page() -> dict[str, tuple[set[str], set[str]]]:
+    """By module: the names that are ours, and those that are the standard library's."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for module, own, standard in re.findall(
+        r"^\| `(ropewalk[\w.]*)` \| (.*) \| (.*) \|$", PAGE.read_text(), re.MULTILINE
+    ):
+        module = module.replace("ropewalk", "multiprocessing")
+        found[module] = (set(re.findall(r"`(\w+)`", own)), set(re.findall(r"`(\w+)`", standard)))
+    threads = importlib.import_module("multiprocessing.dummy")
+    return found | {threads.__name__: (set(), set(threads.__all__))}  # of it the page says that all is there
+
+
+NAMES = read_page()
 
 
 def ours(module: str) -> Any:
     return importlib.import_module(module.replace("multiprocessing", "ropewalk"))
 
 
-@pytest.mark.parametrize("module", HOMES)
-def test_the_table_has_all_names(module: str) -> None:
-    public = set(importlib.import_module(module).__all__)
-    assert public <= set(HOMES[module])
-    assert set(HOMES[module]) <= set(ours(module).__all__)
+@pytest.mark.parametrize("module", MODULES)
+def test_the_page_has_all_names_and_no_others(module: str) -> None:
+    named = set.union(*NAMES[module])
+    assert set(importlib.import_module(module).__all__) <= named
+    assert named <= set(ours(module).__all__)
 
 
-@pytest.mark.parametrize(("module", "name"), NAMES)
-def test_a_name_is_where_the_table_says(module: str, name: str) -> None:
-    found = getattr(ours(module), name)
-    home = HOMES[module][name]
-    assert found is getattr(importlib.import_module(home), name)
-    if home.startswith("ropewalk."):
-        assert found.__module__.startswith("ropewalk.")
-    else:
-        assert found is getattr(importlib.import_module(module), name)
+@pytest.mark.parametrize("module", MODULES)
+def test_a_name_is_where_the_page_says(module: str) -> None:
+    own, standard = NAMES[module]
+    assert not [name for name in own if not getattr(ours(module), name).__module__.startswith("ropewalk.")]
+    theirs = importlib.import_module(module)
+    assert not [name for name in standard if getattr(ours(module), name) is not getattr(theirs, name)]
 
 
-@pytest.mark.parametrize("name", sorted(HOMES["multiprocessing"]))
+@pytest.mark.parametrize("name", sorted(set.union(*NAMES["multiprocessing"])))
 def test_a_context_has_all_names(name: str) -> None:
     assert hasattr(ropewalk.get_context(engine="local"), name)
 
@@ -56,17 +68,10 @@ def test_all_names_of_multiprocessings_contexts_are_there() -> None:
     assert public <= set(dir(ropewalk.get_context()))
 
 
-@pytest.mark.parametrize("module", [module for module in HOMES if "." in module])
+@pytest.mark.parametrize("module", [module for module in MODULES if "." in module])
 def test_submodules_are_at_hand_as_in_multiprocessing(module: str) -> None:
     name = module.rpartition(".")[2]
     assert getattr(ropewalk, name) is sys.modules[f"ropewalk.{name}"]
-
-
-def test_the_page_lists_every_name() -> None:
-    page = PAGE.read_text()
-    # Of the module of threads the page says that all is there.
-    missing = [name for module, name in NAMES if f"`{name}`" not in page and not module.endswith("dummy")]
-    assert not missing
 
 
 def test_libraries_take_our_contexts_for_contexts() -> None:

@@ -28,7 +28,7 @@ ORIGINAL = "multiprocessing"
 # Processes import this too: those of Ropewalk may take the default, those of the original inherit the variable.
 MODULE = os.environ.get("CONFORMANCE_MODULE", "ropewalk")
 
-#: The modules under test. Which of their names are MODULE's own is told by a test of `ropewalk.compat.names`.
+#: The modules under test. Which of their names are MODULE's own, docs/multiprocessing.md says.
 TURNED = {
     ORIGINAL,
     *(f"{ORIGINAL}.{name}" for name in ("connection", "managers", "pool", "queues", "shared_memory", "sharedctypes")),

@@ -35,7 +35,7 @@ def test_importing_the_table_imports_no_engine() -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnknownEngine, match="'locl'") as caught:
         make_engine("locl")
-    assert "Did you mean 'local'?" in str(caught.value)
+    assert "did you mean 'local'?" in str(caught.value)
     assert all(name in str(caught.value) for name in ENGINES)
 
 

@@ -45,5 +45,5 @@ def test_near_names_of_packages_are_proposed_and_broken_entries_named() -> None:
         make_partitioner("their")
     with pytest.raises(ScheduleInvalid, match="did you mean 'waves'"):
         make_schedule("wave")
-    with pytest.raises(PlanInvalid, match=r"'broken' .* cannot be loaded from their_package:Nothing"):
+    with pytest.raises(PlanInvalid, match=r"'broken' cannot be loaded from their_package:Nothing"):
         make_partitioner("broken")

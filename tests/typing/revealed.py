@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import reveal_type
 
+import ropewalk as rw
+from ropewalk import exchange, pipeline, population, training
 from ropewalk.calls.markers import batched, concurrent, idempotent, method
 from ropewalk.program.deferred import Deferred
 from ropewalk.program.nodes.cache import Cache
@@ -91,3 +93,17 @@ def mapper(pool: ServedPool) -> None:
     reveal_type(pool.map(str, range(3)))  # list[str]
     reveal_type(pool.imap_unordered(str, range(3)))  # Iterator[str]
     reveal_type(pool.apply(len, ("abc",)))  # int
+
+
+def names(session: rw.Session) -> None:
+    """What packages export, and load when it is used."""
+    reveal_type(rw.Pool(2))  # Pool
+    reveal_type(rw.cpu_count())  # int
+    reveal_type(rw.errors.WorkerLost)  # type[WorkerLost]
+    reveal_type(rw.Trainer)  # type[Trainer]
+    reveal_type(rw.pool.AsyncResult[int])  # type[AsyncResult[int]]
+    reveal_type(pipeline.Stage)  # type[Stage]
+    reveal_type(exchange.Stalls)  # type[Stalls]
+    reveal_type(population.Uniform)  # type[Uniform]
+    reveal_type(training.Trainer)  # type[Trainer]
+    print(rw.Poool, pipeline.Stag)  # pyright: ignore[reportAttributeAccessIssue]

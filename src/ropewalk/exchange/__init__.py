@@ -12,143 +12,53 @@ the methods that GD-SEC is compared with, `federated` thousands of simulated wor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ropewalk.lazy_names import LazyNames
 
-from ropewalk.lazy_names import lazy_names
+_lazy = LazyNames(globals(), {"torch": "exchange", "numpy": "exchange"})
 
-if TYPE_CHECKING:
-    from ropewalk.exchange import federated, presets
-    from ropewalk.exchange.all_gather import AllGather
-    from ropewalk.exchange.all_reduce import AllReduce
-    from ropewalk.exchange.broadcasting import broadcast_optimizer_state, broadcast_parameters
-    from ropewalk.exchange.compressors import (
-        GDSEC,
-        Censored,
-        Compressor,
-        ErrorFeedback,
-        Half,
-        LowRank,
-        NoCompression,
-        Quantized,
-        RandomK,
-        Sign,
-        TopK,
-        make_compressor,
-        register_compressor,
-    )
-    from ropewalk.exchange.ddp_hook import Attached, attach
-    from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
-    from ropewalk.exchange.elastic.coordinator import Patience
-    from ropewalk.exchange.elastic.data_parallel import data_parallel
-    from ropewalk.exchange.elastic.trainer import ElasticTrainer
-    from ropewalk.exchange.exchange import Exchange, Report, StepRecord
-    from ropewalk.exchange.exchange_for import exchange_for
-    from ropewalk.exchange.groups.group import Group
-    from ropewalk.exchange.groups.link_group import LinkGroup
-    from ropewalk.exchange.groups.member import Member
-    from ropewalk.exchange.groups.shaping import Shaping
-    from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
-    from ropewalk.exchange.groups.torch_group import TorchGroup
-    from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
-    from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
-    from ropewalk.exchange.parameter_server.service import ParameterShard
-    from ropewalk.exchange.reporting import print_report, report_json, report_table
-    from ropewalk.exchange.stalls import Stalls
-    from ropewalk.exchange.timeline import Timeline, merge_timelines
-
-_HOMES = {
-    "AllGather": "all_gather",
-    "AllReduce": "all_reduce",
-    "broadcast_optimizer_state": "broadcasting",
-    "broadcast_parameters": "broadcasting",
-    "Censored": "compressors",
-    "Compressor": "compressors",
-    "ErrorFeedback": "compressors",
-    "GDSEC": "compressors",
-    "Half": "compressors",
-    "LowRank": "compressors",
-    "NoCompression": "compressors",
-    "Quantized": "compressors",
-    "RandomK": "compressors",
-    "Sign": "compressors",
-    "TopK": "compressors",
-    "make_compressor": "compressors",
-    "register_compressor": "compressors",
-    "Attached": "ddp_hook",
-    "attach": "ddp_hook",
-    "DistributedOptimizer": "distributed_optimizer",
-    "Patience": "elastic.coordinator",
-    "data_parallel": "elastic.data_parallel",
-    "ElasticTrainer": "elastic.trainer",
-    "Exchange": "exchange",
-    "Report": "exchange",
-    "StepRecord": "exchange",
-    "exchange_for": "exchange_for",
-    "Group": "groups.group",
-    "LinkGroup": "groups.link_group",
-    "Member": "groups.member",
-    "Shaping": "groups.shaping",
-    "ThreadGroup": "groups.thread_group",
-    "run_members": "groups.thread_group",
-    "TorchGroup": "groups.torch_group",
-    "ParameterServer": "parameter_server.parameter_server",
-    "ServerSGD": "parameter_server.server_sgd",
-    "ParameterShard": "parameter_server.service",
-    "print_report": "reporting",
-    "report_json": "reporting",
-    "report_table": "reporting",
-    "Stalls": "stalls",
-    "Timeline": "timeline",
-    "merge_timelines": "timeline",
-}
-_SUBMODULES = ("federated", "presets")
-
-__all__ = [
-    "GDSEC",
-    "AllGather",
-    "AllReduce",
-    "Attached",
-    "Censored",
-    "Compressor",
-    "DistributedOptimizer",
-    "ElasticTrainer",
-    "ErrorFeedback",
-    "Exchange",
-    "Group",
-    "Half",
-    "LinkGroup",
-    "LowRank",
-    "Member",
-    "NoCompression",
-    "ParameterServer",
-    "ParameterShard",
-    "Patience",
-    "Quantized",
-    "RandomK",
-    "Report",
-    "ServerSGD",
-    "Shaping",
-    "Sign",
-    "Stalls",
-    "StepRecord",
-    "ThreadGroup",
-    "Timeline",
-    "TopK",
-    "TorchGroup",
-    "attach",
-    "broadcast_optimizer_state",
-    "broadcast_parameters",
-    "data_parallel",
-    "exchange_for",
-    "federated",
-    "make_compressor",
-    "merge_timelines",
-    "presets",
-    "print_report",
-    "register_compressor",
-    "report_json",
-    "report_table",
-    "run_members",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, {"torch": "exchange", "numpy": "exchange"}, _SUBMODULES)
+with _lazy:
+    from ropewalk.exchange import federated as federated
+    from ropewalk.exchange import presets as presets
+    from ropewalk.exchange.all_gather import AllGather as AllGather
+    from ropewalk.exchange.all_reduce import AllReduce as AllReduce
+    from ropewalk.exchange.broadcasting import broadcast_optimizer_state as broadcast_optimizer_state
+    from ropewalk.exchange.broadcasting import broadcast_parameters as broadcast_parameters
+    from ropewalk.exchange.compressors import GDSEC as GDSEC
+    from ropewalk.exchange.compressors import Censored as Censored
+    from ropewalk.exchange.compressors import Compressor as Compressor
+    from ropewalk.exchange.compressors import ErrorFeedback as ErrorFeedback
+    from ropewalk.exchange.compressors import Half as Half
+    from ropewalk.exchange.compressors import LowRank as LowRank
+    from ropewalk.exchange.compressors import NoCompression as NoCompression
+    from ropewalk.exchange.compressors import Quantized as Quantized
+    from ropewalk.exchange.compressors import RandomK as RandomK
+    from ropewalk.exchange.compressors import Sign as Sign
+    from ropewalk.exchange.compressors import TopK as TopK
+    from ropewalk.exchange.compressors import make_compressor as make_compressor
+    from ropewalk.exchange.compressors import register_compressor as register_compressor
+    from ropewalk.exchange.ddp_hook import Attached as Attached
+    from ropewalk.exchange.ddp_hook import attach as attach
+    from ropewalk.exchange.distributed_optimizer import DistributedOptimizer as DistributedOptimizer
+    from ropewalk.exchange.elastic.coordinator import Patience as Patience
+    from ropewalk.exchange.elastic.data_parallel import data_parallel as data_parallel
+    from ropewalk.exchange.elastic.trainer import ElasticTrainer as ElasticTrainer
+    from ropewalk.exchange.exchange import Exchange as Exchange
+    from ropewalk.exchange.exchange import Report as Report
+    from ropewalk.exchange.exchange import StepRecord as StepRecord
+    from ropewalk.exchange.exchange_for import exchange_for as exchange_for
+    from ropewalk.exchange.groups.group import Group as Group
+    from ropewalk.exchange.groups.link_group import LinkGroup as LinkGroup
+    from ropewalk.exchange.groups.member import Member as Member
+    from ropewalk.exchange.groups.shaping import Shaping as Shaping
+    from ropewalk.exchange.groups.thread_group import ThreadGroup as ThreadGroup
+    from ropewalk.exchange.groups.thread_group import run_members as run_members
+    from ropewalk.exchange.groups.torch_group import TorchGroup as TorchGroup
+    from ropewalk.exchange.parameter_server.parameter_server import ParameterServer as ParameterServer
+    from ropewalk.exchange.parameter_server.server_sgd import ServerSGD as ServerSGD
+    from ropewalk.exchange.parameter_server.service import ParameterShard as ParameterShard
+    from ropewalk.exchange.reporting import print_report as print_report
+    from ropewalk.exchange.reporting import report_json as report_json
+    from ropewalk.exchange.reporting import report_table as report_table
+    from ropewalk.exchange.stalls import Stalls as Stalls
+    from ropewalk.exchange.timeline import Timeline as Timeline
+    from ropewalk.exchange.timeline import merge_timelines as merge_timelines

@@ -10,96 +10,39 @@ playing need torch (`pip install 'ropewalk[torch]'`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ropewalk.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from ropewalk.pipeline.actions import Action
-    from ropewalk.pipeline.graph_text import read_graph_text, write_graph_text
-    from ropewalk.pipeline.partitioners import make_partitioner, register_partitioner
-    from ropewalk.pipeline.planning import plan
-    from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
-    from ropewalk.pipeline.player import Player
-    from ropewalk.pipeline.probing import probe
-    from ropewalk.pipeline.profiler import profile
-    from ropewalk.pipeline.profiles import Operator, Profile
-    from ropewalk.pipeline.schedules import make_schedule, register_schedule
-    from ropewalk.pipeline.schedules.schedule import Schedule
-    from ropewalk.pipeline.simulation.simulator import simulate
-    from ropewalk.pipeline.simulation.timeline import Timeline
-    from ropewalk.pipeline.topology import DeviceKind, Level, Topology
-    from ropewalk.pipeline.topology_text import load_topology, parse_topology
-    from ropewalk.pipeline.tracing.marks import cut_here
-    from ropewalk.pipeline.tracing.model_graph import ModelGraph
-    from ropewalk.pipeline.tracing.tracer import trace
-    from ropewalk.pipeline.verifier import verify
-
-_HOMES = {
-    "Action": "actions",
-    "read_graph_text": "graph_text",
-    "write_graph_text": "graph_text",
-    "make_partitioner": "partitioners",
-    "register_partitioner": "partitioners",
-    "plan": "planning",
-    "Edge": "plans",
-    "Plan": "plans",
-    "Stage": "plans",
-    "Worker": "plans",
-    "Player": "player",
-    "probe": "probing",
-    "profile": "profiler",
-    "Operator": "profiles",
-    "Profile": "profiles",
-    "make_schedule": "schedules",
-    "register_schedule": "schedules",
-    "Schedule": "schedules.schedule",
-    "simulate": "simulation.simulator",
-    "Timeline": "simulation.timeline",
-    "DeviceKind": "topology",
-    "Level": "topology",
-    "Topology": "topology",
-    "load_topology": "topology_text",
-    "parse_topology": "topology_text",
-    "cut_here": "tracing.marks",
-    "ModelGraph": "tracing.model_graph",
-    "trace": "tracing.tracer",
-    "verify": "verifier",
-}
-
-__all__ = [
-    "Action",
-    "DeviceKind",
-    "Edge",
-    "Level",
-    "ModelGraph",
-    "Operator",
-    "Plan",
-    "Player",
-    "Profile",
-    "Schedule",
-    "Stage",
-    "Timeline",
-    "Topology",
-    "Worker",
-    "cut_here",
-    "load_topology",
-    "make_partitioner",
-    "make_schedule",
-    "parse_topology",
-    "plan",
-    "probe",
-    "profile",
-    "read_graph_text",
-    "register_partitioner",
-    "register_schedule",
-    "simulate",
-    "trace",
-    "verify",
-    "write_graph_text",
-]
+from ropewalk.lazy_names import LazyNames
 
 #: What an install line brings, for each package that a part needs.
 EXTRAS = {"torch": "torch", "numpy": "plan"}
+_lazy = LazyNames(globals(), EXTRAS)
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, EXTRAS)
+with _lazy:
+    from ropewalk.pipeline.actions import Action as Action
+    from ropewalk.pipeline.graph_text import read_graph_text as read_graph_text
+    from ropewalk.pipeline.graph_text import write_graph_text as write_graph_text
+    from ropewalk.pipeline.partitioners import make_partitioner as make_partitioner
+    from ropewalk.pipeline.partitioners import register_partitioner as register_partitioner
+    from ropewalk.pipeline.planning import plan as plan
+    from ropewalk.pipeline.plans import Edge as Edge
+    from ropewalk.pipeline.plans import Plan as Plan
+    from ropewalk.pipeline.plans import Stage as Stage
+    from ropewalk.pipeline.plans import Worker as Worker
+    from ropewalk.pipeline.player import Player as Player
+    from ropewalk.pipeline.probing import probe as probe
+    from ropewalk.pipeline.profiler import profile as profile
+    from ropewalk.pipeline.profiles import Operator as Operator
+    from ropewalk.pipeline.profiles import Profile as Profile
+    from ropewalk.pipeline.schedules import make_schedule as make_schedule
+    from ropewalk.pipeline.schedules import register_schedule as register_schedule
+    from ropewalk.pipeline.schedules.schedule import Schedule as Schedule
+    from ropewalk.pipeline.simulation.simulator import simulate as simulate
+    from ropewalk.pipeline.simulation.timeline import Timeline as Timeline
+    from ropewalk.pipeline.topology import DeviceKind as DeviceKind
+    from ropewalk.pipeline.topology import Level as Level
+    from ropewalk.pipeline.topology import Topology as Topology
+    from ropewalk.pipeline.topology_text import load_topology as load_topology
+    from ropewalk.pipeline.topology_text import parse_topology as parse_topology
+    from ropewalk.pipeline.tracing.marks import cut_here as cut_here
+    from ropewalk.pipeline.tracing.model_graph import ModelGraph as ModelGraph
+    from ropewalk.pipeline.tracing.tracer import trace as trace
+    from ropewalk.pipeline.verifier import verify as verify

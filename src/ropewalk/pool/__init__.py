@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from ropewalk.lazy_names import LazyNames
 
-if TYPE_CHECKING:
-    from multiprocessing import TimeoutError
-    from multiprocessing.pool import MaybeEncodingError, RemoteTraceback, ThreadPool  # type: ignore[attr-defined]
+_lazy = LazyNames(globals())
 
-    from ropewalk.pool.pool import Pool
-    from ropewalk.pool.results import ApplyResult, AsyncResult, IMapIterator, IMapUnorderedIterator, MapResult
+with _lazy:
+    from multiprocessing import TimeoutError as TimeoutError
+    from multiprocessing.pool import MaybeEncodingError as MaybeEncodingError  # type: ignore[attr-defined]
+    from multiprocessing.pool import RemoteTraceback as RemoteTraceback  # type: ignore[attr-defined]
+    from multiprocessing.pool import ThreadPool as ThreadPool
 
-_RESULTS, _STANDARD = "ropewalk.pool.results", "multiprocessing.pool"
-_HOMES = {
-    "ApplyResult": _RESULTS,
-    "AsyncResult": _RESULTS,
-    "IMapIterator": _RESULTS,
-    "IMapUnorderedIterator": _RESULTS,
-    "MapResult": _RESULTS,
-    "MaybeEncodingError": _STANDARD,
-    "Pool": "ropewalk.pool.pool",
-    "RemoteTraceback": _STANDARD,
-    "ThreadPool": _STANDARD,
-    "TimeoutError": _STANDARD,
-}
-
-__all__ = [
-    "ApplyResult",
-    "AsyncResult",
-    "IMapIterator",
-    "IMapUnorderedIterator",
-    "MapResult",
-    "MaybeEncodingError",
-    "Pool",
-    "RemoteTraceback",
-    "ThreadPool",
-    "TimeoutError",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ropewalk.pool' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    from ropewalk.pool.pool import Pool as Pool
+    from ropewalk.pool.results import ApplyResult as ApplyResult
+    from ropewalk.pool.results import AsyncResult as AsyncResult
+    from ropewalk.pool.results import IMapIterator as IMapIterator
+    from ropewalk.pool.results import IMapUnorderedIterator as IMapUnorderedIterator
+    from ropewalk.pool.results import MapResult as MapResult

@@ -10,128 +10,48 @@ nevergrad, EvoTorch, DEAP) can stand in place of an algorithm. Needs numpy: `pip
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ropewalk.lazy_names import LazyNames
 
-from ropewalk.lazy_names import lazy_names
+_lazy = LazyNames(globals(), {"numpy": "population", "cmaes": "population"})
 
-if TYPE_CHECKING:
-    from ropewalk.population.algorithm import Algorithm, Evaluator
-    from ropewalk.population.algorithms.cma_es import CMAES
-    from ropewalk.population.algorithms.emitters import Gaussian, IsoLine
-    from ropewalk.population.algorithms.genetic import Genetic
-    from ropewalk.population.algorithms.map_elites import MAPElites
-    from ropewalk.population.algorithms.novelty import NoveltyES
-    from ropewalk.population.algorithms.openai_es import OpenAIES
-    from ropewalk.population.algorithms.outside import adapt
-    from ropewalk.population.algorithms.pbt import PBT
-    from ropewalk.population.algorithms.pbt_history import Schedule
-    from ropewalk.population.algorithms.pbt_member import Member
-    from ropewalk.population.algorithms.pbt_replay import PBTReplay
-    from ropewalk.population.algorithms.poet import POET
-    from ropewalk.population.algorithms.snes import SNES
-    from ropewalk.population.archives.cvt_archive import CVTArchive
-    from ropewalk.population.archives.grid_archive import GridArchive
-    from ropewalk.population.checkpoint import Checkpoint
-    from ropewalk.population.decisions import Decisions, read_decisions
-    from ropewalk.population.evaluating import Run, evaluate
-    from ropewalk.population.held import Held, hold
-    from ropewalk.population.hyperparameters import Choice, Integers, LogUniform, Uniform
-    from ropewalk.population.noise_table import NoiseTable
-    from ropewalk.population.observation_statistics import ObservationStatistics
-    from ropewalk.population.open_ended.bouts import Pair
-    from ropewalk.population.open_ended.environment_space import EnvironmentSpace
-    from ropewalk.population.open_ended.niche import Learning
-    from ropewalk.population.open_ended.reproduction import Reproduction
-    from ropewalk.population.outcome import Outcome
-    from ropewalk.population.pacing.stragglers import StragglerPolicy
-    from ropewalk.population.rows import Test
-    from ropewalk.population.trial import Trial
-    from ropewalk.population.workers import Follow
-
-_HOMES = {
-    "Algorithm": "algorithm",
-    "CMAES": "algorithms.cma_es",
-    "CVTArchive": "archives.cvt_archive",
-    "Checkpoint": "checkpoint",
-    "Choice": "hyperparameters",
-    "Decisions": "decisions",
-    "EnvironmentSpace": "open_ended.environment_space",
-    "Evaluator": "algorithm",
-    "Follow": "workers",
-    "Gaussian": "algorithms.emitters",
-    "Genetic": "algorithms.genetic",
-    "GridArchive": "archives.grid_archive",
-    "Held": "held",
-    "Integers": "hyperparameters",
-    "IsoLine": "algorithms.emitters",
-    "Learning": "open_ended.niche",
-    "LogUniform": "hyperparameters",
-    "MAPElites": "algorithms.map_elites",
-    "Member": "algorithms.pbt_member",
-    "NoiseTable": "noise_table",
-    "NoveltyES": "algorithms.novelty",
-    "ObservationStatistics": "observation_statistics",
-    "OpenAIES": "algorithms.openai_es",
-    "Outcome": "outcome",
-    "PBT": "algorithms.pbt",
-    "PBTReplay": "algorithms.pbt_replay",
-    "POET": "algorithms.poet",
-    "Pair": "open_ended.bouts",
-    "Reproduction": "open_ended.reproduction",
-    "Run": "evaluating",
-    "SNES": "algorithms.snes",
-    "Schedule": "algorithms.pbt_history",
-    "StragglerPolicy": "pacing.stragglers",
-    "Test": "rows",
-    "Trial": "trial",
-    "Uniform": "hyperparameters",
-    "adapt": "algorithms.outside",
-    "evaluate": "evaluating",
-    "hold": "held",
-    "read_decisions": "decisions",
-}
-
-__all__ = [
-    "CMAES",
-    "PBT",
-    "POET",
-    "SNES",
-    "Algorithm",
-    "CVTArchive",
-    "Checkpoint",
-    "Choice",
-    "Decisions",
-    "EnvironmentSpace",
-    "Evaluator",
-    "Follow",
-    "Gaussian",
-    "Genetic",
-    "GridArchive",
-    "Held",
-    "Integers",
-    "IsoLine",
-    "Learning",
-    "LogUniform",
-    "MAPElites",
-    "Member",
-    "NoiseTable",
-    "NoveltyES",
-    "ObservationStatistics",
-    "OpenAIES",
-    "Outcome",
-    "PBTReplay",
-    "Pair",
-    "Reproduction",
-    "Run",
-    "Schedule",
-    "StragglerPolicy",
-    "Test",
-    "Trial",
-    "Uniform",
-    "adapt",
-    "evaluate",
-    "hold",
-    "read_decisions",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, {"numpy": "population", "cmaes": "population"})
+with _lazy:
+    from ropewalk.population.algorithm import Algorithm as Algorithm
+    from ropewalk.population.algorithm import Evaluator as Evaluator
+    from ropewalk.population.algorithms.cma_es import CMAES as CMAES
+    from ropewalk.population.algorithms.emitters import Gaussian as Gaussian
+    from ropewalk.population.algorithms.emitters import IsoLine as IsoLine
+    from ropewalk.population.algorithms.genetic import Genetic as Genetic
+    from ropewalk.population.algorithms.map_elites import MAPElites as MAPElites
+    from ropewalk.population.algorithms.novelty import NoveltyES as NoveltyES
+    from ropewalk.population.algorithms.openai_es import OpenAIES as OpenAIES
+    from ropewalk.population.algorithms.outside import adapt as adapt
+    from ropewalk.population.algorithms.pbt import PBT as PBT
+    from ropewalk.population.algorithms.pbt_history import Schedule as Schedule
+    from ropewalk.population.algorithms.pbt_member import Member as Member
+    from ropewalk.population.algorithms.pbt_replay import PBTReplay as PBTReplay
+    from ropewalk.population.algorithms.poet import POET as POET
+    from ropewalk.population.algorithms.snes import SNES as SNES
+    from ropewalk.population.archives.cvt_archive import CVTArchive as CVTArchive
+    from ropewalk.population.archives.grid_archive import GridArchive as GridArchive
+    from ropewalk.population.checkpoint import Checkpoint as Checkpoint
+    from ropewalk.population.decisions import Decisions as Decisions
+    from ropewalk.population.decisions import read_decisions as read_decisions
+    from ropewalk.population.evaluating import Run as Run
+    from ropewalk.population.evaluating import evaluate as evaluate
+    from ropewalk.population.held import Held as Held
+    from ropewalk.population.held import hold as hold
+    from ropewalk.population.hyperparameters import Choice as Choice
+    from ropewalk.population.hyperparameters import Integers as Integers
+    from ropewalk.population.hyperparameters import LogUniform as LogUniform
+    from ropewalk.population.hyperparameters import Uniform as Uniform
+    from ropewalk.population.noise_table import NoiseTable as NoiseTable
+    from ropewalk.population.observation_statistics import ObservationStatistics as ObservationStatistics
+    from ropewalk.population.open_ended.bouts import Pair as Pair
+    from ropewalk.population.open_ended.environment_space import EnvironmentSpace as EnvironmentSpace
+    from ropewalk.population.open_ended.niche import Learning as Learning
+    from ropewalk.population.open_ended.reproduction import Reproduction as Reproduction
+    from ropewalk.population.outcome import Outcome as Outcome
+    from ropewalk.population.pacing.stragglers import StragglerPolicy as StragglerPolicy
+    from ropewalk.population.rows import Test as Test
+    from ropewalk.population.trial import Trial as Trial
+    from ropewalk.population.workers import Follow as Follow

@@ -1,7 +1,7 @@
 """Ignore files in the syntax of .gitignore (https://git-scm.com/docs/gitignore), matched as git matches them.
 
-Not a dependency, because it is a page of code, and git itself is the judge in its tests. What git has beyond this
-(rules of the user, case folding, tracked files that stay although they are ignored) does not belong to a bundle.
+Git itself is the judge in the tests. What git has beyond this (rules of the user, case folding, tracked files that
+stay although they are ignored) does not belong to a bundle. ARCHITECTURE.md says why this is no dependency.
 """
 
 from __future__ import annotations
@@ -77,10 +77,14 @@ class _NeverMatches(Exception):
 
 
 def _path(pattern: str) -> str:
-    """A pattern with slashes, where a segment of two stars stands for any number of folders."""
+    """A pattern with slashes, where a segment of two stars or more stands for any number of folders."""
     *front, last = pattern.split("/")
-    regex = "".join("(?:.*/)?" if segment == "**" else f"{_segment(segment)}/" for segment in front)
-    return regex + (".+" if last == "**" else _segment(last))
+    regex = "".join("(?:.*/)?" if _spans_folders(segment) else f"{_segment(segment)}/" for segment in front)
+    return regex + (".+" if _spans_folders(last) else _segment(last))
+
+
+def _spans_folders(segment: str) -> bool:
+    return len(segment) > 1 and not segment.strip("*")
 
 
 def _segment(pattern: str) -> str:

@@ -8,49 +8,20 @@ Importing loads nothing else; training needs torch (`pip install 'ropewalk[torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ropewalk.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from ropewalk.training.checkpoint import Checkpoint, load_module, read_manifest
-    from ropewalk.training.measured import MeasuredTimeline
-    from ropewalk.training.patience import Patience
-    from ropewalk.training.report import TrainingReport
-    from ropewalk.training.saving import Saving
-    from ropewalk.training.step_handle import StepHandle
-    from ropewalk.training.trainer import Trainer
-    from ropewalk.training.trainer_options import ProcessOptions, Snapshots
-
-_HOMES = {
-    "Checkpoint": "checkpoint",
-    "load_module": "checkpoint",
-    "read_manifest": "checkpoint",
-    "MeasuredTimeline": "measured",
-    "Patience": "patience",
-    "ProcessOptions": "trainer_options",
-    "TrainingReport": "report",
-    "Saving": "saving",
-    "Snapshots": "trainer_options",
-    "StepHandle": "step_handle",
-    "Trainer": "trainer",
-}
-
-__all__ = [
-    "Checkpoint",
-    "MeasuredTimeline",
-    "Patience",
-    "ProcessOptions",
-    "Saving",
-    "Snapshots",
-    "StepHandle",
-    "Trainer",
-    "TrainingReport",
-    "load_module",
-    "read_manifest",
-]
+from ropewalk.lazy_names import LazyNames
 
 #: What an install line brings, for each package that a part needs.
-_EXTRAS = {"torch": "torch", "numpy": "torch", "safetensors": "torch"}
+_lazy = LazyNames(globals(), {"torch": "torch", "numpy": "torch", "safetensors": "torch"})
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, _EXTRAS)
+with _lazy:
+    from ropewalk.training.checkpoint import Checkpoint as Checkpoint
+    from ropewalk.training.checkpoint import load_module as load_module
+    from ropewalk.training.checkpoint import read_manifest as read_manifest
+    from ropewalk.training.measured import MeasuredTimeline as MeasuredTimeline
+    from ropewalk.training.patience import Patience as Patience
+    from ropewalk.training.report import TrainingReport as TrainingReport
+    from ropewalk.training.saving import Saving as Saving
+    from ropewalk.training.step_handle import StepHandle as StepHandle
+    from ropewalk.training.trainer import Trainer as Trainer
+    from ropewalk.training.trainer_options import ProcessOptions as ProcessOptions
+    from ropewalk.training.trainer_options import Snapshots as Snapshots

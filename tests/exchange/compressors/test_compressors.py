@@ -64,9 +64,7 @@ def test_a_compressor_is_taken_as_it_is() -> None:
 
 
 def test_misspelt_names_and_options_are_answered_with_the_near_one() -> None:
-    with pytest.raises(
-        ExchangeInvalid, match=r"no compressor is called 'topk'; did you mean 'top_k'\? there are none,"
-    ):
+    with pytest.raises(ExchangeInvalid, match=r"there is no compressor 'topk'; did you mean 'top_k'\? there are none,"):
         make_compressor("topk")
     with pytest.raises(ExchangeInvalid, match=r"no option 'densty'; did you mean 'density'\? it has density, values"):
         make_compressor("top_k", densty=0.1)
@@ -115,5 +113,5 @@ def test_what_a_package_adds_is_made_by_name() -> None:
     assert make_compressor("theirs", dtype="float16").name == "theirs"
     with pytest.raises(ExchangeInvalid, match=r"did you mean 'theirs'"):
         make_compressor("their")
-    with pytest.raises(ExchangeInvalid, match=r"'broken' .* cannot be loaded from their_compressor:Nothing"):
+    with pytest.raises(ExchangeInvalid, match=r"'broken' cannot be loaded from their_compressor:Nothing"):
         make_compressor("broken")

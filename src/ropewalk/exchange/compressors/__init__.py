@@ -6,9 +6,6 @@ Who brings another hands it over itself, or lists it with `register_compressor` 
 
 from __future__ import annotations
 
-import importlib.metadata
-import inspect
-from difflib import get_close_matches
 from typing import Any
 
 from ropewalk.errors import ExchangeInvalid
@@ -23,12 +20,19 @@ from ropewalk.exchange.compressors.quantized import Quantized
 from ropewalk.exchange.compressors.random_k import RandomK
 from ropewalk.exchange.compressors.sign import Sign
 from ropewalk.exchange.compressors.top_k import TopK
+from ropewalk.families import Family
 
 #: Every compressor by its name; the conformance suite runs over all of them.
-COMPRESSORS: dict[str, type[Compressor]] = {
-    kind.name: kind
-    for kind in (NoCompression, Half, TopK, RandomK, Sign, Quantized, LowRank, Censored, GDSEC, ErrorFeedback)
-}
+COMPRESSORS: Family[type[Compressor]] = Family(
+    "compressor",
+    {
+        kind.name: kind
+        for kind in (NoCompression, Half, TopK, RandomK, Sign, Quantized, LowRank, Censored, GDSEC, ErrorFeedback)
+    },
+    group="ropewalk.compressors",
+    unknown=ExchangeInvalid,
+    added_by="register_compressor",
+)
 
 
 def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
@@ -44,38 +48,9 @@ def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
         if options:
             raise ExchangeInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
         return wanted
-    kind = COMPRESSORS.get(wanted) or _installed(wanted)
-    known = inspect.signature(kind).parameters
-    if unknown := [option for option in options if option not in known]:
-        near = get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ExchangeInvalid(
-            f"compressor {wanted!r} has no option {unknown[0]!r}; {hint}it has {', '.join(known) or 'none'}"
-        )
-    needed = [name for name, option in known.items() if option.default is option.empty and name not in options]
-    if needed:
-        raise ExchangeInvalid(f"compressor {wanted!r} needs the option {needed[0]!r}")
     if isinstance(options.get("inner"), str):
         options["inner"] = make_compressor(options["inner"])
-    return kind(**options)
-
-
-def _installed(wanted: str) -> type[Compressor]:
-    others = {entry.name: entry for entry in importlib.metadata.entry_points(group="ropewalk.compressors")}
-    if wanted not in others:
-        known = [*COMPRESSORS, *sorted(others)]
-        near = get_close_matches(wanted, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ExchangeInvalid(
-            f"no compressor is called {wanted!r}; {hint}there are {', '.join(known)}; another is added with "
-            f"register_compressor"
-        )
-    try:
-        return others[wanted].load()
-    except (ImportError, AttributeError) as error:
-        raise ExchangeInvalid(
-            f"{wanted!r} of ropewalk.compressors cannot be loaded from {others[wanted].value}: {error}"
-        ) from error
+    return COMPRESSORS.make(wanted, options)
 
 
 def register_compressor(kind: type[Compressor]) -> type[Compressor]:
@@ -84,8 +59,7 @@ def register_compressor(kind: type[Compressor]) -> type[Compressor]:
     Raises:
         ExchangeInvalid: another compressor has this name.
     """
-    if COMPRESSORS.setdefault(kind.name, kind) is not kind:
-        raise ExchangeInvalid(f"{kind.name!r} is the name of {COMPRESSORS[kind.name]!r}; give yours another name")
+    COMPRESSORS.add(kind.name, kind)
     return kind
 
 

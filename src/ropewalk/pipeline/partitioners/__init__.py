@@ -7,13 +7,12 @@ is, or give it a name with `register_partitioner`, or by an entry point of the g
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.installed import installed, load
+from ropewalk.families import Family
 from ropewalk.pipeline.partitioners.partitioner import CostedSchedule, Partition, Partitioner, Request
 
 __all__ = [
@@ -37,12 +36,18 @@ def _ours(module: str, name: str) -> Callable[..., Partitioner]:
 
 
 #: What makes each partitioner, by its name.
-PARTITIONERS: dict[str, Callable[..., Partitioner]] = {
-    "exact": _ours("exact", "Exact"),
-    "balanced": _ours("balanced", "Balanced"),
-    "pipedream": _ours("pipedream", "PipeDream"),
-    "fixed": _ours("fixed", "Fixed"),
-}
+PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
+    "partitioner",
+    {
+        "exact": _ours("exact", "Exact"),
+        "balanced": _ours("balanced", "Balanced"),
+        "pipedream": _ours("pipedream", "PipeDream"),
+        "fixed": _ours("fixed", "Fixed"),
+    },
+    group="ropewalk.partitioners",
+    unknown=PlanInvalid,
+    added_by="register_partitioner",
+)
 
 
 def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
@@ -51,9 +56,7 @@ def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
     Raises:
         PlanInvalid: the name is taken.
     """
-    if name in PARTITIONERS and PARTITIONERS[name] is not make:
-        raise PlanInvalid(f"there is a partitioner {name!r} already; choose another name")
-    PARTITIONERS[name] = make
+    PARTITIONERS.add(name, make)
 
 
 def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
@@ -68,12 +71,4 @@ def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
         if options:
             raise PlanInvalid(f"{which!r} is made already; give {', '.join(sorted(options))} where it is made")
         return which
-    if which in PARTITIONERS:
-        return PARTITIONERS[which](**options)
-    others = installed("partitioners")
-    if which in others:
-        return load(others[which])(**options)
-    known = sorted({*PARTITIONERS, *others})
-    near = difflib.get_close_matches(which, known, n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
-    raise PlanInvalid(f"there is no partitioner {which!r}; {meant}there are {', '.join(known)}")
+    return PARTITIONERS.member(which)(**options)

@@ -6,12 +6,10 @@ Who brings another hands it over itself, or lists it with `register_schedule` or
 
 from __future__ import annotations
 
-import inspect
-from difflib import get_close_matches
 from typing import Any
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.installed import installed, load
+from ropewalk.families import Family
 from ropewalk.pipeline.schedules.gpipe import GPipe
 from ropewalk.pipeline.schedules.interleaved import Interleaved
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
@@ -24,10 +22,16 @@ from ropewalk.pipeline.schedules.zb_h2 import ZeroBubbleH2
 from ropewalk.pipeline.schedules.zb_v import ZeroBubbleV
 
 #: Every schedule by its name; the conformance suite runs over all of them.
-SCHEDULES: dict[str, type[Schedule]] = {
-    kind.name: kind
-    for kind in (GPipe, OneFOneB, PipeDream, PipeDream2BW, Interleaved, ZeroBubbleH1, ZeroBubbleH2, ZeroBubbleV)
-}
+SCHEDULES: Family[type[Schedule]] = Family(
+    "schedule",
+    {
+        kind.name: kind
+        for kind in (GPipe, OneFOneB, PipeDream, PipeDream2BW, Interleaved, ZeroBubbleH1, ZeroBubbleH2, ZeroBubbleV)
+    },
+    group="ropewalk.schedules",
+    unknown=ScheduleInvalid,
+    added_by="register_schedule",
+)
 
 
 def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
@@ -40,23 +44,7 @@ def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
         if options:
             raise ScheduleInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
         return wanted
-    kind = SCHEDULES.get(wanted) or _installed(wanted)
-    known = list(inspect.signature(kind).parameters)
-    if unknown := [option for option in options if option not in known]:
-        raise ScheduleInvalid(f"schedule {wanted!r} has no option {unknown[0]!r}; it has {', '.join(known)}")
-    return kind(**options)
-
-
-def _installed(wanted: str) -> type[Schedule]:
-    others = installed("schedules")
-    if wanted in others:
-        return load(others[wanted])
-    known = [*SCHEDULES, *sorted(others)]
-    near = get_close_matches(wanted, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ScheduleInvalid(
-        f"no schedule is called {wanted!r}; {hint}there are {', '.join(known)}; another is added with register_schedule"
-    )
+    return SCHEDULES.make(wanted, options)
 
 
 def register_schedule(kind: type[Schedule]) -> type[Schedule]:
@@ -65,8 +53,7 @@ def register_schedule(kind: type[Schedule]) -> type[Schedule]:
     Raises:
         ScheduleInvalid: another schedule has this name.
     """
-    if SCHEDULES.setdefault(kind.name, kind) is not kind:
-        raise ScheduleInvalid(f"{kind.name!r} is the name of {SCHEDULES[kind.name]!r}; give yours another name")
+    SCHEDULES.add(kind.name, kind)
     return kind
 
 

@@ -1,0 +1,107 @@
+"""Families whose members are found by name: engines, schedules, partitioners, compressors.
+
+    SCHEDULES = Family("schedule", {"gpipe": GPipe, ...}, group="ropewalk.schedules", unknown=ScheduleInvalid)
+    SCHEDULES.member("gpipe")
+
+A family is a dictionary of its members. Installed packages add others by entry points of its group; these are
+imported when one is asked for by its name, and cannot take the name of a member that is here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+_Entry = TypeVar("_Entry")
+
+
+class Family(dict[str, _Entry]):
+    """Members by name: each is the member itself, or a text `module:attribute` that says where it is.
+
+    Args:
+        noun: what a member is called in messages.
+        members: those that belong to Ropewalk, by name.
+        group: of the entry points by which installed packages add members.
+        unknown: the error of a name or an option that does not exist, and of a name that is taken.
+        broken: the error of a member that cannot be imported; by default the same.
+        added_by: the function that adds members, for messages.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        members: Mapping[str, _Entry],
+        *,
+        group: str,
+        unknown: type[Exception],
+        broken: type[Exception] | None = None,
+        added_by: str = "",
+    ) -> None:
+        super().__init__(members)
+        self._noun, self._group, self._added_by = noun, group, added_by
+        self._unknown, self._broken = unknown, broken or unknown
+
+    def installed(self) -> dict[str, str]:
+        """Where the members are that installed packages add, by name; nothing of theirs is imported."""
+        # Imported here: it takes 20 ms, which every agent and every program would pay for the sake of a few.
+        metadata = importlib.import_module("importlib.metadata")
+        return {entry.name: entry.value for entry in metadata.entry_points(group=self._group) if entry.name not in self}
+
+    def member(self, name: str) -> Any:
+        """The member of this name, imported if it has to be.
+
+        Raises:
+            Exception: of the type `unknown` if there is none, with all names and the near one; of the type `broken` if
+                it cannot be imported, with the place and the reason.
+        """
+        entry = self[name] if name in self else self.installed().get(name)  # looking through packages takes longer
+        if entry is None:
+            known = [*self, *sorted(self.installed())]
+            added = f"; another is added with {self._added_by}" if self._added_by else ""
+            raise self._unknown(
+                f"there is no {self._noun} {name!r}{_near(name, known)} there are {', '.join(known)}{added}"
+            )
+        if not isinstance(entry, str):
+            return entry
+        module, _, attribute = entry.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise self._broken(f"the {self._noun} {name!r} cannot be loaded from {entry}: {error}") from error
+
+    def make(self, name: str, options: Mapping[str, Any]) -> Any:
+        """Call the member of this name with options, which are checked first.
+
+        Raises:
+            Exception: as `member`; of the type `unknown` too if it has no such option, or needs one that is not given.
+        """
+        member = self.member(name)
+        parameters = inspect.signature(member).parameters.values()
+        named = {one.name: one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+        takes_any_name = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        if strange := [option for option in options if option not in named and not takes_any_name]:
+            raise self._unknown(
+                f"{self._noun} {name!r} has no option {strange[0]!r}{_near(strange[0], named)} it has "
+                f"{', '.join(named) or 'none'}"
+            )
+        if needed := [key for key, one in named.items() if one.default is one.empty and key not in options]:
+            raise self._unknown(f"{self._noun} {name!r} needs the option {needed[0]!r}")
+        return member(**options)
+
+    def add(self, name: str, entry: _Entry) -> None:
+        """Give a member a name.
+
+        Raises:
+            Exception: of the type `unknown`, if another has this name.
+        """
+        if self.setdefault(name, entry) is not entry:
+            raise self._unknown(f"{name!r} is the name of {self[name]!r}; give yours another name")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """What stands between a name that does not exist and the list of those that do."""
+    # Imported here: only a mistake needs it.
+    near = importlib.import_module("difflib").get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ";"
