@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -371,6 +372,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+@functools.cache
 def boot_id() -> str:
     """Names this run of this kernel, on which locks mean something; empty if it has no name."""
     try:
