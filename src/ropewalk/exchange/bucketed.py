@@ -232,11 +232,6 @@ class BucketedExchange(Exchange):
         """A bucket is closed once it holds as much."""
         return self._bucket_bytes
 
-    def gradient_views(self) -> dict[str, Tensor]:
-        """Memory of the buckets, by parameter: gradients made there are not copied. Until the next `rebucket`."""
-        self._make_buckets()
-        return {name: view for bucket in self._buckets for name, view in bucket.views.items()}
-
     def close(self) -> None:
         if self._thread is None:
             return
@@ -264,14 +259,12 @@ class BucketedExchange(Exchange):
             raise KeyError(f"no parameter {name!r} is bound; bound are {', '.join(sorted(self._bucket_of)[:5])}, ...")
         assert order is not None, "buckets of a hook are not filled one by one"
         bucket = self._bucket_of[name]
-        view = bucket.views[name]
         if grad.is_sparse:
             raise ExchangeInvalid(f"the gradient of {name!r} is a sparse tensor; make its layer with sparse=False")
         going = order.ready(name)
-        if grad.data_ptr() != view.data_ptr():
-            with torch.no_grad():
-                view.copy_(grad)
-            step.grads[name] = grad
+        with torch.no_grad():
+            bucket.views[name].copy_(grad)
+        step.grads[name] = grad
         for observer in self._observers:
             observer.ready(name)
         self._send(step, going)
