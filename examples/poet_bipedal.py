@@ -32,7 +32,7 @@ from ropewalk.population import POET, Follow, Outcome, Run, Trial, evaluate
 from ropewalk.population.open_ended.niche import Learning
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.population.pictures.lineage import draw_lineage
-from ropewalk.population.problems.walker_terrain import Terrain, TerrainWalker, WalkerTerrains
+from ropewalk.testing.walker_terrain import Terrain, TerrainWalker, WalkerTerrains
 
 INPUTS, TORQUES = 24, 4
 LINEAR, PAPER = (INPUTS, TORQUES), (INPUTS, 40, 40, TORQUES)  # sizes of the layers

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.calls import frame
+from ropewalk.calls.current_call import current_call
 from ropewalk.calls.markers import batched, concurrent, idempotent
 
 
@@ -193,7 +193,7 @@ class Target:
         return self.batches
 
     def time_left(self) -> float | None:
-        return frame.time_left_s()
+        return current_call().time_left_s()
 
 
 class Relay:

@@ -35,7 +35,7 @@ def test_the_policy_of_the_paper_has_its_number_of_parameters(load_example: Load
 
 def test_parameters_of_zero_stand_still(load_example: LoadExample) -> None:
     from ropewalk.population import Trial
-    from ropewalk.population.problems.walker_terrain import FLAT
+    from ropewalk.testing.walker_terrain import FLAT
 
     outcome = load_example("poet_bipedal").Walk((24, 4), 20)(np.zeros(100), FLAT, Trial(3))
     assert outcome.steps == 20 and abs(outcome.fitness) < 5

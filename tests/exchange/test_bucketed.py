@@ -118,19 +118,6 @@ def test_parameters_that_were_not_ready_count_as_zeros() -> None:
     assert ends[1].tolist() == [1.0] * 5
 
 
-def test_gradients_in_the_memory_of_buckets_are_not_copied() -> None:
-    def body(exchange: BucketedExchange, group: ThreadGroup) -> list[float]:
-        views = exchange.gradient_views()
-        exchange.begin(StepRecord(0))
-        for name, view in views.items():
-            view.fill_(group.rank)
-            exchange.ready(name, view)
-        exchange.finish()
-        return [float(view.flatten()[-1]) for view in views.values()]
-
-    assert members(lambda: AllReduce(**SMALL), body) == [[1.0] * 4] * 3
-
-
 def test_state_is_kept_in_gradients_without_their_scale() -> None:
     def body(scale: float) -> Callable[[BucketedExchange, ThreadGroup], Any]:
         return lambda exchange, group: (

@@ -170,6 +170,15 @@ def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int, place: An
         assert len(route) % 3 == 1, "a beginning, and three points for each piece"
 
 
+def test_an_edge_that_passes_a_row_is_not_hidden_by_the_box_there() -> None:
+    root = Item("root", inside=[Item(name, 140, 60) for name in "abc"])
+    routes = placed_in_rows(root, [("a", "b"), ("b", "c"), ("a", "c")])
+    (start, *_), (_, box, _) = routes["a", "b"], root.inside
+    assert start[0] == box.center
+    xs = [x for x, _ in routes["a", "c"]]
+    assert (xs[0] + 3 * xs[1] + 3 * xs[2] + xs[3]) / 8 > box.x + box.width
+
+
 def test_circles_are_opened_and_nothing_else_is_turned() -> None:
     assert without_circles("abc", [("a", "b"), ("b", "c")]) == [("a", "b"), ("b", "c")]
     assert without_circles("abc", [("a", "b"), ("b", "c"), ("c", "a")]) == [("a", "b"), ("b", "c"), ("a", "c")]

@@ -10,12 +10,12 @@ from torch.nn import functional
 
 import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
-from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions
 from tests.exchange.torch_members import TorchMembers
 from tests.pipeline.played_plans import plan_of
 from tests.training.ddp_training import MICRO_BATCHES, SEED, STEPS, batches, network, sgd, trained
+from tests.training.executed import executed_matches, overlap
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,8 +9,8 @@ from ropewalk.pipeline.actions import Action, Kind
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
-from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.recorder import Recorder, WorkerRecord, records_of
+from tests.training.executed import executed_matches, overlap
 from tests.training.played_records import as_if_real, player_of, simulated, train
 
 

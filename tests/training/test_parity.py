@@ -23,9 +23,9 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.stages.training_options import TrainingOptions
-from ropewalk.training.executed import executed_matches, overlap
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
+from tests.training.executed import executed_matches, overlap
 from tests.training.parity_cases import OPTIMIZERS, SUBJECTS, Case, Recompute, adam, falling, graph_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

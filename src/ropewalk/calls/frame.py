@@ -164,11 +164,3 @@ def deadline(seconds: float) -> Generator[None, None, None]:
         yield
     finally:
         current.reset(token)
-
-
-def time_left_s() -> float | None:
-    """Seconds until the deadline of the running code, 0 if it is over; None if it has none."""
-    frame = current.get()
-    if frame is None or frame.deadline is None:
-        return None
-    return max(0.0, frame.deadline - time.monotonic())

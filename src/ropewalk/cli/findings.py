@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -361,15 +360,10 @@ def without_credentials(text: str) -> str:
 
 def round_trip() -> Iterator[Finding]:
     """A real agent, a real worker, a real task."""
-    # Any: an attribute that is looked up by name; a Ropewalk under construction may not have it.
-    pool_type: Any = getattr(ropewalk, "Pool", None)
-    if pool_type is None:
-        yield Finding("pool", "round trip", State.WARNING, "skipped: this Ropewalk has no Pool", "update Ropewalk")
-        return
     advice = "the rows above may tell why; the full story: python -c 'import ropewalk; ropewalk.Pool(1).apply(int)'"
     try:
         started = time.perf_counter()
-        with pool_type(1, engine="local", name="doctor") as pool:
+        with ropewalk.Pool(1, engine="local", name="doctor") as pool:
             pool.apply_async(int).get(timeout=POOL_TIMEOUT_S)
             first_s = time.perf_counter() - started
             trips_s: list[float] = []

@@ -225,11 +225,6 @@ class BucketedExchange(Exchange):
         """A bucket is closed once it holds as much."""
         return self._bucket_bytes
 
-    def gradient_views(self) -> dict[str, Tensor]:
-        """Memory of the buckets, by parameter: gradients made there are not copied. Until the next `rebucket`."""
-        self._buckets.make()
-        return {name: view for bucket in self._buckets for name, view in bucket.views.items()}
-
     def close(self) -> None:
         if self._flow is None:
             return
@@ -253,14 +248,12 @@ class BucketedExchange(Exchange):
         step, order = self._open_step("ready"), self._order
         bucket = self._buckets.of(name)
         assert order is not None, "buckets of a hook are not filled one by one"
-        view = bucket.views[name]
         if grad.is_sparse:
             raise ExchangeInvalid(f"the gradient of {name!r} is a sparse tensor; make its layer with sparse=False")
         going = order.ready(name)
-        if grad.data_ptr() != view.data_ptr():
-            with torch.no_grad():
-                view.copy_(grad)
-            step.grads[name] = grad
+        with torch.no_grad():
+            bucket.views[name].copy_(grad)
+        step.grads[name] = grad
         self._observers.ready(name)
         self._send(step, going)
         return step.arrival(bucket.index)

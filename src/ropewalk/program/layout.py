@@ -163,7 +163,11 @@ def _curve(caller: Item, callee: Item) -> list[Point]:
     start = caller.center, caller.y + (caller.height if down else 0.0)
     end = callee.center, callee.y + (0.0 if down else callee.height)
     middle = (start[1] + end[1]) / 2
-    return [start, (start[0], middle), (end[0], middle), end]
+    # Straight down behind the box of a row in between, an edge could not be seen: it bows out around that.
+    widest = max(caller.width, callee.width)
+    is_hidden = abs(end[1] - start[1]) > 1.5 * GAP_Y and abs(end[0] - start[0]) < widest / 2
+    bow = 0.85 * widest if is_hidden else 0.0  # three quarters of it at the middle of the curve
+    return [start, (start[0] + bow, middle), (end[0] + bow, middle), end]
 
 
 def without_circles(names: Sequence[str], pairs: Iterable[Pair]) -> list[Pair]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import xmlrpc.client
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,6 @@ from typing import Any, ClassVar, Protocol, cast
 from ropewalk import errors
 from ropewalk.sharing.object_calls import ObjectCalls, facts_of
 from ropewalk.sharing.shared_object import Reference, SharedObject
-from ropewalk.sharing.xml_values import through_xml
 
 #: Methods that every object has, whatever it exposes.
 ALWAYS = frozenset({"__str__", "__repr__", "#GETVALUE"})
@@ -164,12 +164,12 @@ class BaseProxy(SharedObject):
         if self._referent is not None:
             return self._referent.call(method, args, kwds)
         value = self._way().call(facts_of(method), *self._plain(args, kwds))
-        return value if isinstance(value, BaseProxy) else through_xml(value)
+        return value if isinstance(value, BaseProxy) else _through_xml(value)
 
     def _plain(self, args: Sequence[Any], kwds: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         if self._serializer == "pickle":
             return tuple(args), kwds
-        return tuple(through_xml(list(args))), through_xml(dict(kwds))
+        return tuple(_through_xml(list(args))), _through_xml(dict(kwds))
 
     def _check(self, method: str) -> None:
         if method not in self._names:
@@ -327,6 +327,16 @@ def _as_remote_error(error: Exception) -> None:
         with contextlib.suppress(AttributeError):
             text = f"{cast('Any', error.__cause__).tb}{text}"
         raise RemoteError(text) from error
+
+
+def _through_xml(value: Any) -> Any:
+    """What arrives of a value that XML-RPC carries, as managers with serializer="xmlrpclib" do: a list of a tuple.
+
+    Raises:
+        TypeError: XML-RPC cannot carry it.
+    """
+    (arrived,), _ = xmlrpc.client.loads(xmlrpc.client.dumps((value,), allow_none=True))
+    return arrived
 
 
 __all__ = [

@@ -111,20 +111,6 @@ def pack_dense(layout: Layout, values: Floats, codec: str | ValueCodec = "same",
     return _message(layout, EVERY, None, np.empty(0, np.uint8), values, codec, seed)
 
 
-def unpack_dense(data: Readable, numel: int, dtype: torch.dtype = torch.float32) -> Floats:
-    """Read all components of a bucket; what a sparse message does not say is zero.
-
-    Raises:
-        MessageCorrupt: as `unpack_sparse`.
-    """
-    indices, values = unpack_sparse(data, numel, dtype)
-    if indices.size == numel:
-        return values
-    whole = np.zeros(numel, values.dtype)
-    whole[indices] = values
-    return whole
-
-
 def _coded(indices: Indices, numel: int) -> tuple[int, Bytes]:
     if indices.size == numel:
         return EVERY, np.empty(0, np.uint8)

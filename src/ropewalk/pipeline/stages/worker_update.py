@@ -18,6 +18,7 @@ from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.stages.gradient_norm import Norms, Verdict, judge
 from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage
+from ropewalk.quantities import counted
 
 
 class WorkerUpdate:
@@ -53,7 +54,7 @@ class WorkerUpdate:
     def notes(self) -> tuple[str, ...]:
         """What a person should know of the updates so far."""
         counts = ((self.num_skipped, "left out: gradients were NaN or infinite"), (self.num_clipped, "clipped"))
-        return tuple(f"{num} update{'s' * (num > 1)} {what}" for num, what in counts if num)
+        return tuple(f"{counted(num, 'update')} {what}" for num, what in counts if num)
 
     def take_verdict(self) -> Verdict | None:
         """What was decided about the newest update, once; None if there was no update since the last call."""

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("Box2D")
 
-from ropewalk.population.problems.walker_terrain import (
+from ropewalk.testing.walker_terrain import (
     FLAT,
     GROWTHS,
     Terrain,

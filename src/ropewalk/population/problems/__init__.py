@@ -1,1 +1,0 @@
-"""Problems that examples and tests solve."""
