@@ -54,25 +54,19 @@ class SpoolEngine(Engine):
         self._folder = Path(self._options.folder)
         self.python = self._options.python
         self._numbers = itertools.count(1)
-        self._requests: dict[tuple[str, str], list[str]] = {}
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        known = self._requests.get((run_id, request_id))
-        if known is not None:
-            return known
-        ids = [f"{run_id}-{os.getpid()}-{next(self._numbers)}" for _ in range(count)]
-        for id in ids:
-            job = {
-                "command": list(spec.command),
-                "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id},
-                "stdin": base64.b64encode(spec.stdin).decode(),
-            }
-            writing = self._folder / f"{id}.writing"
-            with open(os.open(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                json.dump(job, file)
-            writing.rename(self._folder / f"{id}.job")
-        self._requests[run_id, request_id] = ids
-        return ids
+    def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
+        id = f"{run_id}-{os.getpid()}-{next(self._numbers)}"
+        job = {
+            "command": list(spec.command),
+            "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id},
+            "stdin": base64.b64encode(spec.stdin).decode(),
+        }
+        writing = self._folder / f"{id}.writing"
+        with open(os.open(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(job, file)
+        writing.rename(self._folder / f"{id}.job")
+        return id
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         return {id: self._status(id) for id in ids}

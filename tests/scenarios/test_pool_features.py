@@ -23,6 +23,7 @@ import pytest
 import ropewalk
 from ropewalk.errors import PoolClosed
 from ropewalk.pool.kept_constants import MAX_CONSTANTS
+from ropewalk.processes import open_sessions
 from tests.scenarios.tasks import (
     note,
     noted,
@@ -550,7 +551,7 @@ def test_a_forked_child_may_have_a_pool_of_its_own() -> None:
         def own() -> None:
             with ropewalk.Pool(2) as inner:
                 assert inner.map(square, range(5)) == [0, 1, 4, 9, 16]
-            ropewalk.processes.open_sessions.close_all()  # as atexit would
+            open_sessions.close_all()  # as atexit would
 
         assert in_child(own) == 0
         assert pool.map(square, range(3)) == [0, 1, 4]

@@ -25,7 +25,6 @@ import ipaddress
 import json
 import os
 import platform
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,8 +63,6 @@ class DockerEngine(Engine):
         self.options = read_options(self.name, DockerOptions, options or {})
         self.python = self.options.python
         self.daemon = Daemon(self.options.host)
-        self._lock = threading.Lock()
-        self._requests: dict[tuple[str, str], list[str]] = {}
         self._stdins: dict[str, StandardInput] = {}
         self._over: dict[str, JobStatus] = {}
         self._last_words: dict[str, str] = {}
@@ -78,13 +75,8 @@ class DockerEngine(Engine):
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        with self._lock:
-            known = self._requests.get((run_id, request_id))
-            if known is None:
-                known = self._found_again(run_id, request_id, count) or self._start(spec, count, run_id, request_id)
-                self._requests[run_id, request_id] = known
-            return list(known)
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        return self._found_again(run_id, request_id, count) or self._start(spec, count, run_id, request_id)
 
     def _found_again(self, run_id: str, request_id: str, count: int) -> list[str]:
         """The containers of a request that another launcher made; half of a request is removed."""
@@ -122,7 +114,7 @@ class DockerEngine(Engine):
                     ids.append(created["Id"][:_ID_LENGTH])
             with self.daemon.asked(f"start {spec.command[0]!r} in {self.image!r}"):
                 started = side_by_side(functools.partial(self.daemon.start, data=spec.stdin), ids)
-        except BaseException:  # all or none: the caller has no id to end these by
+        except BaseException:  # those that were only created, too
             self._remove(ids)
             self._remove_network(run_id)
             raise

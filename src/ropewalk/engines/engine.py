@@ -4,18 +4,23 @@ An engine knows nothing of sockets or Python objects. Its calls are plain and
 blocking, made by one thread at a time and never from a control loop; what it
 says of states only confirms what a session sees by itself. A new engine is one
 file with one class, and one line in `ENGINES`; the suite in `ropewalk.testing`
-then proves it.
+then proves it. It has to say how one job is submitted, and to poll, cancel, find
+and render jobs, give their logs, and check what it needs.
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import enum
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from ropewalk.engines.resources import Resources, Room
+from ropewalk.errors import EngineError
 
 #: Where a job finds the path of the socket that it should listen at.
 DOOR_VARIABLE = "ROPEWALK_DOOR"
@@ -113,16 +118,77 @@ class Engine(abc.ABC):
     #: The Python interpreter on the hosts of this engine; agents are started with it.
     python: str = sys.executable
 
-    @abc.abstractmethod
+    _lock: threading.RLock
+    """Held while jobs are submitted; for what else the engine does with its tables."""
+    _requests: dict[tuple[str, str], list[str]]
+    """The ids of the jobs of each request that this launcher has made, by run and request."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make what every engine has, also those whose `__init__` does not call this class's.
+
+        Raises:
+            TypeError: the class does not say how it submits jobs.
+        """
+        if (cls.submit, cls.submit_all, cls.submit_one) == (Engine.submit, Engine.submit_all, Engine.submit_one):
+            raise TypeError(f"{cls.__name__} does not say how jobs are submitted: write submit_one(), or submit_all()")
+        engine = super().__new__(cls)
+        engine._lock = threading.RLock()
+        engine._requests = {}
+        return engine
+
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         """Ask for `count` jobs and return their ids.
 
         Calling again with the same `run_id` and `request_id` returns the same ids and
-        starts nothing.
+        starts nothing. If one of the jobs cannot be submitted, those before it are cancelled.
 
         Raises:
             EngineError: the engine refused, in its own words.
         """
+        with self._lock:
+            known = self._requests.get((run_id, request_id))
+            if known is None:
+                known = self._submit_all_or_none(spec, count, run_id, request_id) if count else []
+                self._requests[run_id, request_id] = known
+            return list(known)
+
+    def _submit_all_or_none(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        begun: list[str] = []
+        try:
+            for id in self.submit_all(spec, count, run_id, request_id):
+                begun.append(id)  # one by one: these are known if a later one fails
+        except BaseException:  # the caller has no id to end these by
+            if begun:
+                with contextlib.suppress(EngineError):  # the first error says more
+                    self.cancel(begun)
+            raise
+        return begun
+
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> Iterable[str]:
+        """Submit the jobs of a request that is new to this launcher, at least one, and give their ids one by one.
+
+        `submit` calls this, and cancels the jobs whose ids were given if it raises. An engine whose cluster takes many
+        jobs at a time, or knows of requests of launchers that are gone, has its own.
+
+        Raises:
+            EngineError: the engine refused, in its own words.
+        """
+        for number in range(count):
+            yield self.submit_one(spec, run_id, request_id, number)
+
+    def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
+        """Submit one job and return its id, which no other job of this engine has or had.
+
+        Args:
+            spec: what to run.
+            run_id: names the run that the job belongs to; `find` and `runs` know the job by it.
+            request_id: names the request of this run.
+            number: of the job in the request, from 0.
+
+        Raises:
+            EngineError: the engine refused, in its own words.
+        """
+        raise NotImplementedError
 
     @abc.abstractmethod
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:

@@ -16,7 +16,6 @@ import functools
 import getpass
 import importlib
 import ipaddress
-import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -62,8 +61,6 @@ class KubernetesEngine(Engine):
         self.options = read_options(self.name, KubernetesOptions, options or {})
         self.python = self.options.python
         self._user = self.options.user or _account()
-        self._lock = threading.Lock()
-        self._requests: dict[tuple[str, str], list[str]] = {}
         self._known: dict[str, KnownPod] = {}
         """Our own jobs, by id: what the watches of their runs knew when they were closed."""
         self._watches: dict[str, PodWatch] = {}
@@ -74,29 +71,26 @@ class KubernetesEngine(Engine):
     def _api(self) -> KubernetesApi:
         return KubernetesApi(self.options.kubeconfig, self.options.context, self.options.namespace)
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        with self._lock:
-            known = self._requests.get((run_id, request_id))
-            if known is not None:
-                return list(known)
-            names = [manifests.job_name(run_id, request_id, index) for index in range(count)]
-            if len(spec.stdin) > manifests.MOST_STDIN_BYTES:
-                raise EngineError(
-                    f"a job's standard input of {len(spec.stdin)} bytes does not fit into a Kubernetes Secret, which "
-                    f"holds {manifests.MOST_STDIN_BYTES}; send large data when the job is up"
-                )
-            watch = self._watch(run_id)
-            if not self._requests and not self.options.keep_pods:
-                self._remove_forgotten()
-            try:
-                for pod in side_by_side(lambda name: self._create(spec, name, run_id, request_id), names):
-                    watch.put(pod)
-            except ApiError as error:
-                with contextlib.suppress(ApiError):  # all or none; the cluster may be out of reach just now
-                    side_by_side(self._delete_now, names)
-                raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
-            self._requests[run_id, request_id] = names
-            return list(names)
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        names = [manifests.job_name(run_id, request_id, index) for index in range(count)]
+        if len(spec.stdin) > manifests.MOST_STDIN_BYTES:
+            raise EngineError(
+                f"a job's standard input of {len(spec.stdin)} bytes does not fit into a Kubernetes Secret, which "
+                f"holds {manifests.MOST_STDIN_BYTES}; send large data when the job is up"
+            )
+        watch = self._watch(run_id)
+        if not self._requests and not self.options.keep_pods:
+            self._remove_forgotten()
+        try:
+            for pod in side_by_side(lambda name: self._create(spec, name, run_id, request_id), names):
+                watch.put(pod)
+        except ApiError as error:
+            with contextlib.suppress(
+                ApiError
+            ):  # also those whose answer was lost; the cluster may be out of reach just now
+                side_by_side(self._delete_now, names)
+            raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
+        return names
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         with self._lock:

@@ -58,29 +58,12 @@ class LocalEngine(Engine):
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self.python = sys.executable
         read_options(self.name, LocalOptions, options or {})
-        self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
-        self._requests: dict[tuple[str, str], list[str]] = {}
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        with self._lock:
-            known = self._requests.get((run_id, request_id))
-            if known is not None:
-                return list(known)
-            jobs: dict[str, _Job] = {}
-            try:
-                for _ in range(count):
-                    job = _start(spec, run_id)
-                    jobs[job.mark] = job
-            except EngineError:
-                for job in jobs.values():  # all or none: the caller has no id to end these by
-                    job.kill()
-                    job.wait()
-                    job.log.close()
-                raise
-            self._jobs.update(jobs)
-            self._requests[run_id, request_id] = list(jobs)
-            return list(jobs)
+    def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
+        job = _start(spec, run_id)
+        self._jobs[job.mark] = job
+        return job.mark
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         with self._lock:

@@ -86,24 +86,20 @@ class MpiEngine(Engine):
         self.reach = Reach.NETWORK if is_elsewhere else Reach.HERE
         self._folder = SharedFolder(self.options.folder)
         self._started: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
-        self._requests: dict[tuple[str, str], list[str]] = {}
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         if not re.fullmatch(r"[\w-][\w.-]*", run_id):
             raise EngineError(f"a run is named by letters, digits, dots and dashes, not {run_id!r}")
-        if (run_id, request_id) in self._requests:
-            return list(self._requests[run_id, request_id])
         request = hashlib.sha256(request_id.encode()).hexdigest()[:12]
         ids = [f"{run_id}.{request}.{rank}" for rank in range(count)]
-        if count and not self._folder.has_request(run_id, request):
+        if not self._folder.has_request(run_id, request):
             folder = self._folder.prepare(run_id, request, count, spec.stdin)
             try:
                 self._started[run_id, request] = self._start(spec, count, run_id, folder)
             except BaseException:
                 self._folder.remove_request(run_id, request)
                 raise
-        self._requests[run_id, request_id] = ids
-        return list(ids)
+        return ids
 
     def _start(self, spec: JobSpec, count: int, run_id: str, folder: Path) -> subprocess.Popen[bytes]:
         job = {"command": list(spec.command), "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id}}

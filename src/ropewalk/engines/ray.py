@@ -18,7 +18,6 @@ import select
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,10 +101,9 @@ class RayEngine(Engine):
         self.options = read_options(self.name, RayOptions, options or {})
         # A name without a folder: the actor puts the folder of its own interpreter at the head of the path.
         self.python = self.options.python or "python"
-        self._lock = threading.Lock()
         self._driver: _DriverProcess | None = None
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         order = {
             "command": list(spec.command),
             "environment": dict(spec.environment),

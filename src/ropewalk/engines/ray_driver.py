@@ -58,7 +58,6 @@ class Driver:
         self._actor_class = ray.remote(ray_actor.JobActor)
         self._jobs: dict[str, Job] = {}
         self._groups: list[Group] = []
-        self._requests: dict[tuple[str, str], list[str]] = {}
         self._news: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._numbers = 0
 
@@ -112,8 +111,6 @@ class Driver:
         orders: Sequence[dict[str, Any]],
         strategy: str,
     ) -> list[str]:
-        if (run, request) in self._requests:
-            return self._requests[run, request]
         names = [f"{PREFIX}{quoted(run)}/{quoted(request)}/{number}" for number in range(len(orders))]
         self._refuse_what_never_fits(bundle, len(orders), strategy)
         free = [
@@ -141,7 +138,6 @@ class Driver:
         finally:
             self._remove_empty_groups()
         self._jobs |= {job.name: job for job in jobs}
-        self._requests[run, request] = names
         return names
 
     def _poll(self, ids: Sequence[str]) -> dict[str, tuple[str, int | None, str]]:

@@ -16,7 +16,6 @@ import hashlib
 import os
 import pwd
 import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -63,8 +62,6 @@ class SlurmEngine(Engine):
         self.options = read_options(self.name, SlurmOptions, options or {})
         self.python = self.options.python
         self._folder = SharedFolder(self.options.folder)
-        self._lock = threading.Lock()
-        self._requests: dict[tuple[str, str], list[str]] = {}
         self._names: dict[str, str] = {}  # of all jobs that we submitted or found, by id
         self._ended: dict[str, JobStatus] = {}
         self._cancelled: set[str] = set()
@@ -73,15 +70,10 @@ class SlurmEngine(Engine):
 
     # Starting
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        with self._lock:
-            known = self._requests.get((run_id, request_id))
-            if known is not None:
-                return list(known)
-            ids = self._submit(spec, count, run_id, request_id) if count else []
-            self._requests[run_id, request_id] = ids
-            self._names |= dict.fromkeys(ids, _job_name(run_id, request_id))
-            return list(ids)
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        ids = self._submit(spec, count, run_id, request_id)
+        self._names |= dict.fromkeys(ids, _job_name(run_id, request_id))
+        return ids
 
     def _submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         if not re.fullmatch(r"[\w.-]+", run_id) or run_id.startswith("."):
@@ -99,7 +91,7 @@ class SlurmEngine(Engine):
         try:
             flags, script = self._message(spec, count, run_id, name, str(folder))
             return self._sbatch(flags, script, count, name)
-        except BaseException:  # all or none: a job that was accepted after all finds no credentials and ends
+        except BaseException:  # a job that was accepted after all finds no credentials and ends
             self._folder.remove_request(run_id, request)
             raise
 

@@ -22,7 +22,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,8 +103,6 @@ class SlurmSteps(Engine):
         """For jobs that were submitted from elsewhere: `ropewalk ps` and `stop` know them here too."""
         self._is_in_step = "SLURM_STEP_ID" in os.environ
         self._folder = SharedFolder(self.options.folder, prefix="step-")
-        self._lock = threading.Lock()
-        self._requests: dict[tuple[str, str], list[str]] = {}
         self._agents: dict[str, _Agent] = {}
         self._cancelled: set[str] = set()
         """Steps of other launchers that we have ended."""
@@ -177,15 +174,7 @@ class SlurmSteps(Engine):
 
     # Starting
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        with self._lock:
-            known = self._requests.get((run_id, request_id))
-            if known is None:
-                known = self._submit(spec, count, run_id, request_id) if count else []
-                self._requests[run_id, request_id] = known
-            return list(known)
-
-    def _submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         request = hashlib.sha256(request_id.encode()).hexdigest()[:12]
         ids = [f"{run_id}.{request}.{number}" for number in range(count)]
         if not _ID.fullmatch(ids[0]):
@@ -206,7 +195,7 @@ class SlurmSteps(Engine):
             for number, (id, command, node) in enumerate(zip(ids, commands, nodes, strict=True)):
                 client = start_command(command, folder / f"{number}.srun")
                 self._agents[id] = _Agent(client, node.name, spec.resources)
-        except BaseException:  # all or none
+        except BaseException:
             self._end([id for id in ids if id in self._agents])
             self._folder.remove_request(run_id, request)
             raise

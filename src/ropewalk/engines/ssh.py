@@ -78,22 +78,15 @@ class SshEngine(Engine):
         self._reached: set[str] = set()
         self._lost_at: dict[str, float] = {}
         self._jobs: dict[str, _Job] = {}
-        self._requests: dict[tuple[str, str], list[str]] = {}
         self._closed = False
 
-    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        if (known := self._requests.get((run_id, request_id))) is not None:
-            return list(known)
+    def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> Iterable[str]:
         self._closed = False
-        ids: list[str] = []
-        try:
-            while len(ids) < count:
-                ids += self._start(spec, count - len(ids), run_id)
-        except EngineError:
-            self.cancel(ids)  # all or none
-            raise
-        self._requests[run_id, request_id] = ids
-        return list(ids)
+        left = count
+        while left > 0:
+            started = self._start(spec, left, run_id)
+            left -= len(started)
+            yield from started
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         states = {id: self._status(id) for id in ids}
