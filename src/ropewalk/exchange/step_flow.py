@@ -3,7 +3,7 @@
     send ─▶ communication thread: agree, before the first one; reduce_bucket ─▶ completion thread: its rest, copied back
                                                                                         └ after the last one: settled
 
-What is raised on either thread fails the step: nothing more of it is computed, and who waits for it is woken up.
+What is raised on either thread fails the step: nothing more of it is computed, and all threads that wait wake up.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StepFlow:
         self._thread.submit(partial(self._begin, _Passage(step, bucket, is_last, done), queued))
 
     def fail(self, step: OpenStep, error: BaseException) -> None:
-        """Note why a step failed, and wake up everyone who waits for it; from any thread."""
+        """Note why a step failed, and wake up all threads that wait for it; from any thread."""
         step.fail(self._observers.failed(step.record.step, error))
 
     def drain(self) -> None:
