@@ -151,4 +151,5 @@ __all__ = [
     "run_members",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, {"torch": "exchange", "numpy": "exchange"}, _SUBMODULES)
+if not TYPE_CHECKING:  # a checker that saw it would take each misspelt name for one of any type
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, {"torch": "exchange", "numpy": "exchange"}, _SUBMODULES)

@@ -102,4 +102,5 @@ __all__ = [
 #: What an install line brings, for each package that a part needs.
 EXTRAS = {"torch": "torch", "numpy": "plan"}
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, EXTRAS)
+if not TYPE_CHECKING:  # a checker that saw it would take each misspelt name for one of any type
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, EXTRAS)

@@ -138,4 +138,5 @@ __all__ = [
     "read_decisions",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, {"numpy": "population", "cmaes": "population"})
+if not TYPE_CHECKING:  # a checker that saw it would take each misspelt name for one of any type
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, {"numpy": "population", "cmaes": "population"})

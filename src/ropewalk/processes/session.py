@@ -159,10 +159,10 @@ class Session:
         advertise: str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self.settings = settings or current_settings(
+        self.settings: Settings = settings or current_settings(
             engine=engine, hosts=hosts, engine_options=engine_options, advertise=advertise
         )
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self._parent = bootstrap.current
         self._lock = threading.RLock()
         self._users = 0
@@ -208,8 +208,8 @@ class Session:
         """All processes that were retired: nobody gets a token in their names."""
         self._just_retired: list[RetiredProcess] = []
         self._retirement_listeners: list[Callable[[Retired], object]] = []
-        self.folder = Path()
-        self.run_id = ""
+        self.folder: Path = Path()
+        self.run_id: str = ""
 
     # The user's side: any thread
 

@@ -35,7 +35,8 @@ from ropewalk.sharing.shared_object import Reference, SharedObject, create_at
 from ropewalk.transport.address import parse_address
 
 _standard: Any = multiprocessing.managers  # the stubs do not know all of it
-Value, Array = _standard.Value, _standard.Array
+Value: Any = _standard.Value
+Array: Any = _standard.Array
 _STRANGERS = (
     "a manager of Ropewalk is reached from within its run only, at an address of its own: leave `address` and a port "
     "out, start() it, and give manager.address (or the manager) to those who are to connect()"

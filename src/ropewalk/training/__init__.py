@@ -48,4 +48,5 @@ __all__ = [
 #: What an install line brings, for each package that a part needs.
 _EXTRAS = {"torch": "torch", "numpy": "torch", "safetensors": "torch"}
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, _EXTRAS)
+if not TYPE_CHECKING:  # a checker that saw it would take each misspelt name for one of any type
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, _EXTRAS)
