@@ -14,6 +14,7 @@ from typing import Any, assert_type
 import numpy as np
 
 import ropewalk as rw
+from ropewalk.managers import DictProxy, ListProxy, SyncManager, ValueProxy
 from ropewalk.pool import AsyncResult, IMapIterator, MapResult
 from ropewalk.population import SNES, Run, evaluate
 
@@ -67,6 +68,21 @@ def processes() -> None:
         assert_type(pool, rw.Pool)
         assert_type(executor, rw.Executor)
     assert_type(rw.get_context(engine="local").Pool(2), rw.Pool)
+
+
+def objects_of_a_manager(manager: SyncManager) -> None:
+    assert_type(rw.Manager(), SyncManager)
+    numbers = manager.list([1, 2])
+    assert_type(numbers, ListProxy)
+    assert_type(len(numbers), int)
+    numbers.append.future(3)  # proxies may be called without waiting
+    assert_type(manager.dict(a=1), DictProxy)
+    assert_type(manager.Value("i", 0), ValueProxy)
+    manager.lists()  # pyright: ignore[reportAttributeAccessIssue]  # pyrefly: ignore[missing-attribute]
+
+
+def names() -> None:
+    rw.population.Evaluate  # pyright: ignore  # pyrefly: ignore[missing-attribute]  # noqa: B018
 
 
 def runs_of_population_methods(pool: rw.Pool) -> None:
