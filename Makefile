@@ -74,6 +74,8 @@ check: $(STAMPS)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
+	$(BIN)/python -m tests.typing.public_interface
 	$(BIN)/lint-imports
 
 bench: $(STAMPS)/bench

@@ -25,6 +25,7 @@ from ropewalk.population.algorithms import ALGORITHMS
 from ropewalk.population.evaluating import evaluate
 from ropewalk.program.nodes import NODES
 from ropewalk.transport.kernel import FEATURES
+from tests.typing.public_interface import PUBLIC_MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES_PAGE = (ROOT / "docs" / "engines.md").read_text()
@@ -65,6 +66,15 @@ def test_the_programs_of_the_page_on_multiprocessing_run(number: int, tmp_path: 
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert done.stdout == ("285\n", "no more than 1 GiB\n", "[1, 2, 4, 8]\n")[number]
+
+
+def test_the_page_on_stability_lists_the_public_modules_and_has_no_other() -> None:
+    page = (ROOT / "docs" / "stability.md").read_text()
+    rows = re.findall(r"^\| (`ropewalk.*?) \|", page, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(.*?)`", row)]
+    assert sorted(named) == sorted(PUBLIC_MODULES)
+    for name in named:
+        importlib.import_module(name)
 
 
 def complaints(said: str) -> list[str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,7 +144,8 @@ def test_a_result_that_exits_while_it_is_unpickled_does_not_end_the_callbacks(ex
 
 
 def test_futures_work_with_wait_and_as_completed(executor: Executor, gate: str) -> None:
-    slow, quick = executor.submit(wait_for_file, gate), executor.submit(abs, -3)
+    slow: concurrent.futures.Future[Any] = executor.submit(wait_for_file, gate)
+    quick: concurrent.futures.Future[Any] = executor.submit(abs, -3)
     done, left = concurrent.futures.wait([slow, quick], return_when=concurrent.futures.FIRST_COMPLETED)
     assert done == {quick} and left == {slow} and slow.running()
     order = concurrent.futures.as_completed([slow, quick])
@@ -153,7 +155,8 @@ def test_futures_work_with_wait_and_as_completed(executor: Executor, gate: str) 
 
 
 def test_a_failure_is_the_first_exception_of_wait(executor: Executor, gate: str) -> None:
-    slow, failing = executor.submit(wait_for_file, gate), executor.submit(divmod, 1, 0)
+    slow: concurrent.futures.Future[Any] = executor.submit(wait_for_file, gate)
+    failing: concurrent.futures.Future[Any] = executor.submit(divmod, 1, 0)
     done, _ = concurrent.futures.wait([slow, failing], return_when=concurrent.futures.FIRST_EXCEPTION)
     assert done == {failing}
 

@@ -96,7 +96,7 @@ def test_arguments_of_calls_that_cannot_work_are_refused_and_leave_the_pool_usab
 
 
 def test_functions_and_arguments_that_cannot_be_sent_are_named_and_leave_the_pool_usable() -> None:
-    lock = threading.Lock()
+    lock: Any = threading.Lock()
 
     def locked(number: int) -> int:
         with lock:

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -317,7 +317,7 @@ def test_a_constant_arrives_as_its_value_and_is_sent_once(tmp_path: Path) -> Non
         assert pool.apply(use, (), {"weights": weights, "number": 2}) == ("w", 2)
         assert pool.map(lambda number: use(weights, number), [3]) == [("w", 3)]
         assert next(pool.imap(functools.partial(use, weights), [4])) == ("w", 4)
-        assert pool.map(lambda pair: pair[0]["deep"].name, [({"deep": weights}, 1)]) == ["w"]
+        assert pool.map(lambda pair: pair[0]["deep"].name, [(cast("dict[str, Any]", {"deep": weights}), 1)]) == ["w"]
         other: Any = pool.put([1, 2, 3])
         for _ in range(3):  # closed over only, for workers that do not have it yet
             assert pool.map(lambda number: (other[0], number), range(8), chunksize=1) == [(1, n) for n in range(8)]

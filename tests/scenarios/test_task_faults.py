@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -343,7 +343,7 @@ def test_a_value_that_kills_while_it_is_unpickled_is_poisoned_too() -> None:
 
     with ropewalk.Pool(1, max_deaths=2) as pool:
         with pytest.raises(TaskPoisoned, match="exited with code 9"):
-            pool.map_async(square, [Killer()]).get(120)
+            pool.map_async(square, cast("list[int]", [Killer()])).get(120)
         assert pool.map(square, [3]) == [9]
 
 

@@ -41,18 +41,18 @@ class Caller:
         stream: str = "",
     ) -> None:
         self.loop = loop
-        self.stream = stream or f"{process_id}#0"
+        self.stream: str = stream or f"{process_id}#0"
         """What it calls itself in calls that are to be done once: a name, "#" and which life of it this is."""
         self._sequences: dict[tuple[str, int], Sequence] = {}
         self.directory = directory
         self.handover = handover
         """By which arguments get to the services as they are, if these are all in this process."""
-        self.threads = Threads("ropewalk-call")
+        self.threads: Threads = Threads("ropewalk-call")
         self._run_id = run_id
         self._process_id = process_id
         self._passport = passport
         self._conversations: dict[str, Conversation] = {}
-        self.closed = ""
+        self.closed: str = ""
         """Why this process calls no more; empty while it does."""
 
     def converse(self, name: str, place: Place, timeout_s: float = DIAL_S) -> Conversation:

@@ -68,7 +68,7 @@ class Conversation:
         """The peer, in words, for tracebacks."""
         self.address = address
         """The peer's, by which others know it."""
-        self.closed = ""
+        self.closed: str = ""
         """Why no more calls can be made; empty while they can."""
         self.link = link
         """Closed together with the conversation."""
@@ -96,7 +96,7 @@ class Conversation:
         self._read_at = 0.0
         self._page: TakenPage | None = None
         self._free_lots = list(range(NUM_LOTS))
-        self.posting = Posting(self, loop)
+        self.posting: Posting = Posting(self, loop)
         """Items for which nobody waits."""
         self._poll = self._new_poll()
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))

@@ -54,14 +54,14 @@ class Frame:
     """
 
     def __init__(self, chain: tuple[Origin, ...], deadline: float | None, label: str = "") -> None:
-        self.chain = chain
+        self.chain: tuple[Origin, ...] = chain
         """The calls in which this one was made, the last of which made it; without this one."""
-        self.deadline = deadline
+        self.deadline: float | None = deadline
         """Monotonic time after which nobody wants the answer, or None."""
-        self.label = label
+        self.label: str = label
         """Service and method; empty if this is not a call but only a deadline."""
-        self.key = new_key() if label else 0
-        self.cancelled = ""
+        self.key: int = new_key() if label else 0
+        self.cancelled: str = ""
         """Why nobody wants the answer any more; empty while somebody does."""
 
     def chain_here(self) -> tuple[Origin, ...]:

@@ -30,7 +30,7 @@ class Frozen(Generic[T]):
 
     def __init__(self, value: T) -> None:
         self.value = value
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         """Guards `packed`."""
         self.packed: Any = None
         """What is sent to callers, after the first one has asked."""

@@ -56,12 +56,12 @@ class Served:
     def __init__(self, target: int, obj: object, methods: Mapping[str, MethodFacts], label: str) -> None:
         self.target = target
         self.label = label
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         """Held for a moment wherever its lanes and batches change."""
         self.lane: Lane[Turn] = Lane()
         self.num_done = 0
         self.closed = ""
-        self.once = OnceTable()
+        self.once: OnceTable = OnceTable()
         """Which calls were done that are to be done once."""
         self.once_running: dict[CallName, OnceIncoming] = {}
         self.before_waiting: Callable[[], object] = lambda: None
@@ -71,7 +71,7 @@ class Served:
             limit = FREE if facts.free else facts.concurrency
             lane = Lane[Turn](limit) if limit else self.lane
             self.ways[name] = Way(getattr(obj, name), facts, f"{label}.{name}", lane)
-        self.plain_ways = {
+        self.plain_ways: dict[str, Way] = {
             name: way
             for name, way in self.ways.items()
             if not (way.facts.streams or way.facts.batch_size or way.facts.concurrency)

@@ -57,8 +57,8 @@ class BoundMethod(Generic[P, R_co]):
     __slots__ = ("__self__", "__wrapped__")
 
     def __init__(self, instance: object, function: Callable[P, R_co]) -> None:
-        self.__self__ = instance
-        self.__wrapped__ = function
+        self.__self__: object = instance
+        self.__wrapped__: Callable[P, R_co] = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.__wrapped__(*args, **kwargs)

@@ -13,7 +13,7 @@ import itertools
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ropewalk.calls.frozen import Frozen
@@ -50,9 +50,9 @@ class Packed:
     __slots__ = ("fds", "parts", "shared")
 
     def __init__(self, parts: Sequence[Part], shared: tuple[int, ...] = (), fds: Descriptors | None = None) -> None:
-        self.parts = parts
-        self.shared = shared
-        self.fds = fds
+        self.parts: Sequence[Part] = parts
+        self.shared: tuple[int, ...] = shared
+        self.fds: Descriptors | None = fds
         """A memory file that holds the value instead of the parts."""
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Handover:
     forgotten: it is for debugging.
     """
 
-    in_use = False
+    in_use: ClassVar[bool] = False
     """Whether there has ever been one in this process; asked first, as nearly all calls are none of its business."""
 
     def __init__(self) -> None:

@@ -42,13 +42,13 @@ class Pending:
     alone = False
 
     def __init__(self, where: str) -> None:
-        self.where = where
+        self.where: str = where
         """The peer, in words, for tracebacks."""
-        self.number = 0
-        self.answered = False
+        self.number: int = 0
+        self.answered: bool = False
         """Its answer is here, or will not come."""
         self.received: Received | None = None
-        self.why_lost = ""
+        self.why_lost: str = ""
         self.due: float | None = None
         """When it is given up by itself, if it is left alone."""
         self.locks: tuple[threading.Lock, ...] = ()

@@ -42,7 +42,7 @@ class Posting:
     """
 
     def __init__(self, conversation: Conversation, loop: Loop) -> None:
-        self.has_some = False
+        self.has_some: bool = False
         """Whether anything was gathered; also while it is being sent."""
         self._parts: list[Part] = []
         self._conversation = conversation

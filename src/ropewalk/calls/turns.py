@@ -45,7 +45,7 @@ class Lane(Generic[W]):
     __slots__ = ("limit", "running", "waiting")
 
     def __init__(self, limit: int = 1) -> None:
-        self.limit = limit
+        self.limit: int = limit
         self.running: dict[int, W] = {}
         self.waiting: deque[W] = deque()
 

@@ -6,6 +6,9 @@
 The names at the top level of `ropewalk` are those of the default context, whose engine the settings say.
 """
 
+# Libraries ask whether a context is one of multiprocessing's, but our objects are of our own classes.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import multiprocessing
@@ -13,6 +16,7 @@ import multiprocessing.context
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.compat.executor import Executor
@@ -34,12 +38,10 @@ if TYPE_CHECKING:
 START_METHODS = ("spawn", "forkserver")
 
 
-#: Libraries look whether a context is one of these. Untyped, because ours return our own classes.
-_StandardContext: Any = multiprocessing.context.BaseContext
 _Process = Process  # which is hidden inside of the class by its attribute of that name
 
 
-class Context(_StandardContext):
+class Context(multiprocessing.context.BaseContext):
     """Everything that `multiprocessing` has, for the processes of one engine.
 
     Args:
@@ -59,12 +61,12 @@ class Context(_StandardContext):
     ProcessError = multiprocessing.ProcessError
     TimeoutError = multiprocessing.TimeoutError
     Process: type[Process] = _Process
-    active_children = staticmethod(active_children)
-    current_process = staticmethod(current_process)
-    parent_process = staticmethod(parent_process)
-    freeze_support = staticmethod(multiprocessing.freeze_support)
-    allow_connection_pickling = staticmethod(multiprocessing.allow_connection_pickling)
-    reducer = multiprocessing.reducer
+    active_children: staticmethod[[], list[BaseProcess]] = staticmethod(active_children)
+    current_process: staticmethod[[], BaseProcess] = staticmethod(current_process)
+    parent_process: staticmethod[[], BaseProcess | None] = staticmethod(parent_process)
+    freeze_support: staticmethod[[], None] = staticmethod(multiprocessing.freeze_support)
+    allow_connection_pickling: staticmethod[[], None] = staticmethod(multiprocessing.allow_connection_pickling)
+    reducer: Any = multiprocessing.reducer
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class Context(_StandardContext):
         settings = current_settings(**facts) if any(value is not None for value in facts.values()) else None
         self._source = Source(settings, session)
         self._method = method
-        self.engine = session.settings.engine if session else settings.engine if settings else None
+        self.engine: str | None = session.settings.engine if session else settings.engine if settings else None
         """The name of its engine; None for the one of the settings."""
         if type(self).Process is _Process:  # not one of a subclass, which has said itself what its processes are
             self.Process = type("Process", (_Process,), {"_source": self._source, "__module__": _Process.__module__})

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ropewalk.compat.broken_executor import as_futures_name_it
 from ropewalk.compat.task_futures import MapJob, TaskFuture
@@ -27,6 +27,7 @@ from ropewalk.pool.results import Job, Raised
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.processes.session import Session
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Calls that a worker is given at a time, which can be cancelled no more. More would be quicker for short ones, but how
@@ -119,7 +120,7 @@ class Executor(ProcessPoolExecutor):
             name=name,
         )
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn(*args, **kwargs)` in a worker; returns at once.
 
         The arguments are copied before this returns. What cannot be sent is told by the future.

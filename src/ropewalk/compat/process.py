@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -38,9 +39,9 @@ from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session, leased
 from ropewalk.settings import Settings
 
-active_children = multiprocessing.active_children
-current_process = multiprocessing.current_process
-parent_process = multiprocessing.parent_process
+active_children: Callable[[], list[BaseProcess]] = multiprocessing.active_children
+current_process: Callable[[], BaseProcess] = multiprocessing.current_process
+parent_process: Callable[[], BaseProcess | None] = multiprocessing.parent_process
 
 _ENTRY = "ropewalk.compat.process_main:main"
 

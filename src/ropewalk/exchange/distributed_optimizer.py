@@ -108,7 +108,7 @@ class DistributedOptimizer(Optimizer):
         self._grad_scaler = grad_scaler
         self._partial = partial
         self._named = _named_parameters(optimizer, named_parameters, partial=partial)
-        self.group = group or TorchGroup()
+        self.group: Group | TorchGroup = group or TorchGroup()
         self._backward = BackwardPasses(self._pass_began, self._accumulated, self._pass_ended)
         for name, parameter in self._named.items():
             self._backward.watch(name, parameter)
@@ -120,7 +120,7 @@ class DistributedOptimizer(Optimizer):
         self._open: set[str] | None = None  # names that are ready in a step under way
         self._local = False  # gradients were computed that have not travelled
         self._averaged = False  # gradients are those of an exchange, and no step was taken with them
-        self.samples = 1.0
+        self.samples: float = 1.0
         self.last_report: Report | None = None
 
     def __getattr__(self, name: str) -> Any:

@@ -42,7 +42,7 @@ class Lane:
         self.decoder = decoder
         self.layout: Layout = encoder.layout
         self.applied: Tensor | None = None
-        self.holds = False
+        self.holds: bool = False
         self._spare: Tensor | None = None
         self._next: Tensor | None = None
         self._begun = self._flushes = False

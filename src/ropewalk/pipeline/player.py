@@ -29,6 +29,7 @@ from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, Worker
 from ropewalk.pipeline.played_evaluation import evaluated
 from ropewalk.pipeline.schedules import Schedule
+from ropewalk.pipeline.schedules.streams import Stream
 from ropewalk.pipeline.stages.evaluation import Evaluation
 from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange, exchanges_in_one_process
 from ropewalk.pipeline.stages.gradient_sums import InMemorySums, Member, Sums
@@ -109,7 +110,7 @@ class Player:
         slots: int | None = None,
     ) -> None:
         if isinstance(model, ModelGraph):
-            self.graph = model
+            self.graph: ModelGraph = model
         elif example_inputs is None:
             raise PlanInvalid("to trace the model, give example_inputs: what its forward takes, as a tuple")
         else:
@@ -121,17 +122,17 @@ class Player:
             )
         make = OptimizerMaker(optimizer, lr_schedule, lr_scale)
         options = TrainingOptions() if options is None else options
-        self.schedule = options.schedule(plan.schedule if schedule is None else schedule)
+        self.schedule: Schedule = options.schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss(loss_fn, loss)
         check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
         #: The plan with all edges that are played.
-        self.plan = wiring.plan
+        self.plan: Plan = wiring.plan
         self.schedule.check(self.plan)
         #: What all workers do, and where the run is.
-        self.stream = self.schedule.stream(self.plan)
-        self.links = InMemoryLinks(self.plan, slots)
+        self.stream: Stream = self.schedule.stream(self.plan)
+        self.links: InMemoryLinks = InMemoryLinks(self.plan, slots)
         self.workers: dict[Worker, StageWorker] = {}
         self._seed = seed
         maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed, options=options)
@@ -149,7 +150,7 @@ class Player:
         #: What was carried out, oldest first; only the newest of a long run.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
         #: Steps of the whole run, that of a loaded state included.
-        self.num_steps = 0
+        self.num_steps: int = 0
         #: Called after each action with who carried it out.
         self.on_performed: Callable[[Worker, Action], object] = lambda worker, action: None
         #: Where and why a step or a drain was broken off.
@@ -323,7 +324,7 @@ class Player:
         for snapshot in snapshots:
             worker = snapshot.worker
             put(snapshot, self.workers[worker], self._rates, self._exchanges_of(worker))
-        self.stream = self.schedule.stream(self.plan, start=cut)
+        self.stream: Stream = self.schedule.stream(self.plan, start=cut)
         self.num_steps = num_steps
 
     def _exchanges_of(self, worker: Worker) -> dict[int, Exchange]:

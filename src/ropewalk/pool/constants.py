@@ -67,12 +67,12 @@ class Constant:
             OSError: no memory or descriptors for a large one.
         """
         self.id = id
-        self.size_bytes = total_bytes(parts)
-        self.needs = tuple(needs)
+        self.size_bytes: int = total_bytes(parts)
+        self.needs: tuple[Constant, ...] = tuple(needs)
         self.users = 0
         self.parts: list[Part] = []
         self.blob: BlobRef | None = None
-        self.fd = -1
+        self.fd: int = -1
         if self.size_bytes >= HOST_MIN_BYTES:
             self.blob = BlobRef(self.id, tuple(memoryview(part).nbytes for part in parts))
             with _large_lock:

@@ -43,6 +43,7 @@ from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased, session_of
 from ropewalk.transport.serialization import dumps_code
 
+S = TypeVar("S")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class Pool:
         bounds = _bounds(processes, min_processes, max_processes)
         self._session = leased(session or (None if engine else session_of(context)), engine=engine)
         outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
-        self.name = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
+        self.name: str = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._num_maps = 0
         self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -208,8 +209,8 @@ class Pool:
 
     def map(
         self,
-        func: Callable[[Any], T],
-        iterable: Iterable[Any],
+        func: Callable[[S], T],
+        iterable: Iterable[S | Reference],
         chunksize: int | None = None,
         *,
         seed: int | None = None,
@@ -229,8 +230,8 @@ class Pool:
 
     def map_async(
         self,
-        func: Callable[[Any], T],
-        iterable: Iterable[Any],
+        func: Callable[[S], T],
+        iterable: Iterable[S | Reference],
         chunksize: int | None = None,
         callback: Callable[[list[T]], Any] | None = None,
         error_callback: Callable[[BaseException], Any] | None = None,
@@ -265,7 +266,7 @@ class Pool:
         return self._map(func, iterable, CallKind.STAR, chunksize, callback, error_callback, seed)
 
     def imap(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1, *, seed: int | None = None
+        self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int = 1, *, seed: int | None = None
     ) -> IMapIterator[T]:
         """The results of `map`, one by one, in order; the iterable is read as results are consumed, and may be endless.
 
@@ -275,7 +276,7 @@ class Pool:
         return self._imap(func, iterable, chunksize, seed, ordered=True)
 
     def imap_unordered(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1, *, seed: int | None = None
+        self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int = 1, *, seed: int | None = None
     ) -> IMapIterator[T]:
         """`imap` whose results come in the order in which they are ready."""
         return self._imap(func, iterable, chunksize, seed, ordered=False)

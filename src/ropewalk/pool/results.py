@@ -64,11 +64,11 @@ class Batch:
         self._parts: Sequence[Part] = parts
         self._lock = threading.Lock()
         #: Whether no entry is a `Raised`; known once unpickled.
-        self.all_values = not nested
-        self.where = where
+        self.all_values: bool = not nested
+        self.where: str = where
         size = _NUMBER_BYTES * len(values) + total_bytes(parts) + sum(len(values[at]) for at in nested)
         #: What one entry takes in memory, about.
-        self.share_bytes = size // max(1, len(values))
+        self.share_bytes: int = size // max(1, len(values))
 
     @classmethod
     def of(cls, entries: list[Any]) -> Batch:
@@ -364,7 +364,7 @@ class ImapJob(Job):
         super().__init__()
         # Entering a Condition takes several steps of Python, between which an interrupt would leave it locked.
         self._lock = threading.Lock()
-        self.changed = threading.Condition(self._lock)
+        self.changed: threading.Condition = threading.Condition(self._lock)
         self._ordered = ordered
         self._first_items = self._FIRST_ITEMS_PER_WORKER * num_workers
         self._window_items = window_items
@@ -377,7 +377,7 @@ class ImapJob(Job):
         self._length: int | None = None
         self._end_error: BaseException | None = None
         self._unlimited = False
-        self.dropped = False
+        self.dropped: bool = False
         self._by_index: dict[int, tuple[Batch, int]] = {}
         self._by_arrival: deque[tuple[Batch, int]] = deque()
 

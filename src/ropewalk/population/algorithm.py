@@ -108,7 +108,7 @@ class Algorithm(ABC, Generic[C]):
             raise ValueError(f"seed must be 0 or more, not {seed}")
         self.population = population
         self.seed = seed
-        self.generation = 0
+        self.generation: int = 0
         """Generations that are complete, counted by `tell`; without generations, all that was told by `population`."""
         self.map: Map = serial_map
         """Where heavy parts of `tell` run; `evaluate` puts the pool's map here while it runs."""

@@ -42,7 +42,7 @@ class Decisions:
     """
 
     def __init__(self, path: Path | None = None, about: Mapping[str, Any] | None = None) -> None:
-        self.about = dict(about or {})
+        self.about: dict[str, Any] = dict(about or {})
         self._made: list[Decision] = []
         self._file: IO[str] | None = None
         self._path = path

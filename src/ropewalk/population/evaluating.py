@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args, overload
 
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
@@ -34,11 +34,14 @@ Until = Callable[[Row], object] | Mapping[str, float]
 Mode = Literal["generation", "steady"]
 
 
+A = TypeVar("A", bound=Algorithm[Any])
+
+
 @dataclass(slots=True)
-class Run:
+class Run(Generic[A]):
     """What came of a run."""
 
-    algorithm: Any
+    algorithm: A
     """As it is after the last tell; what `adapt` made of it if it came from elsewhere."""
     table: list[Row]
     """A row for each generation: fitness, tests, figures of the algorithm, times."""
@@ -70,6 +73,50 @@ class Run:
         )
 
 
+@overload
+def evaluate(
+    algorithm: A,
+    fitness: Callable[..., Any],
+    pool: Any = None,
+    *,
+    generations: int | None = None,
+    until: Until | None = None,
+    mode: Mode = "generation",
+    stragglers: StragglerPolicy | None = None,
+    ahead: float = 1.0,
+    failures: Policy = "raise",
+    nan: Policy = "raise",
+    test: Test | int | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
+    log: str | Path | None = None,
+    replay: Decisions | str | Path | Iterable[str] | None = None,
+    report: Callable[..., object] | None = None,
+    progress: bool | None = None,
+    workers: Follow | None = None,
+    seed: int | None = None,
+) -> Run[A]: ...
+@overload
+def evaluate(
+    algorithm: Any,
+    fitness: Callable[..., Any],
+    pool: Any = None,
+    *,
+    generations: int | None = None,
+    until: Until | None = None,
+    mode: Mode = "generation",
+    stragglers: StragglerPolicy | None = None,
+    ahead: float = 1.0,
+    failures: Policy = "raise",
+    nan: Policy = "raise",
+    test: Test | int | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
+    log: str | Path | None = None,
+    replay: Decisions | str | Path | Iterable[str] | None = None,
+    report: Callable[..., object] | None = None,
+    progress: bool | None = None,
+    workers: Follow | None = None,
+    seed: int | None = None,
+) -> Run[Any]: ...
 def evaluate(
     algorithm: Algorithm[Any] | Any,
     fitness: Callable[..., Any],
@@ -90,7 +137,7 @@ def evaluate(
     progress: bool | None = None,
     workers: Follow | None = None,
     seed: int | None = None,
-) -> Run:
+) -> Run[Any]:
     """Run a population method: ask for candidates, evaluate them over a pool, tell what they are worth.
 
     With `mode="generation"` and no stragglers left behind, the result is the same, bit for bit, for any pool and number
@@ -274,7 +321,7 @@ def _run_of(
     checkpoint_failures: list[str],
     *,
     shares_process: bool,
-) -> Run:
+) -> Run[Any]:
     tested = loop.best_tested is not None
     return Run(
         algorithm=method,

@@ -155,6 +155,8 @@ class NumberedAlgorithm(Algorithm[int]):
         max_age: use results of parameters that are so many steps old.
     """
 
+    generation: int
+
     def __init__(self, population: int, seed: int, max_age: int) -> None:
         super().__init__(population, seed)
         self._numbered = NumberedCandidates(population, max_age)

@@ -46,7 +46,7 @@ class Perturbed(Evaluator[int]):
         observations: ObservationStatistics | None = None,
     ) -> None:
         self.centre = centre
-        self.sigma = sigma if isinstance(sigma, np.ndarray) else np.float32(sigma)
+        self.sigma: np.float32 | Vector = sigma if isinstance(sigma, np.ndarray) else np.float32(sigma)
         self.draws = draws
         self.mirrored = mirrored
         self.observations = observations

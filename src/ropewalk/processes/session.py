@@ -92,12 +92,12 @@ class Session:
         advertise: str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self.settings = settings or current_settings(
+        self.settings: Settings = settings or current_settings(
             engine=engine, hosts=hosts, engine_options=engine_options, advertise=advertise
         )
-        self.pid = os.getpid()
-        self.folder = Path()
-        self.run_id = ""
+        self.pid: int = os.getpid()
+        self.folder: Path = Path()
+        self.run_id: str = ""
         self._parent = bootstrap.current
         self._lock = threading.RLock()
         self._users = 0

@@ -107,11 +107,11 @@ class KeptState:
         self._is_saving = False
         self._digest = b""
         """Of what is kept."""
-        self.runs = callable(getattr(obj, "run", None))
+        self.runs: bool = callable(getattr(obj, "run", None))
         """Whether work of its own goes on beside its calls."""
         owner: object = obj
         facts = methods_of(type(owner)).get("state_dict")
-        self.takes_no_turn = facts is not None and facts.concurrency > 0
+        self.takes_no_turn: bool = facts is not None and facts.concurrency > 0
         """Whether its state may be taken at any moment."""
         self._says_where = False
         self._told = False

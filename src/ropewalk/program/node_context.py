@@ -44,14 +44,14 @@ class NodeContext:
     """
 
     def __init__(self, host: NodeHost, caller: Caller, unit: UnitName, start: NodeStart, program: str) -> None:
-        self.name = start.name
-        self.replica = unit.replica
-        self.replicas = start.replicas
-        self.generation = unit.generation
-        self.attempt = start.attempt
+        self.name: str = start.name
+        self.replica: int = unit.replica
+        self.replicas: int = start.replicas
+        self.generation: int = unit.generation
+        self.attempt: int = start.attempt
         self.program = program
         self.unit = unit
-        self.checkpoint_s = start.checkpoint_s
+        self.checkpoint_s: float | None = start.checkpoint_s
         self.thread = 0
         self._host = host
         self._caller = caller

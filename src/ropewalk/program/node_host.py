@@ -132,8 +132,8 @@ class NodeHost:
         self.say = say
         self._forks = forks
         self._handover = handover
-        self.loop = Loop()
-        self.server = CallServer(self.loop)
+        self.loop: Loop = Loop()
+        self.server: CallServer = CallServer(self.loop)
         self._run_id, self._host_id = run_id, host_id
         self._passport = passport
         self.leave: Callable[[], object] = lambda: None

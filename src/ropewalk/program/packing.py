@@ -54,7 +54,7 @@ class PackedProgram:
         names = frozenset[str]().union(*(payload.names for payload in nodes.values()))
         defined = define(names)
         self.main: bytes = msgspec.msgpack.encode(main_facts())
-        self.definitions = [(name, len(payload.buffers)) for name, payload in defined.items()]
+        self.definitions: list[tuple[str, int]] = [(name, len(payload.buffers)) for name, payload in defined.items()]
         self._num_buffers = {name: len(payload.buffers) for name, payload in nodes.items()}
         with contextlib.ExitStack() as undo:
             self._constants = undo

@@ -62,7 +62,7 @@ class Program:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = _checked_name("a program", name)
+        self.name: str = _checked_name("a program", name)
         self._specs: list[NodeSpec] = []
         self._vertices: dict[str, Vertex] = {}
         self._group = _Group()

@@ -26,7 +26,7 @@ class RunningNode:
         self.waits_for_stop = False
         """Whether its own work goes on until it is asked to end."""
         self.failure: Failure | None = None
-        self.ended = threading.Event()
+        self.ended: threading.Event = threading.Event()
 
 
 class RunningUnit:
@@ -40,8 +40,8 @@ class RunningUnit:
         self.view = view
         self.caller = caller
         self.nodes: list[RunningNode] = []
-        self.lock = threading.Lock()
-        self.over = threading.Event()
+        self.lock: threading.Lock = threading.Lock()
+        self.over: threading.Event = threading.Event()
         self.concluded = False
         self.stopping = False
         self.has_callers = False

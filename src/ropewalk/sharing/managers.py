@@ -15,11 +15,11 @@ import contextlib
 import enum
 import multiprocessing.managers
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import ProcessError, current_process
 from multiprocessing.managers import Namespace, RemoteError, SharedMemoryManager  # type: ignore[attr-defined]
 from multiprocessing.process import AuthenticationString  # type: ignore[attr-defined]  # not in the stubs
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ropewalk.engines.resources import Resources
 from ropewalk.pool.pool import Pool
@@ -35,7 +35,8 @@ from ropewalk.sharing.shared_object import Reference, SharedObject, create_at
 from ropewalk.transport.address import parse_address
 
 _standard: Any = multiprocessing.managers  # the stubs do not know all of it
-Value, Array = _standard.Value, _standard.Array
+Value: Any = _standard.Value
+Array: Any = _standard.Array
 _STRANGERS = (
     "a manager of Ropewalk is reached from within its run only, at an address of its own: leave `address` and a port "
     "out, start() it, and give manager.address (or the manager) to those who are to connect()"
@@ -357,6 +358,15 @@ class SyncManager(BaseManager):
         made: SharedObject = handle.at(reference, *facts.values()) if kind == "queue" else handle.at(reference, **facts)
         made.__dict__["_manager"] = self  # keeps it alive, and does not go along when the handle is sent
         return made
+
+    if TYPE_CHECKING:  # what is registered below, for checkers
+
+        def Namespace(self, **kwds: Any) -> proxy_types.NamespaceProxy: ...
+        def Value(self, typecode: Any, value: Any, lock: bool = True) -> proxy_types.ValueProxy: ...
+        def Array(self, typecode: Any, sequence: Iterable[Any], lock: bool = True) -> proxy_types.ArrayProxy: ...
+        def Pool(self, *args: Any, **kwds: Any) -> proxy_types.PoolProxy: ...
+        def dict(self, *args: Any, **kwds: Any) -> proxy_types.DictProxy: ...
+        def list(self, *args: Any) -> proxy_types.ListProxy: ...
 
 
 SyncManager.register("list", list, proxy_types.ListProxy)

@@ -204,7 +204,7 @@ class ProxyMethod:
     __slots__ = ("__name__",)
 
     def __init__(self, name: str) -> None:
-        self.__name__ = name
+        self.__name__: str = name
 
     def __get__(self, proxy: BaseProxy | None, owner: type | None = None) -> Any:
         return self if proxy is None else MethodOfProxy(proxy, self.__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ropewalk.sharing.proxies import BaseProxy, MakeProxyType, ProxyMethod
 
@@ -21,9 +21,9 @@ class IteratorProxy(BaseProxy):
     def __next__(self, *args: Any) -> Any:
         return self._callmethod("__next__", args)
 
-    send = ProxyMethod("send")
-    throw = ProxyMethod("throw")
-    close = ProxyMethod("close")
+    send: ProxyMethod = ProxyMethod("send")
+    throw: ProxyMethod = ProxyMethod("throw")
+    close: ProxyMethod = ProxyMethod("close")
 
 
 class NamespaceProxy(BaseProxy):
@@ -53,8 +53,8 @@ class ValueProxy(BaseProxy):
     """A proxy of one value."""
 
     _exposed_ = ("get", "set")
-    get = ProxyMethod("get")
-    set = ProxyMethod("set")
+    get: ProxyMethod = ProxyMethod("get")
+    set: ProxyMethod = ProxyMethod("set")
 
     @property
     def value(self) -> Any:
@@ -68,21 +68,69 @@ class ValueProxy(BaseProxy):
     __class_getitem__: ClassVar[Any] = classmethod(cast("Any", types.GenericAlias))
 
 
-BaseListProxy: Any = MakeProxyType(
-    "BaseListProxy",
-    (
-        *("__add__", "__contains__", "__delitem__", "__getitem__", "__len__", "__mul__", "__reversed__", "__rmul__"),
-        *("__setitem__", "append", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"),
-        "__imul__",
-    ),
-)
+if TYPE_CHECKING:  # the same, for checkers
+
+    class BaseListProxy(BaseProxy):
+        """See `MakeProxyType`."""
+
+        def __add__(self, other: Any, /) -> Any: ...
+        def __contains__(self, item: Any, /) -> bool: ...
+        def __delitem__(self, index: Any, /) -> None: ...
+        def __getitem__(self, index: Any, /) -> Any: ...
+        def __imul__(self, times: Any, /) -> Self: ...
+        def __len__(self) -> int: ...
+        def __mul__(self, times: Any, /) -> Any: ...
+        def __reversed__(self) -> Any: ...
+        def __rmul__(self, times: Any, /) -> Any: ...
+        def __setitem__(self, index: Any, value: Any, /) -> None: ...
+
+        append: ProxyMethod
+        count: ProxyMethod
+        extend: ProxyMethod
+        index: ProxyMethod
+        insert: ProxyMethod
+        pop: ProxyMethod
+        remove: ProxyMethod
+        reverse: ProxyMethod
+        sort: ProxyMethod
+
+else:
+    BaseListProxy = MakeProxyType(
+        "BaseListProxy",
+        (
+            *(
+                "__add__",
+                "__contains__",
+                "__delitem__",
+                "__getitem__",
+                "__len__",
+                "__mul__",
+                "__reversed__",
+                "__rmul__",
+            ),
+            *(
+                "__rmul__",
+                "__setitem__",
+                "append",
+                "count",
+                "extend",
+                "index",
+                "insert",
+                "pop",
+                "remove",
+                "reverse",
+                "sort",
+            ),
+            "__imul__",
+        ),
+    )
 
 
 class AcquirerProxy(BaseProxy):
     """A proxy of a lock or semaphore of `threading` that a manager of your own keeps; `SyncManager` has better ones."""
 
     _exposed_ = ("acquire", "release")
-    release = ProxyMethod("release")
+    release: ProxyMethod = ProxyMethod("release")
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire it; says whether it could."""
@@ -99,8 +147,8 @@ class ConditionProxy(AcquirerProxy):
     """A proxy of a condition of `threading` over a `Lock`; one over an `RLock` belongs to a thread, not to a caller."""
 
     _exposed_ = ("acquire", "release", "wait", "notify", "notify_all")
-    notify = ProxyMethod("notify")
-    notify_all = ProxyMethod("notify_all")
+    notify: ProxyMethod = ProxyMethod("notify")
+    notify_all: ProxyMethod = ProxyMethod("notify_all")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a notification, for so many seconds at most; says whether it came."""
@@ -121,9 +169,9 @@ class EventProxy(BaseProxy):
     """A proxy of an event of `threading`."""
 
     _exposed_ = ("is_set", "set", "clear", "wait")
-    is_set = ProxyMethod("is_set")
-    set = ProxyMethod("set")
-    clear = ProxyMethod("clear")
+    is_set: ProxyMethod = ProxyMethod("is_set")
+    set: ProxyMethod = ProxyMethod("set")
+    clear: ProxyMethod = ProxyMethod("clear")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, for so many seconds at most; says whether it is."""
@@ -134,8 +182,8 @@ class BarrierProxy(BaseProxy):
     """A proxy of a barrier of `threading`."""
 
     _exposed_ = ("__getattribute__", "wait", "abort", "reset")
-    abort = ProxyMethod("abort")
-    reset = ProxyMethod("reset")
+    abort: ProxyMethod = ProxyMethod("abort")
+    reset: ProxyMethod = ProxyMethod("reset")
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the other parties, for so many seconds at most; returns the place in which this one came."""
@@ -169,13 +217,37 @@ class ListProxy(BaseListProxy):
         return self
 
 
-BaseDictProxy: Any = MakeProxyType(
-    "DictProxy",
-    (
-        *("__contains__", "__delitem__", "__getitem__", "__iter__", "__len__", "__setitem__", "clear", "copy", "get"),
-        *("items", "keys", "pop", "popitem", "setdefault", "update", "values"),
-    ),
-)
+if TYPE_CHECKING:  # the same, for checkers
+
+    class BaseDictProxy(BaseProxy):
+        """See `MakeProxyType`."""
+
+        def __contains__(self, key: Any, /) -> bool: ...
+        def __delitem__(self, key: Any, /) -> None: ...
+        def __getitem__(self, key: Any, /) -> Any: ...
+        def __iter__(self) -> Iterator[Any]: ...
+        def __len__(self) -> int: ...
+        def __setitem__(self, key: Any, value: Any, /) -> None: ...
+
+        clear: ProxyMethod
+        copy: ProxyMethod
+        get: ProxyMethod
+        items: ProxyMethod
+        keys: ProxyMethod
+        pop: ProxyMethod
+        popitem: ProxyMethod
+        setdefault: ProxyMethod
+        update: ProxyMethod
+        values: ProxyMethod
+
+else:
+    BaseDictProxy = MakeProxyType(
+        "DictProxy",
+        (
+            *("__contains__", "__delitem__", "__getitem__", "__iter__", "__len__", "__setitem__", "clear", "copy"),
+            *("get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"),
+        ),
+    )
 
 
 class DictProxy(BaseDictProxy):
@@ -184,20 +256,47 @@ class DictProxy(BaseDictProxy):
     _method_to_typeid_: ClassVar[dict[str, str]] = {"__iter__": "Iterator"}
 
 
-BaseArrayProxy: Any = MakeProxyType("ArrayProxy", ("__len__", "__getitem__", "__setitem__"))
+if TYPE_CHECKING:  # the same, for checkers
+
+    class BaseArrayProxy(BaseProxy):
+        """See `MakeProxyType`."""
+
+        def __getitem__(self, index: Any, /) -> Any: ...
+        def __len__(self) -> int: ...
+        def __setitem__(self, index: Any, value: Any, /) -> None: ...
+else:
+    BaseArrayProxy = MakeProxyType("ArrayProxy", ("__len__", "__getitem__", "__setitem__"))
 
 
 class ArrayProxy(BaseArrayProxy):
     """A proxy of an `array.array`."""
 
 
-BasePoolProxy: Any = MakeProxyType(
-    "PoolProxy",
-    (
-        *("apply", "apply_async", "close", "imap", "imap_unordered", "join", "map", "map_async"),
-        *("starmap", "starmap_async", "terminate"),
-    ),
-)
+if TYPE_CHECKING:  # the same, for checkers
+
+    class BasePoolProxy(BaseProxy):
+        """See `MakeProxyType`."""
+
+        apply: ProxyMethod
+        apply_async: ProxyMethod
+        close: ProxyMethod
+        imap: ProxyMethod
+        imap_unordered: ProxyMethod
+        join: ProxyMethod
+        map: ProxyMethod
+        map_async: ProxyMethod
+        starmap: ProxyMethod
+        starmap_async: ProxyMethod
+        terminate: ProxyMethod
+
+else:
+    BasePoolProxy = MakeProxyType(
+        "PoolProxy",
+        (
+            *("apply", "apply_async", "close", "imap", "imap_unordered", "join", "map", "map_async"),
+            *("starmap", "starmap_async", "terminate"),
+        ),
+    )
 
 
 class PoolProxy(BasePoolProxy):

@@ -66,7 +66,7 @@ class _Field:
 class Synchronized(SynchronizedBase):
     """A number or a character."""
 
-    value = _Field("value")
+    value: _Field = _Field("value")
 
 
 class SynchronizedArray(SynchronizedBase):
@@ -87,8 +87,8 @@ class SynchronizedArray(SynchronizedBase):
 class SynchronizedString(SynchronizedArray):
     """An array of characters."""
 
-    value = _Field("value")
-    raw = _Field("raw")
+    value: _Field = _Field("value")
+    raw: _Field = _Field("raw")
 
 
 def synchronized(obj: Any, lock: Any = None, ctx: Any = None) -> Any:

@@ -39,7 +39,7 @@ class Codec:
     """Encodes and decodes one protocol: a union of tagged msgspec structs."""
 
     def __init__(self, messages: Any) -> None:
-        self.encode = msgspec.msgpack.Encoder().encode
+        self.encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.decode: Callable[[Part], Any] = msgspec.msgpack.Decoder(messages).decode
 
 
@@ -49,9 +49,9 @@ class Received:
     __slots__ = ("fds", "message", "parts")
 
     def __init__(self, message: Any, parts: list[Part], fds: Descriptors = NONE) -> None:
-        self.message = message
-        self.parts = parts
-        self.fds = fds
+        self.message: Any = message
+        self.parts: list[Part] = parts
+        self.fds: Descriptors = fds
 
 
 class Link:
@@ -60,9 +60,9 @@ class Link:
     def __init__(self, stream: Stream, codec: Codec, peer: str, limits: Limits = MEMBER) -> None:
         self.stream = stream
         self.peer = peer
-        self.codec = codec
-        self.limits = limits
-        self.closed = False
+        self.codec: Codec = codec
+        self.limits: Limits = limits
+        self.closed: bool = False
         self._reader = FrameReader(stream, limits)
         self._sending = threading.Lock()
         self._room = threading.Condition(self._sending)

@@ -54,7 +54,7 @@ class Timer:
     __slots__ = ("call", "due")
 
     def __init__(self, due: float, call: Callable[[], object]) -> None:
-        self.due = due
+        self.due: float = due
         self.call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
@@ -86,7 +86,7 @@ class Loop:
         self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
         self._register(self._wake_read, self._drain_wakes)
         self.thread: threading.Thread | None = None
-        self.ended = threading.Event()
+        self.ended: threading.Event = threading.Event()
         # Guests: see `serve_until`.
         self._turning = threading.Lock()
         self._guest = threading.Lock()

@@ -104,7 +104,8 @@ class TestPBTReplay(TestPBT):
     generations = 4
 
     def make_algorithm(self) -> Algorithm[Any]:
-        found = evaluate(super().make_algorithm(), surrogate.train, generations=4)
+        learner: Any = super().make_algorithm()
+        found = evaluate(learner, surrogate.train, generations=4)
         self.folder = next(self.folders)
         return PBTReplay(found.algorithm.schedule(), folder=self.folder)
 

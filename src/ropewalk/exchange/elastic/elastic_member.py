@@ -76,7 +76,7 @@ class ElasticMember(Member):
         super().__init__()
         node = node_context.current_node()
         # A process that comes back is somebody new.
-        self.name = f"{node.name}.{node.replica}#{node.generation}"
+        self.name: str = f"{node.name}.{node.replica}#{node.generation}"
         self.training = training
         self.coordinator = coordinator
         self._workers = workers
@@ -89,7 +89,7 @@ class ElasticMember(Member):
         """Takes back what the exchange does in an epoch; set by the trainer, called by any thread."""
         self.leave_now: Callable[[], bool] = lambda: False
         """Leaves in the middle of a step, if that is possible; the same."""
-        self.mailbox = Mailbox(self._break_off)
+        self.mailbox: Mailbox = Mailbox(self._break_off)
 
     # Called by peers and the coordinator; the name is given where a call may reach a successor of whom it is for
 

@@ -63,11 +63,11 @@ class ElasticTrainer:
         self._sent: set[str] = set()
         self._is_exchanging = self._is_interrupted = False
         self._interrupting = threading.Lock()
-        self.epoch = -1
+        self.epoch: int = -1
         self.members: tuple[str, ...] = ()
         self._before: tuple[tuple[str, ...], ...] = ()
-        self.num_steps = 0
-        self.left = False
+        self.num_steps: int = 0
+        self.left: bool = False
         self.lost: tuple[str, ...] = ()
         self._notes: list[str] = []
         self._wills_taken: set[str] = set()

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid, ServiceLost
+from ropewalk.exchange.groups.board import Board
 from ropewalk.exchange.groups.group import Done, Group, Work
 from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
@@ -65,16 +66,16 @@ class LinkGroup(Group):
         if not 0 <= rank < len(members) or len(sends) != len(members):
             raise ExchangeInvalid(f"rank {rank} of {len(members)} members with {len(sends)} ways to send cannot be")
         self.rank = rank
-        self.size = len(members)
+        self.size: int = len(members)
         self.epoch = epoch
-        self.members = tuple(members)
-        self.traffic = Traffic()
+        self.members: tuple[str, ...] = tuple(members)
+        self.traffic: Traffic = Traffic()
         self._sends = sends
         self._inbox = inbox
         self._timeout_s = timeout_s
         self._port = ShapedPort(shaping) if shaping else None
         self._number = 0
-        self.board = LinkBoard(rank, epoch, sends, inbox)
+        self.board: Board | None = LinkBoard(rank, epoch, sends, inbox)
         inbox.enter(epoch)
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:

@@ -33,7 +33,7 @@ class Member:
     """
 
     def __init__(self) -> None:
-        self.inbox = Inbox()
+        self.inbox: Inbox = Inbox()
 
     @method
     def deliver(self, packet: Packet) -> None:

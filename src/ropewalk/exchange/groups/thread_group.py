@@ -41,7 +41,7 @@ class _Room:
     """What the members of one group share."""
 
     def __init__(self, size: int) -> None:
-        self.changed = threading.Condition()
+        self.changed: threading.Condition = threading.Condition()
         self.size = size
         self.calls: dict[int, _Call] = {}
         self.lost: set[int] = set()
@@ -88,11 +88,11 @@ class ThreadGroup(Group):
         self, rank: int, room: _Room, epoch: int, members: tuple[str, ...], timeout_s: float, board: Board
     ) -> None:
         self.rank = rank
-        self.size = room.size
+        self.size: int = room.size
         self.epoch = epoch
         self.members = members
-        self.traffic = Traffic()
-        self.board = board
+        self.traffic: Traffic = Traffic()
+        self.board: Board | None = board
         self._room = room
         self._timeout_s = timeout_s
         self._num_calls = 0

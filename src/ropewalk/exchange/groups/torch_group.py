@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost
-from ropewalk.exchange.groups.board import Store, StoreBoard
+from ropewalk.exchange.groups.board import Board, Store, StoreBoard
 from ropewalk.exchange.groups.group import Done, Group, Work
 from ropewalk.exchange.traffic import Traffic, ring_bytes
 
@@ -69,18 +69,18 @@ class TorchGroup(Group):
         chosen = everyone if ranks is None else sorted(ranks)
         if dist.get_rank() not in chosen:
             raise ExchangeInvalid(f"rank {dist.get_rank()} is not one of {chosen}; only members make the group")
-        self.rank = chosen.index(dist.get_rank())
-        self.size = len(chosen)
+        self.rank: int = chosen.index(dist.get_rank())
+        self.size: int = len(chosen)
         self.epoch = epoch
-        self.members = tuple(f"process {rank}" for rank in chosen)
-        self.traffic = Traffic()
+        self.members: tuple[str, ...] = tuple(f"process {rank}" for rank in chosen)
+        self.traffic: Traffic = Traffic()
         self._timeout_s = timeout_s
         world = tuple(chosen)
         prefix = f"ropewalk/{'-'.join(map(str, world))}/{_made[world]}"
         _made[world] += 1
         shared: Any = cast(Any, dist.group.WORLD).get_group_store()
         # Connections of their own, because others of the process may wait in theirs.
-        self.board = StoreBoard(cast(Store, shared.clone()), self.rank, self.size, prefix)
+        self.board: Board | None = StoreBoard(cast(Store, shared.clone()), self.rank, self.size, prefix)
         self._backend: Any = None
         self._device = "cpu"
         if self.size > 1:

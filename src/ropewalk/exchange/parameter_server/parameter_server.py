@@ -109,7 +109,7 @@ class ParameterServer(Exchange):
         bound = staleness_bound(mode, staleness)
         if sparse_answers is None:
             sparse_answers = chosen.name == "gd_sec" and bound == 0
-        self.settings = ServerSettings(chosen, bound, optimizer, sparse_answers)
+        self.settings: ServerSettings = ServerSettings(chosen, bound, optimizer, sparse_answers)
         if optimizer is None and getattr(chosen, "xi", None) is not None:
             raise ExchangeInvalid(
                 f"{chosen!r} compares with how far the weights moved, which only a server knows that owns them; give "

@@ -79,8 +79,8 @@ class ModelGraph:
         self.model_inputs = inputs
         self.output = output
         self.marks = marks
-        self.ties = ties or {}
-        self.batch_norms = batch_norms or {}
+        self.ties: Mapping[str, tuple[str, ...]] = ties or {}
+        self.batch_norms: Mapping[str, tuple[BatchNormCall, ...]] = batch_norms or {}
         self._trace_for_eval = trace_for_eval
 
     # --- the graph ----------------------------------------------------------------------------------------------------

@@ -35,9 +35,11 @@ class ModelInputs:
         leaves, self._structure = flatten(self._named(args, kwargs))
         paths = list(self._structure.paths())
         #: The leaves that are no tensors, with their values.
-        self.constants = {path: leaf for path, leaf in zip(paths, leaves, strict=True) if not is_tensor(leaf)}
+        self.constants: dict[str, Any] = {
+            path: leaf for path, leaf in zip(paths, leaves, strict=True) if not is_tensor(leaf)
+        }
         #: The paths of the tensors: "ids", "extra.scale".
-        self.names = tuple(path for path, leaf in zip(paths, leaves, strict=True) if is_tensor(leaf))
+        self.names: tuple[str, ...] = tuple(path for path, leaf in zip(paths, leaves, strict=True) if is_tensor(leaf))
         self.example: tuple[Tensor, ...] = tuple(leaf for leaf in leaves if is_tensor(leaf))
         if not self.names:
             raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")

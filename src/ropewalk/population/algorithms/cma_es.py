@@ -131,7 +131,7 @@ class CMAES(Algorithm[Parameters]):
                 f"{sorted(names.symmetric_difference(state['library']))} are "
                 "in only one of both; install the version of the run that saved the state"
             )
-        self.generation = int(state["generation"])
+        self.generation: int = int(state["generation"])
         for name, value in state["library"].items():
             setattr(self._library, name, _saved(value))
         random = state["random"]

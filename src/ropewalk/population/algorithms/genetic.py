@@ -249,7 +249,8 @@ class Genetic(Algorithm[int]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_identity(state["identity"], self._identity())
         self._lineage.load_state_dict(state["lineage"])
-        self.generation, self._next = state["generation"], state["next"]
+        self.generation: int = state["generation"]
+        self._next = state["next"]
         self._under_way = {brood["first"]: brood["under_way"] for brood in state["broods"]}
         self._broods = [brood_from(brood) for brood in state["broods"]]
         self._elites = tuple(state["elites"])

@@ -126,7 +126,7 @@ class MAPElites(Algorithm[Floats]):
             taken, replaced = self.archive.add(np.stack(solutions), fitnesses, np.stack(behaviours))
             self._changes = (self._changes[0] + taken, self._changes[1] + replaced)
         self._num_told += len(candidates)
-        self.generation = self._num_told // self.population
+        self.generation: int = self._num_told // self.population
 
     def incumbent(self) -> Floats | None:
         """The fittest elite."""

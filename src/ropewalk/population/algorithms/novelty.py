@@ -108,8 +108,8 @@ class NoveltyES(Algorithm[int]):
         self._sigma, self._weight_decay = sigma, weight_decay
         self._method, self._share_step, self._patience = method, share_step, patience
         self._episodes = episodes
-        self.archive = NoveltyArchive(k, capacity)
-        self.share = _METHODS[method][0]
+        self.archive: NoveltyArchive = NoveltyArchive(k, capacity)
+        self.share: float = _METHODS[method][0]
         """What the rank of fitness counts; the rank of novelty counts the rest."""
         starts = Draws(noise, derive(seed, _START), start.size)
         self._members = [
@@ -286,7 +286,8 @@ class NoveltyES(Algorithm[int]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_identity(state["identity"], self._identity())
-        self.generation, self._next = int(state["generation"]), int(state["next"])
+        self.generation: int = int(state["generation"])
+        self._next = int(state["next"])
         self._plan = Generation(**state["plan"] | {"centres": tuple(state["plan"]["centres"])})
         told = zip(state["numbers"].tolist(), state["fitnesses"].tolist(), state["behaviours"], strict=True)
         self._told = [(number, fitness, np.array(behaviour)) for number, fitness, behaviour in told]

@@ -72,9 +72,11 @@ class OpenAIES(NumberedAlgorithm):
             raise ValueError(f"sigma must be above 0, not {sigma}")
         if weight_decay < 0:
             raise ValueError(f"weight_decay must be 0 or more, not {weight_decay}")
-        self.parameters = start_parameters(initial)
-        self.sigma = sigma
-        self.optimizer = make_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
+        self.parameters: Vector = start_parameters(initial)
+        self.sigma: float = sigma
+        self.optimizer: Optimizer = (
+            make_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
+        )
         self.weight_decay = weight_decay
         self.mirrored = mirrored
         self._shape = shaping_called(shaping)
@@ -147,7 +149,8 @@ class OpenAIES(NumberedAlgorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_identity(state["identity"], self._identity())
-        self.generation, self.sigma = int(state["generation"]), float(state["sigma"])
+        self.generation: int = int(state["generation"])
+        self.sigma = float(state["sigma"])
         self.parameters = start_parameters(state["parameters"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._numbered.load_state_dict(state["numbered"])

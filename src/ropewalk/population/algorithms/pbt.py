@@ -335,7 +335,8 @@ class PBT(Algorithm[Interval]):
         check_identity(state["problem"], self._problem())
         files = self._folder.load(state["files"])
         self._members = [Standing(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)]
-        self.generation, self._ended = int(state["generation"]), int(state["ended"])
+        self.generation: int = int(state["generation"])
+        self._ended = int(state["ended"])
         self._history.load_state_dict(state["history"])
 
     def _problem(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Member:
         self.number = number
         self.steps = steps
         self.interval = interval
-        self.hyperparameters = dict(hyperparameters)
+        self.hyperparameters: dict[str, Any] = dict(hyperparameters)
         self._at = at
         self._is_fetched = at is None
         self._state: Any = None

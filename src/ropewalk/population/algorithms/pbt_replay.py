@@ -71,7 +71,7 @@ class PBTReplay(Algorithm[Interval]):
                 )
             self._at, self._state = self._at + 1, outcome.held
             self._steps += outcome.steps or interval.length
-            self.generation = self._at
+            self.generation: int = self._at
             self._folder.remove([self._at])
 
     def drop(self, candidates: Sequence[Interval]) -> None:

@@ -89,15 +89,15 @@ class POET(Algorithm[int]):
                 f"{space!r:.80} has no {', '.join(missing)}; see ropewalk.population.open_ended.environment_space"
             )
         start = start_parameters(initial)
-        self.learning = learning or Learning()
-        self.reproduction = reproduction or Reproduction()
+        self.learning: Learning = learning or Learning()
+        self.reproduction: Reproduction = reproduction or Reproduction()
         self._space = space
         self._episodes = episodes
         self._transfer_every = transfer_every
         self._draws = Draws(noise or usual_table(len(start)), seed, len(start))
         self._weigh = shaping(self.learning.shaping)
 
-        self.lineage = Lineage()
+        self.lineage: Lineage = Lineage()
         self.archive: list[Pair] = []
         """The newest pairs that made room for others, oldest first."""
         first = self.lineage.add(space.initial(), None, 0)
@@ -165,7 +165,7 @@ class POET(Algorithm[int]):
         agents = agents or [niche.parameters for niche in self._niches]
         self._round = Round(self._num_evaluations, bouts, agents, environments, self._draws)
         self._num_evaluations = self._round.end
-        self.population = self._round.size
+        self.population: int = self._round.size
 
     def _go_on(self) -> None:
         """Learn from the round, if it is complete, and begin the next one."""
@@ -338,7 +338,7 @@ class POET(Algorithm[int]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_identity(state["problem"], self._problem)
-        self.generation = int(state["generation"])
+        self.generation: int = int(state["generation"])
         self._num_evaluations, self._num_draws = int(state["num_evaluations"]), int(state["num_draws"])
         self._num_late, self._num_admitted = int(state["num_late"]), int(state["num_admitted"])
         self._niches = [Niche.from_state_dict(niche, self.learning) for niche in state["niches"]]

@@ -53,7 +53,7 @@ class SNES(NumberedAlgorithm):
         noise: NoiseTable | None = None,
         seed: int = 0,
     ) -> None:
-        self.mean = start_parameters(initial).astype(np.float64)
+        self.mean: NDArray[np.float64] = start_parameters(initial).astype(np.float64)
         dim = self.mean.size
         super().__init__(4 + int(3 * math.log(dim)) if population is None else population, seed, max_age)
         if self.population < 2:
@@ -62,7 +62,7 @@ class SNES(NumberedAlgorithm):
         if not (self.widths > 0).all():
             raise ValueError(f"sigma must be above 0, not {sigma}")
         self.learning_rate = learning_rate
-        self.width_learning_rate = (
+        self.width_learning_rate: float = (
             (3 + math.log(dim)) / (5 * math.sqrt(dim)) if width_learning_rate is None else width_learning_rate
         )
         for name, rate in (("learning_rate", self.learning_rate), ("width_learning_rate", self.width_learning_rate)):
@@ -108,7 +108,7 @@ class SNES(NumberedAlgorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_identity(state["identity"], self._identity())
-        self.generation = int(state["generation"])
+        self.generation: int = int(state["generation"])
         self.mean, self.widths = np.array(state["mean"]), np.array(state["widths"])
         self._numbered.load_state_dict(state["numbered"])
         self._figures = dict(state["figures"])

@@ -39,7 +39,8 @@ class EliteArchive(ABC):
                     f"ranges must be pairs (low, high) of finite numbers with low < high, not {(low, high)}"
                 )
         self.num_niches = num_niches
-        self.lows, self.highs = np.array(ranges, np.float64).T
+        self.lows: Floats = np.array([low for low, _ in ranges], np.float64)
+        self.highs: Floats = np.array([high for _, high in ranges], np.float64)
         self.qd_offset = qd_offset
         self._row_of = np.full(num_niches, -1)
         self._num = 0

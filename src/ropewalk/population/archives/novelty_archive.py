@@ -31,7 +31,8 @@ class NoveltyArchive:
             raise ValueError(f"k must be at least 1 nearest neighbour, not {k}")
         if capacity is not None and capacity < k:
             raise ValueError(f"capacity must be at least k = {k} behaviours, not {capacity}")
-        self.k, self.capacity = k, capacity
+        self.k: int = k
+        self.capacity: int | None = capacity
         self._behaviours: Floats = np.zeros((0, 0))
 
     def __len__(self) -> int:

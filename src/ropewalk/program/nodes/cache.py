@@ -71,7 +71,7 @@ class Cache(Node[T_co]):
             raise TypeError(f"only must be a list of names of methods, as in only=[{only!r}], not the string {only!r}")
         self.target = target
         self.ttl_s = ttl_s
-        self.only = None if only is None else frozenset(only)
+        self.only: frozenset[str] | None = None if only is None else frozenset(only)
         self.max_entries = max_entries
 
     @property

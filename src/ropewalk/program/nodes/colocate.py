@@ -48,7 +48,7 @@ class Colocate(Node[Mapping[str, Any]]):
         for name, node in nodes.items():
             if not isinstance(node, Node):
                 raise TypeError(f"Colocate needs nodes, such as Service(Replay), but {name!r} is {node!r}")
-        self.nodes = dict(nodes)
+        self.nodes: dict[str, Node[Any]] = dict(nodes)
         self.as_: Closeness = as_
 
     @property
