@@ -1,10 +1,10 @@
-"""Runs CPython's test classes, each in one process, several at once, and gives every test a verdict of its own.
+"""Runs CPython's test classes, some in each process, several at once, and gives every test a verdict of its own.
 
-    batch (one class) ── process: test, test, test that hangs ──▶ ended after its limit
-                      └─ process: the rest ──▶ its own end        (checked too: see `judge_end`)
+    batch (classes) ── process: test, test, test that hangs ──▶ ended after its limit
+                    └─ process: the rest ──▶ its own end        (checked too: see `judge_end`)
 
 A process for each test would be cleaner still, but starting 280 of them, and what each
-of them starts for its first object, took most of the time.
+of them starts for its first object, took most of the time. One for each class still took 1 s of CPU time each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ FOLDER = Path(__file__).parent
 #: In the environment of all that a batch starts, so that what is left of it can be found.
 MARK = "CONFORMANCE_BATCH"
 LIMIT_S = 60.0  # of one test
-MAX_ENDS = 3  # processes for one batch: a class that ends so many shows nothing new by ending more
+MAX_ENDS = 3  # processes for one batch: what ends more than these shows nothing new
+MIN_TESTS = 20  # of a batch: classes are put together until there are so many
 GRACE_S = 5.0  # for the last processes of a batch to be gone
 
 
@@ -44,38 +45,53 @@ class Verdict:
 
 
 def run_all(runner: Sequence[str], tests: list[str], at_once: int) -> dict[str, Verdict]:
-    """The verdict for each test, and for each class, by its name alone, that of its end.
+    """The verdict for each test, and for each class, by its name alone, that of the end of its process.
 
     Args:
         runner: the command that runs tests, to which names, `--limit` and `--verdicts` are added.
         tests: their names.
-        at_once: how many classes run beside each other.
+        at_once: how many batches run beside each other.
     """
-    batches: dict[str, list[str]] = {}
-    for test in tests:
-        batches.setdefault(test.partition(".")[0], []).append(test)
     verdicts: dict[str, Verdict] = {}
     with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
         # The big ones first, so that none of them is left for the end, when the others have nothing to do.
-        largest_first = sorted(batches, key=lambda name: -len(batches[name]))
-        for verdict in threads.map(lambda name: run_batch(runner, name, batches[name]), largest_first):
+        largest_first = sorted(put_together(tests), key=len, reverse=True)
+        for verdict in threads.map(lambda batch: run_batch(runner, batch), largest_first):
             verdicts |= verdict
     return verdicts
 
 
-def run_batch(runner: Sequence[str], name: str, tests: list[str]) -> dict[str, Verdict]:
+def put_together(tests: list[str]) -> list[list[str]]:
+    """Batches of whole classes."""
+    classes: dict[str, list[str]] = {}
+    for test in tests:
+        classes.setdefault(class_of(test), []).append(test)
+    batches: list[list[str]] = []
+    for members in classes.values():
+        if batches and len(batches[-1]) < MIN_TESTS:
+            batches[-1] += members
+        else:
+            batches.append(members)
+    return batches
+
+
+def class_of(test: str) -> str:
+    return test.partition(".")[0]
+
+
+def run_batch(runner: Sequence[str], tests: list[str]) -> dict[str, Verdict]:
     """A test that ends the process fails, and those after it get a new one."""
     verdicts: dict[str, Verdict] = {}
     for _ in range(MAX_ENDS):
-        verdicts |= run_process(runner, name, [test for test in tests if test not in verdicts])
+        verdicts |= run_process(runner, [test for test in tests if test not in verdicts])
         if verdicts.keys() >= set(tests):
             return verdicts
-    why = f"not run: {MAX_ENDS} tests of {name} before it ended the process that ran them"
+    why = f"not run: {MAX_ENDS} tests before it ended the processes that ran them"
     return {test: Verdict("failed", why) for test in tests} | verdicts
 
 
-def run_process(runner: Sequence[str], name: str, tests: list[str]) -> dict[str, Verdict]:
-    """Verdicts for the tests, up to one that ended the process, and for the end of the class."""
+def run_process(runner: Sequence[str], tests: list[str]) -> dict[str, Verdict]:
+    """Verdicts for the tests, up to one that ended the process, and for the end of their classes."""
     with surroundings() as (folder, environment):
         lines = folder / "verdicts"
         command = [*runner, *tests, "--limit", str(LIMIT_S), "--verdicts", lines]
@@ -90,8 +106,8 @@ def run_process(runner: Sequence[str], name: str, tests: list[str]) -> dict[str,
                 code = "none, it did not end"
         printed = (folder / "output").read_bytes()
         verdicts = read_verdicts(lines, tests, printed)
-        verdicts[name] = judge_end(code, verdicts, environment, printed)
-        return verdicts
+        end = judge_end(code, verdicts, environment, printed)
+        return verdicts | {class_of(test): end for test in tests}
 
 
 def read_verdicts(lines: Path, tests: list[str], printed: bytes) -> dict[str, Verdict]:

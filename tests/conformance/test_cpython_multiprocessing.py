@@ -1,7 +1,7 @@
 """CPython's own tests of multiprocessing, run against Ropewalk. See `runner.py` to run some by hand.
 
 The ids are discovered from the interpreter that runs this, so that a test that
-a new Python brings is not silently missed. Each class runs in a process of its own,
+a new Python brings is not silently missed. A class runs in one process,
 `batches` says how; its end is an item too, with the name of the class alone.
 """
 

@@ -93,6 +93,9 @@ def test_cartpole_is_solved_with_the_same_result_while_workers_are_killed(tmp_pa
         (["--seed", "-1"], "--seed is -1; use 0 or more"),
     ],
 )
-def test_wrong_arguments_are_refused_with_their_values(tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = subprocess.run([sys.executable, EXAMPLE, *arguments], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and message in done.stderr
+def test_wrong_arguments_are_refused_with_their_values(
+    load_example: LoadExample, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load_example("evolve_cartpole").main(arguments)
+    assert ended.value.code == 2 and message in capsys.readouterr().err

@@ -12,7 +12,14 @@ FOLDER = Path(__file__).parents[2] / "examples"
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
 
 
-AS_A_FILE, IN_THREADS = ["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode", "threads"]
+AS_A_FILE, IN_THREADS = ["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode", "threads", "--"]
+#: All exchanges, but not 40 steps of each.
+SMALLER = {"gradient_exchange": ["--steps", "5"]}
+
+
+#: What computes for 3 to 7 s of CPU time, to a result that its own test judges, in threads. That a file with its
+#: classes in `__main__` runs in processes, the lighter ones show.
+HEAVY = ("actor_learner", "central_inference", "evolution_strategies", "parameter_server")
 
 
 # In processes, which is the default; their own tests run the same programs in threads. The other way round in soak.
@@ -21,7 +28,14 @@ AS_A_FILE, IN_THREADS = ["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode"
     [AS_A_FILE, pytest.param(IN_THREADS, marks=pytest.mark.soak)],
     ids=["python", "ropewalk-run"],
 )
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "rw.Program" in text])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] if name in HEAVY else [])
+        for name, text in TEXTS.items()
+        if "rw.Program" in text
+    ],
+)
 def test_the_file_runs(name: str, command: list[str], tmp_path: Path) -> None:
     check(name, command, tmp_path)
 
@@ -35,7 +49,7 @@ def check(name: str, command: list[str], tmp_path: Path) -> None:
         if f"import {needed}" in TEXTS[name]:
             pytest.importorskip(needed)
     # In a folder of its own: a node must not find the example's classes by chance.
-    arguments = [part.format(file=FOLDER / f"{name}.py") for part in command]
+    arguments = [part.format(file=FOLDER / f"{name}.py") for part in command] + SMALLER.get(name, [])
     done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     said = [line for line in done.stderr.splitlines() if "times vary by" not in line]  # others may be at work here
     assert (done.returncode, said) == (0, []), done.stdout
